@@ -1,0 +1,157 @@
+"""The built-in kinds of Kubernetes that Turnstile watches, reduced to what it reads.
+
+Templates keep their raw bytes, because a Workload is made from them unchanged.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from app.api.meta import Kind, Object
+from app.api.pods import Quantity
+
+
+class Namespace(Kind):
+    """v1 Namespace."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Namespace"
+    PLURAL: ClassVar = "namespaces"
+    NAMESPACED: ClassVar = False
+
+
+class PriorityClass(Kind):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    GROUP: ClassVar = "scheduling.k8s.io"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "PriorityClass"
+    PLURAL: ClassVar = "priorityclasses"
+    NAMESPACED: ClassVar = False
+
+    value: int = 0
+    global_default: bool = False
+
+
+class LimitRangeItem(Object):
+    """corev1.LimitRangeItem. Types: Container, Pod, PersistentVolumeClaim."""
+
+    type: str
+    default: dict[str, Quantity] = {}
+    default_request: dict[str, Quantity] = {}
+    max: dict[str, Quantity] = {}
+    min: dict[str, Quantity] = {}
+    max_limit_request_ratio: dict[str, Quantity] = {}
+
+
+class LimitRangeSpec(Object):
+    """corev1.LimitRangeSpec."""
+
+    limits: list[LimitRangeItem] = []
+
+
+class LimitRange(Kind):
+    """v1 LimitRange."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "LimitRange"
+    PLURAL: ClassVar = "limitranges"
+    NAMESPACED: ClassVar = True
+
+    spec: LimitRangeSpec = msgspec.field(default_factory=LimitRangeSpec)
+
+
+class RuntimeClassOverhead(Object):
+    """nodev1.Overhead."""
+
+    pod_fixed: dict[str, Quantity] = {}
+
+
+class RuntimeClass(Kind):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    GROUP: ClassVar = "node.k8s.io"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "RuntimeClass"
+    PLURAL: ClassVar = "runtimeclasses"
+    NAMESPACED: ClassVar = False
+
+    overhead: RuntimeClassOverhead | None = None
+
+
+class UncountedTerminatedPods(Object):
+    """batchv1.UncountedTerminatedPods."""
+
+    succeeded: list[str] = []
+    failed: list[str] = []
+
+
+class JobCondition(Object):
+    """batchv1.JobCondition."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class JobSpec(Object):
+    """batchv1.JobSpec; `template` is the raw PodTemplateSpec."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class JobStatus(Object):
+    """batchv1.JobStatus."""
+
+    conditions: list[JobCondition] = []
+    start_time: str | None = None
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
+    uncounted_terminated_pods: UncountedTerminatedPods | None = None
+
+
+class Job(Kind):
+    """batch/v1 Job."""
+
+    GROUP: ClassVar = "batch"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Job"
+    PLURAL: ClassVar = "jobs"
+    NAMESPACED: ClassVar = True
+
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+    status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
+class PodStatus(Object):
+    """corev1.PodStatus."""
+
+    phase: str = ""
+    message: str = ""
+    reason: str = ""
+    conditions: list[JobCondition] = []
+
+
+class Pod(Kind):
+    """v1 Pod; `spec` is the raw PodSpec."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Pod"
+    PLURAL: ClassVar = "pods"
+    NAMESPACED: ClassVar = True
+
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: PodStatus = msgspec.field(default_factory=PodStatus)

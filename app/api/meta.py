@@ -1,0 +1,111 @@
+"""What every object carries: metadata, owner references, conditions; and the struct base of all kinds.
+
+Attributes are the snake_case of the JSON names. An optional field that is absent is None (or an empty collection); a
+decoder ignores fields that Turnstile does not read, so a struct is a view of an object and never its full copy.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+def camel(attribute: str) -> str:
+    """JSON name of an attribute: `borrowing_limit` is `borrowingLimit`."""
+    head, *rest = attribute.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+class Object(msgspec.Struct, rename=camel, omit_defaults=True, kw_only=True, gc=False):
+    """Base of every value that travels as JSON."""
+
+
+class OwnerReference(Object):
+    """metav1.OwnerReference."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Object):
+    """metav1.ObjectMeta, without managedFields."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the bare name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference with `controller: true`, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Condition(Object):
+    """metav1.Condition."""
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int | None = None
+
+
+class Kind(Object):
+    """Base of the kinds: `kind`, `apiVersion` and `metadata`."""
+
+    GROUP: ClassVar[str]
+    VERSION: ClassVar[str]
+    KIND: ClassVar[str]
+    PLURAL: ClassVar[str]
+    NAMESPACED: ClassVar[bool]
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+    @classmethod
+    def collection_path(cls, namespace: str = "") -> str:
+        """URL path of the collection, of one namespace if given: `/apis/batch/v1/namespaces/ns/jobs`."""
+        root = f"/apis/{cls.GROUP}/{cls.VERSION}" if cls.GROUP else f"/api/{cls.VERSION}"
+        return f"{root}/namespaces/{namespace}/{cls.PLURAL}" if namespace else f"{root}/{cls.PLURAL}"
+
+    @classmethod
+    def path(cls, name: str, namespace: str = "") -> str:
+        """URL path of one object."""
+        return f"{cls.collection_path(namespace)}/{name}"
+
+
+def find_condition(conditions: list[Condition], kind: str) -> Condition | None:
+    """The condition of that type, if present."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: list[Condition], kind: str) -> bool:
+    """Whether the condition of that type is present with status True."""
+    condition = find_condition(conditions, kind)
+    return condition is not None and condition.status == "True"
+
+
+def to_plain(value: Any) -> Any:
+    """A struct (or a tree of them) as the dicts and lists that its JSON would give."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,48 @@
+"""Well-known strings of Kueue's API: groups, labels, annotations, finalizers, gates, managers.
+
+One name a line, under the word people know it by. Source: Kueue's API packages. Nothing here is ours to rename.
+"""
+
+from typing import Final
+
+GROUP: Final = "kueue.x-k8s.io"
+VERSION: Final = "v1beta2"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_TIME_LABEL: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
+PODSET_LABEL: Final = "kueue.x-k8s.io/podset"
+CLUSTER_QUEUE_LABEL: Final = "kueue.x-k8s.io/cluster-queue-name"
+LOCAL_QUEUE_LABEL: Final = "kueue.x-k8s.io/local-queue-name"
+POD_GROUP_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+
+POD_GROUP_TOTAL_COUNT: Final = "kueue.x-k8s.io/pod-group-total-count"
+POD_SUSPENDING_PARENT: Final = "kueue.x-k8s.io/pod-suspending-parent"
+ROLE_HASH: Final = "kueue.x-k8s.io/role-hash"
+RETRIABLE_IN_GROUP: Final = "kueue.x-k8s.io/retriable-in-group"
+ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+JOB_MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
+JOB_COMPLETIONS_EQUAL_PARALLELISM: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
+JOB_STOPPING: Final = "kueue.x-k8s.io/stopping"
+ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
+PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
+
+RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
+"""Finalizer on Workloads, ClusterQueues and ResourceFlavors."""
+POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
+"""Finalizer on plain pods; spelled like the label."""
+ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
+"""Scheduling gate on pods that wait for quota."""
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
+DEFAULT_LOCAL_QUEUE: Final = "default"
+DEFAULT_PRIORITY_CLASS: Final = "default"
+DEFAULT_PODSET: Final = "main"
+
+FIELD_MANAGER: Final = "turnstile"
+"""The one field manager of everything Turnstile writes."""
+MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"

@@ -1,0 +1,1 @@
+"""Floor 7: the commands of `turnstile`. May import every floor below."""
