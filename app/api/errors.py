@@ -1,0 +1,150 @@
+"""Every error of Turnstile, in one tree.
+
+    TurnstileError
+    ├── InvalidValue            a field holds something it must not; names field, value and cure
+    ├── PermanentError          retrying cannot help: the object has to change first
+    ├── WireError               the request may or may not have arrived
+    │   ├── ConnectionLost      refused, reset, cut, half closed
+    │   └── RequestTimeout      no answer within the caller's limit
+    ├── NotLeading              the Lease is lost: the write was refused here and never sent
+    └── ApiError                the API server answered with a Status
+        ├── BadRequest          400
+        ├── Unauthorized        401
+        ├── Forbidden           403
+        ├── NotFound            404
+        ├── Conflict            409
+        │   └── AlreadyExists   409, reason AlreadyExists
+        ├── Expired             410
+        ├── Invalid             422
+        ├── TooManyRequests     429, with the seconds to wait
+        └── ServerError         5xx
+
+Errors know the object or field, the value and the cure; their text is one sentence a person can act on.
+"""
+
+from typing import Any
+
+
+class TurnstileError(Exception):
+    """Root of the tree."""
+
+
+class InvalidValue(TurnstileError):
+    """A value that is not acceptable where it stands."""
+
+    def __init__(self, field: str, value: object, cure: str) -> None:
+        super().__init__(f"{field}: {value!r}: {cure}")
+        self.field = field
+        self.value = value
+        self.cure = cure
+
+
+class PermanentError(TurnstileError):
+    """Something that no retry will mend; the reconciler reports it on the object and goes on."""
+
+
+class WireError(TurnstileError):
+    """The network failed; whether the request took effect is unknown."""
+
+
+class ConnectionLost(WireError):
+    """The connection was refused, reset, cut or half closed."""
+
+
+class RequestTimeout(WireError):
+    """No answer within the limit."""
+
+
+class NotLeading(TurnstileError):
+    """This process does not hold the Lease, so it must not write."""
+
+
+class ApiError(TurnstileError):
+    """The API server refused; carries the Status it sent.
+
+    `code` is the HTTP status, `reason` the machine word (`NotFound`), `details` the Status details as plain JSON,
+    `retry_after` the seconds the server asked to wait, if it did.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+        self.retry_after = retry_after
+
+
+class BadRequest(ApiError):
+    """400: the request itself is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are missing or stale."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or an admission webhook said no."""
+
+
+class NotFound(ApiError):
+    """404: no such object or path."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read. Read again, decide again."""
+
+
+class AlreadyExists(Conflict):
+    """409: an object of that name is there already."""
+
+
+class Expired(ApiError):
+    """410: the resource version or continue token is too old. List again."""
+
+
+class Invalid(ApiError):
+    """422: schema, CEL or field validation refused the object."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server sheds load."""
+
+
+class ServerError(ApiError):
+    """5xx: the server's own trouble."""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def api_error(
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    details: dict[str, Any] | None = None,
+    retry_after: float | None = None,
+) -> ApiError:
+    """The error of the tree that fits an answer of the API server."""
+    error = _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
+    if reason == "AlreadyExists":
+        error = AlreadyExists
+    return error(code, reason, message, details=details, retry_after=retry_after)

@@ -1,0 +1,77 @@
+"""What a reconciler may want: a short list of values that the executor carries out.
+
+A decision is pure: it returns these and does nothing. So every decision can be tested without a server, and a test can
+stop between any two actions. Each action is idempotent: done twice, it leaves what it left the first time.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.api.meta import Kind
+
+PatchType = Literal["merge", "apply", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object. One that is there already counts as a conflict: the next decision starts from it."""
+
+    kind: type[Kind]
+    namespace: str
+    name: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Change an object; `subresource` is empty or `status`. A body with a resourceVersion is refused if it is stale.
+
+    `deferrable` marks housekeeping that may wait until nothing more urgent is to be written.
+    """
+
+    kind: type[Kind]
+    namespace: str
+    name: str
+    body: bytes
+    type: PatchType = "merge"
+    subresource: Literal["", "status"] = ""
+    deferrable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object if it still has this uid. One that is gone counts as done."""
+
+    kind: type[Kind]
+    namespace: str
+    name: str
+    uid: str = ""
+    propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Record an event about an object. Never fails, never blocks; given up under load."""
+
+    regarding: Kind
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Decide again after so many seconds, whatever happens until then."""
+
+    seconds: float
+
+
+Action = Create | Patch | Delete | Emit | RequeueAfter
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one object, and the sentence that tells people why."""
+
+    actions: list[Action] = field(default_factory=list)
+    why: str = ""
