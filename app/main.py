@@ -1,4 +1,4 @@
-"""Wires Turnstile: reads configuration, builds clock, transport and stores, starts the roles. The only place that does."""
+"""Wires Turnstile: reads configuration, builds clock, transport and stores, starts the roles. Nothing else wires."""
 
 
 def main() -> None:
