@@ -1,0 +1,41 @@
+"""Renders the chart with the test bed's helm: no cluster is needed."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import build
+
+CHART = Path(__file__).parents[3] / "charts" / "turnstile"
+NAMESPACE = "turnstile-system"
+
+Manifest = dict[str, Any]
+Render = Callable[..., list[Manifest]]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs helm; the answer tells how it went."""
+    program = build.ensure()["helm"]
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm: Callable[..., "subprocess.CompletedProcess[str]"]) -> Render:
+    """`render("--set", "webhook.replicas=3", release="x")`: what the chart would install, CRDs left out."""
+    options = ("--namespace", NAMESPACE, "--api-versions", "monitoring.coreos.com/v1")
+
+    def rendered(*arguments: str, release: str = "turnstile") -> list[Manifest]:
+        answer = helm("template", release, str(CHART), *options, *arguments)
+        assert answer.returncode == 0, answer.stderr
+        return [manifest for manifest in yaml.safe_load_all(answer.stdout) if manifest is not None]
+
+    return rendered

@@ -1,0 +1,129 @@
+"""What the values of the chart do, and what it says to wrong ones."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.chart.conftest import CHART, Manifest, Render
+
+Helm = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def named(manifests: list[Manifest], kind: str, name: str) -> Manifest:
+    """The one manifest of that kind and name."""
+    (found,) = [m for m in manifests if m["kind"] == kind and m["metadata"]["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("values", ["", *sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))])
+def test_lint_is_content(helm: Helm, values: str) -> None:
+    """`helm lint --strict` finds nothing."""
+    answer = helm("lint", "--strict", str(CHART), *(("--values", str(CHART / "ci" / values)) if values else ()))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("webhok.port=1", "additional properties 'webhok' not allowed"),
+        ("webhook.certs.mod=self", "additional properties 'mod' not allowed"),
+        ("webhook.timeoutSeconds=6", "/webhook/timeoutSeconds"),
+        ("webhook.url=http://127.0.0.1:9443", "/webhook/url"),
+        ("managedNamespaces.mode=all", "/managedNamespaces/mode"),
+        ("controller.replicas=0", "/controller/replicas"),
+        ("image.digest=latest", "/image/digest"),
+        ("managedNamespaces.label=kueue-managed", "/managedNamespaces/label"),
+        ("webhook.certs.mode=existing", "webhook.certs.secretName: name the Secret"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(helm: Helm, setting: str, complaint: str) -> None:
+    """An unknown, impossible or missing value stops the install and is named."""
+    answer = helm("template", "turnstile", str(CHART), "--set", setting)
+    assert answer.returncode != 0
+    assert complaint in answer.stderr
+
+
+def test_the_schema_knows_exactly_the_values() -> None:
+    """Every value of values.yaml is in the schema and the other way round (`global` is Helm's own)."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def compare(schema: dict[str, Any], values: dict[str, Any], path: str) -> None:
+        assert schema["properties"].keys() - {"global"} == values.keys(), path
+        for key, value in values.items():
+            inner = schema["properties"][key]
+            if isinstance(value, dict) and value and "properties" in inner and key != "resources":
+                compare(inner, value, f"{path}.{key}")
+
+    compare(schema, values, "")
+
+
+def test_opt_in_names_the_label(render: Render) -> None:
+    """By default only labelled namespaces are managed; webhooks and configuration file agree on it."""
+    manifests = render("--set", "managedNamespaces.label=example.com/batch=yes")
+    configuration = named(manifests, "MutatingWebhookConfiguration", "turnstile-mutating-webhook-configuration")
+    selector = next(e for e in configuration["webhooks"] if e["name"] == "mjob.kb.io")["namespaceSelector"]
+    assert selector["matchLabels"] == {"example.com/batch": "yes"}
+    file = yaml.safe_load(named(manifests, "ConfigMap", "turnstile-config")["data"]["config.yaml"])
+    assert file["managedJobsNamespaceSelector"] == selector
+
+
+def test_exclusion_lists_names(render: Render) -> None:
+    """In exclude mode every namespace is managed but the named ones, kube-system and our own."""
+    manifests = render("--set", "managedNamespaces.mode=exclude,managedNamespaces.exclude={monitoring,kube-system}")
+    configuration = named(manifests, "ValidatingWebhookConfiguration", "turnstile-validating-webhook-configuration")
+    selector = next(e for e in configuration["webhooks"] if e["name"] == "vpod.kb.io")["namespaceSelector"]
+    assert selector == {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": ["kube-system", "turnstile-system", "monitoring"],
+            }
+        ]
+    }
+
+
+def test_a_url_takes_the_place_of_service_and_pods(render: Render) -> None:
+    """With webhook.url the API server calls that host, and the release starts no webhook of its own."""
+    manifests = render("--set", "webhook.url=https://127.0.0.1:9443/", "--set", "controller.enabled=false")
+    assert not [m for m in manifests if m["kind"] in {"Deployment", "Service", "PodDisruptionBudget"}]
+    configuration = named(manifests, "MutatingWebhookConfiguration", "turnstile-mutating-webhook-configuration")
+    urls = {entry["name"]: entry["clientConfig"] for entry in configuration["webhooks"]}
+    assert urls["mjob.kb.io"] == {"url": "https://127.0.0.1:9443/mutate-batch-v1-job"}
+
+
+def test_own_certificates_start_from_an_empty_secret(render: Render) -> None:
+    """The Secret has no data field and the webhooks no caBundle, so an upgrade leaves the leader's writes alone."""
+    manifests = render()
+    secret = named(manifests, "Secret", "turnstile-webhook-server-cert")
+    assert not {"data", "stringData"} & secret.keys()
+    for kind in ("Mutating", "Validating"):
+        name = f"turnstile-{kind.lower()}-webhook-configuration"
+        assert all(
+            "caBundle" not in e["clientConfig"]
+            for e in named(manifests, f"{kind}WebhookConfiguration", name)["webhooks"]
+        )
+
+
+def test_another_release_name_moves_every_name(render: Render) -> None:
+    """Two installs cannot collide: every cluster-wide name starts with the release's."""
+    for manifest in render(release="blue"):
+        assert manifest["metadata"]["name"].startswith("blue-turnstile-")
+
+
+def test_configuration_of_the_user_wins(render: Render) -> None:
+    """Fields under `config` are added to the file; a change of them restarts the pods."""
+
+    def checksum(manifests: list[Manifest]) -> str:
+        template = named(manifests, "Deployment", "turnstile-webhook")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["turnstile/config-checksum"])
+
+    manifests = render("--set", "config.manageJobsWithoutQueueName=true")
+    file = yaml.safe_load(named(manifests, "ConfigMap", "turnstile-config")["data"]["config.yaml"])
+    assert file["manageJobsWithoutQueueName"] is True
+    assert checksum(manifests) != checksum(render())
