@@ -1,0 +1,299 @@
+"""Keeps a store equal to what the API server holds of one kind, for ever: list once, then watch, and go on after any
+failure.
+
+Three functions, one inside the other: `run` goes on for ever and waits between streams; `_follow` is one stream, of
+everything or from where the last one ended; `_take` is one line of it. The rules that make it sound:
+
+- A new start learns everything from the watch itself (`sendInitialEvents`), or from a paged list on servers that
+  cannot, and gives the store the difference, deletions too. There is no other way to learn of what was deleted
+  meanwhile.
+- A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
+  or as an event) means a new start. So do several failures in a row without a single event, for then the version
+  itself may be what the server stumbles over.
+- Silence is told from calm by bookmarks, which the server sends about once a minute.
+- An object that cannot be decoded is reported and skipped; its last good version stays in the store.
+
+Never drops an event it cannot place, and never asks again without a pause.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from app.api.errors import ApiError, BadRequest, ConnectionLost, Expired, Invalid, RequestTimeout, WireError
+from app.api.meta import Kind
+from app.kube import answers
+from app.kube.backoff import Backoff, Jitter
+from app.kube.store import Store
+from app.kube.transport import PAGE_SIZE, Params, Transport
+
+T = TypeVar("T", bound=Kind)
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+IDLE_TIMEOUT = 90.0
+"""Seconds without a byte after which a watch counts as dead. Bookmarks come about every 60 s."""
+SERVER_TIMEOUT = 290.0
+"""Seconds after which the server is asked to end a watch, plus up to a tenth, so that watches do not end together."""
+HEALTHY_AFTER = 30.0
+"""Seconds a stream must have lasted for the back-off to start over."""
+BACKOFF = Backoff(first=0.1, limit=5.0)
+FAILURES_BEFORE_RELIST = 4
+
+_log = structlog.get_logger(__name__)
+
+
+class Reflector(Generic[T]):
+    """Mirrors the objects of a kind into a store. `await run()` in a task of its own; `synced` is set once the store
+    is full.
+
+    `params` narrows by `labelSelector` or `fieldSelector`, `namespace` to one namespace. `on_undecodable(key, error)`
+    hears of objects that make no sense. `last_contact` is loop time (monotonic seconds) at which the server last said
+    anything.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: Store[T],
+        kind: type[T],
+        *,
+        namespace: str = "",
+        params: Params | None = None,
+        decode: Callable[[bytes | msgspec.Raw], T] | None = None,
+        on_undecodable: Callable[[str, Exception], None] | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+        server_timeout: float = SERVER_TIMEOUT,
+        sync_timeout: float = 60.0,
+        page_size: int = PAGE_SIZE,
+        healthy_after: float = HEALTHY_AFTER,
+        streaming_list: bool = True,
+        backoff: Backoff = BACKOFF,
+        jitter: Jitter = random.random,
+    ) -> None:
+        self._transport = transport
+        self._store = store
+        self._kind = kind
+        self._path = kind.collection_path(namespace)
+        self._params = dict(params or {})
+        self._decode = decode or answers.decoder(kind)
+        self._on_undecodable = on_undecodable
+        self._idle_timeout = idle_timeout
+        self._server_timeout = server_timeout
+        self._sync_timeout = sync_timeout
+        self._page_size = page_size
+        self._healthy_after = healthy_after
+        self._streaming_list = streaming_list
+        self._backoff = backoff
+        self._jitter = jitter
+        self._version = ""
+        self._highest = 0
+        self._initial: _Initial[T] | None = None
+        self.synced = asyncio.Event()
+        self.last_contact = float("-inf")
+        self.relisted = 0
+        """How many times everything was read, the first included."""
+        self.events = 0
+        """Watch events taken in."""
+        self.failures = 0
+        """Streams that ended in any way but a clean close."""
+        self.undecodable = 0
+        """Versions of objects that could not be decoded, since the start."""
+        self.bad: dict[str, str] = {}
+        """Keys whose newest version could not be decoded, and why; the store has the version before it, if any."""
+
+    @property
+    def kind(self) -> type[T]:
+        """What is mirrored."""
+        return self._kind
+
+    async def run(self) -> None:
+        """Keep the store equal to the server's objects until cancelled."""
+        loop = asyncio.get_running_loop()
+        attempt = in_vain = 0
+        while True:
+            started, events = loop.time(), self.events
+            try:
+                await self._follow()
+                in_vain = 0
+            except Expired:
+                _log.info("reflector.version_expired", kind=self._kind.KIND, version=self._version)
+                self._version = ""
+                in_vain = 0
+            except (ApiError, WireError) as error:
+                self.failures += 1
+                in_vain = in_vain + 1 if self.events == events else 1
+                _log.warning("reflector.stream_failed", kind=self._kind.KIND, error=str(error), in_a_row=in_vain)
+                if in_vain >= FAILURES_BEFORE_RELIST and not isinstance(error, ConnectionLost | RequestTimeout):
+                    self._version, in_vain = "", 0
+                if isinstance(error, ApiError) and error.retry_after is not None:
+                    await asyncio.sleep(min(error.retry_after, 60.0))
+            if loop.time() - started >= self._healthy_after:
+                attempt = 0
+            await asyncio.sleep(self._backoff.delay(attempt, self._jitter))
+            attempt += 1
+
+    async def _follow(self) -> None:
+        """One stream, until the server ends it cleanly."""
+        params: dict[str, str | int] = {
+            **self._params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": int(self._server_timeout * (1.0 + 0.1 * self._jitter())),
+        }
+        if self._version:
+            params["resourceVersion"] = self._version
+            await self._read(params)
+            return
+        if not self._streaming_list:
+            await self._list()
+            params["resourceVersion"] = self._version
+            await self._read(params)
+            return
+        # Without a resourceVersion the server brings its cache up to date first: never a step back in time.
+        params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        self._initial = _Initial()
+        try:
+            await self._read(params)
+        except (BadRequest, Invalid) as error:
+            _log.info("reflector.no_streaming_list", kind=self._kind.KIND, error=error.message)
+            self._streaming_list = False
+        finally:
+            self._initial = None
+
+    async def _read(self, params: Params) -> None:
+        """The lines of one watch request."""
+        loop = asyncio.get_running_loop()
+        stream = self._transport.stream(self._path, params=params, idle_timeout=self._idle_timeout)
+        # A server that trickles would never be idle: what it said it would do bounds the whole.
+        limit = self._server_timeout * 1.1 + self._idle_timeout
+        if self._initial is not None:
+            limit = self._sync_timeout
+        try:
+            async with asyncio.timeout(limit) as deadline, contextlib.aclosing(stream) as lines:
+                async for line in lines:
+                    self.last_contact = loop.time()
+                    if self._take(line):
+                        deadline.reschedule(loop.time() + self._server_timeout * 1.1 + self._idle_timeout)
+        except TimeoutError:
+            if self._initial is not None:
+                # A server that knows nothing of sendInitialEvents ignores it and never says that it is at the end.
+                self._streaming_list = False
+            raise RequestTimeout(f"WATCH {self._path}: not done after {limit:g} s") from None
+
+    def _take(self, line: bytes) -> bool:
+        """One line; true if it completed the initial events."""
+        try:
+            event = answers.decode_event(line)
+            if event.type == "ERROR":
+                raise _error_event(event.object)
+            header = answers.decode_header(event.object)
+        except msgspec.DecodeError as error:
+            # Not an event: something else answers in the server's place. Skipping the line might skip a change.
+            raise ConnectionLost(f"WATCH {self._path}: {line[:200]!r} is no event: {error}") from error
+        self.events += 1
+        done = False
+        match event.type:
+            case "BOOKMARK":
+                annotations = header.metadata.annotations
+                if self._initial is not None and annotations and annotations.get(INITIAL_EVENTS_END) == "true":
+                    self._complete(self._initial, header.metadata.resource_version)
+                    self._initial = None
+                    done = True
+            case "ADDED" | "MODIFIED" | "DELETED":
+                self._apply(event.type, header, event.object)
+            case other:
+                raise ConnectionLost(f"WATCH {self._path}: unknown event type {other!r}")
+        if self._initial is None and (version := header.metadata.resource_version):
+            self._version = version
+            if version.isdigit():
+                self._highest = int(version)
+        return done
+
+    def _apply(self, type: str, header: answers.Header, body: msgspec.Raw) -> None:  # noqa: A002
+        key = header.key
+        if type == "DELETED":
+            self.bad.pop(key, None)
+            if self._initial is not None:
+                self._initial.drop(key)
+            else:
+                self._store.delete(key, uid=header.metadata.uid, resource_version=header.metadata.resource_version)
+            return
+        value = self._decoded(header, body)
+        if self._initial is not None:
+            self._initial.put(key, value)
+        elif value is not None:
+            self._store.observe(value)
+
+    def _decoded(self, header: answers.Header, body: msgspec.Raw) -> T | None:
+        key = header.key
+        try:
+            value = self._decode(body)
+        except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
+            self.undecodable += 1
+            self.bad[key] = str(error)
+            _log.error("reflector.undecodable", kind=self._kind.KIND, key=key, error=str(error))
+            if self._on_undecodable is not None:
+                self._on_undecodable(key, error)
+            return None
+        self.bad.pop(key, None)
+        return value
+
+    async def _list(self) -> None:
+        """Everything, page by page."""
+        raw, version = await self._transport.list_raw(self._path, params=self._params, page_size=self._page_size)
+        initial: _Initial[T] = _Initial()
+        for number, body in enumerate(raw):
+            header = answers.decode_header(body)
+            initial.put(header.key, self._decoded(header, body))
+            if number % 64 == 63:
+                await asyncio.sleep(0)
+        self.last_contact = asyncio.get_running_loop().time()
+        self._complete(initial, version)
+
+    def _complete(self, initial: "_Initial[T]", version: str) -> None:
+        """Everything is known as of a version: hand the difference to the store."""
+        number = int(version) if version.isdigit() else 0
+        rewound = number < self._highest
+        if rewound:
+            _log.warning("reflector.history_went_back", kind=self._kind.KIND, version=version, seen=self._highest)
+        self._highest = number
+        self._store.replace(initial.good.values(), resource_version=version, keep=initial.bad, rewound=rewound)
+        for key in [key for key in self.bad if key not in initial.bad]:
+            del self.bad[key]
+        self._version = version
+        self.relisted += 1
+        self.synced.set()
+
+
+class _Initial(Generic[T]):
+    """What a new start has gathered so far."""
+
+    __slots__ = ("bad", "good")
+
+    def __init__(self) -> None:
+        self.good: dict[str, T] = {}
+        self.bad: set[str] = set()
+
+    def put(self, key: str, value: T | None) -> None:
+        """An object, or None for one that could not be decoded."""
+        self.drop(key)
+        if value is None:
+            self.bad.add(key)
+        else:
+            self.good[key] = value
+
+    def drop(self, key: str) -> None:
+        """It is gone again."""
+        self.good.pop(key, None)
+        self.bad.discard(key)
+
+
+def _error_event(body: msgspec.Raw) -> ApiError:
+    """The error of an ERROR event: a Status that came after the answer's own 200."""
+    status = answers.parse_status(bytes(body))
+    return answers.error(status.code if status and status.code else 500, bytes(body))
