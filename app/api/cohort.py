@@ -1,26 +1,27 @@
 """Cohort: ClusterQueues (and Cohorts) that lend each other unused quota."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
 from app.api import names
 from app.api.meta import Kind, Object
-from app.api.quota import FairSharing, FairSharingStatus, ResourceGroup
+from app.api.quota import FairSharing, FairSharingStatus, ResourceGroups
+from app.api.schema import Field, Subdomain
 
 
 class CohortSpec(Object):
     """Parent, own quota and weight."""
 
-    parent_name: str | None = None
-    resource_groups: list[ResourceGroup] = []
-    fair_sharing: FairSharing | None = None
+    parent_name: Annotated[Subdomain | None, Field("Cohort above; absent at the top.")] = None
+    resource_groups: ResourceGroups = []
+    fair_sharing: Annotated[FairSharing | None, Field("Weight among the members of the parent.")] = None
 
 
 class CohortStatus(Object):
     """Only filled when fair sharing is on."""
 
-    fair_sharing: FairSharingStatus | None = None
+    fair_sharing: Annotated[FairSharingStatus | None, Field("Share, while fair sharing is on.")] = None
 
 
 class Cohort(Kind):
@@ -31,6 +32,7 @@ class Cohort(Kind):
     KIND: ClassVar = "Cohort"
     PLURAL: ClassVar = "cohorts"
     NAMESPACED: ClassVar = False
+    SHORT_NAMES: ClassVar = ("co",)
 
     spec: CohortSpec = msgspec.field(default_factory=CohortSpec)
     status: CohortStatus = msgspec.field(default_factory=CohortStatus)

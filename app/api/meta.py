@@ -4,9 +4,11 @@ Attributes are the snake_case of the JSON names. An optional field that is absen
 decoder ignores fields that Turnstile does not read, so a struct is a view of an object and never its full copy.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+
+from app.api.schema import NODE_KEY_PATTERN, Column, Field, Int64, Rule, Time, always
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
@@ -19,6 +21,9 @@ def camel(attribute: str) -> str:
 
 class Object(msgspec.Struct, rename=camel, omit_defaults=True, kw_only=True, gc=False):
     """Base of every value that travels as JSON."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    """CEL rules of this object, for the schema."""
 
 
 class OwnerReference(Object):
@@ -59,15 +64,23 @@ class ObjectMeta(Object):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Condition(Object):
-    """metav1.Condition."""
+_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
-    type: str
-    status: ConditionStatus
-    reason: str
-    message: str = ""
-    last_transition_time: str = ""
-    observed_generation: int | None = None
+
+class Condition(Object):
+    """metav1.Condition. `app.api.conditions` sets one in a list."""
+
+    type: Annotated[str, Field("What is true or not.", max_length=316, pattern=NODE_KEY_PATTERN)]
+    status: Annotated[ConditionStatus, Field("Whether it is.")]
+    reason: Annotated[str, Field("One word why.", min_length=1, max_length=1024, pattern=_REASON)]
+    message: Annotated[str, Field("A sentence for people.", required=True, max_length=32768)] = always(str)
+    last_transition_time: Annotated[Time, Field("When the status changed last.", required=True)] = always(str)
+    observed_generation: Annotated[Int64 | None, Field("The metadata.generation it speaks of.", minimum=0)] = None
+
+
+Conditions = Annotated[
+    list[Condition], Field("What is known of the object.", list_type="map", map_keys=("type",), max_items=16)
+]
 
 
 class Kind(Object):
@@ -78,6 +91,11 @@ class Kind(Object):
     KIND: ClassVar[str]
     PLURAL: ClassVar[str]
     NAMESPACED: ClassVar[bool]
+
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    SELECTABLE_FIELDS: ClassVar[tuple[str, ...]] = ()
+    """JSON paths that a field selector may name."""
 
     api_version: str = ""
     kind: str = ""

@@ -3,11 +3,12 @@
 A view: images, commands, volumes and the like are not read. What must be written back keeps its raw bytes elsewhere.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from app.api.meta import Object, ObjectMeta
+from app.api.schema import Field, Int64, Rule, Time
 
 Quantity = str | int | float
 """A quantity as JSON carries it. `app.api.quantity` turns it into an exact integer."""
@@ -18,20 +19,60 @@ TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 class Taint(Object):
     """corev1.Taint."""
 
-    key: str
-    effect: str
-    value: str | None = None
-    time_added: str | None = None
+    key: Annotated[str, Field("Key of the taint.")]
+    effect: Annotated[str, Field("What happens to pods that do not tolerate it.")]
+    value: Annotated[str | None, Field("Value that goes with the key.")] = None
+    time_added: Annotated[Time | None, Field("When it was added.")] = None
 
 
 class Toleration(Object):
     """corev1.Toleration. An absent operator means Equal, an absent key with Exists means all, an absent effect all."""
 
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-    toleration_seconds: int | None = None
+    key: Annotated[str | None, Field("Key of the taint; absent means any, with operator Exists.")] = None
+    operator: Annotated[str | None, Field("Equal (the default) or Exists.")] = None
+    value: Annotated[str | None, Field("Value the taint must have, with operator Equal.")] = None
+    effect: Annotated[str | None, Field("Effect of the taint; absent means any.")] = None
+    toleration_seconds: Annotated[Int64 | None, Field("How long a NoExecute taint is tolerated.")] = None
+
+
+_EFFECTS = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"
+
+Taints = Annotated[
+    list[Taint],
+    Field(
+        max_items=8,
+        list_type="atomic",
+        rules=(Rule("self.all(x, x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])", _EFFECTS),),
+    ),
+]
+Tolerations = Annotated[
+    list[Toleration],
+    Field(
+        max_items=8,
+        list_type="atomic",
+        rules=(
+            Rule(
+                "self.all(x, has(x.key) || (has(x.operator) && x.operator == 'Exists'))",
+                "operator must be Exists when 'key' is empty, which means 'match all values and all keys'",
+            ),
+            Rule(
+                "self.all(x, !has(x.tolerationSeconds) || (has(x.effect) && x.effect == 'NoExecute'))",
+                "effect must be 'NoExecute' when 'tolerationSeconds' is set",
+            ),
+            Rule(
+                "self.all(x, !has(x.operator) || x.operator in ['Equal', 'Exists'])",
+                "supported toleration values: 'Equal'(default), 'Exists'",
+            ),
+            Rule(
+                "self.all(x, !has(x.operator) || x.operator != 'Exists' || !has(x.value))",
+                "a value must be empty when 'operator' is 'Exists'",
+            ),
+            Rule(
+                "self.all(x, !has(x.effect) || x.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])", _EFFECTS
+            ),
+        ),
+    ),
+]
 
 
 class SchedulingGate(Object):

@@ -1,23 +1,27 @@
 """metav1.LabelSelector and what it matches."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from app.api.meta import Object
+from app.api.schema import Field
 
 
 class LabelSelectorRequirement(Object):
     """metav1.LabelSelectorRequirement. Operators: In, NotIn, Exists, DoesNotExist."""
 
-    key: str
-    operator: str
-    values: list[str] = []
+    key: Annotated[str, Field("Label key.")]
+    operator: Annotated[str, Field("In, NotIn, Exists or DoesNotExist.")]
+    values: Annotated[list[str], Field("Values for In and NotIn.", list_type="atomic")] = []
 
 
 class LabelSelector(Object):
     """metav1.LabelSelector: all requirements must hold; an empty selector matches everything."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: list[LabelSelectorRequirement] = []
+    match_labels: Annotated[dict[str, str], Field("Labels that must be there with these values.")] = {}
+    match_expressions: Annotated[
+        list[LabelSelectorRequirement], Field("Requirements that must all hold.", list_type="atomic")
+    ] = []
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected. An unknown operator selects nothing."""

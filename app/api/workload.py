@@ -1,12 +1,14 @@
 """Workload: what one job asks for, and what it was given."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
 from app.api import names
-from app.api.meta import Condition, Kind, Object, is_true
-from app.api.pods import PodTemplate, Quantity, Toleration
+from app.api.meta import Conditions, Kind, Object, is_true
+from app.api.pods import PodTemplate, Quantity, Tolerations
+from app.api.podshape import containers_digest
+from app.api.schema import Column, Field, Label, Rule, Subdomain, Text63, Text256, Text317, Time, always
 
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
@@ -18,206 +20,385 @@ REQUEUED = "Requeued"
 DEACTIVATION_TARGET = "DeactivationTarget"
 BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
 
+TEMPLATE_SCHEMA: Final = {
+    "type": "object",
+    "properties": {
+        "metadata": {
+            "type": "object",
+            "properties": {
+                "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+                "finalizers": {"type": "array", "items": {"type": "string"}},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "name": {"type": "string"},
+                "namespace": {"type": "string"},
+            },
+        },
+        "spec": {
+            "type": "object",
+            "required": ["containers"],
+            "properties": {
+                "containers": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"type": "string"}},
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    },
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                },
+            },
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+    },
+}
+"""A pod template for the API server: lean, because it is checked at every write of every Workload and status.
+
+What else is wrong with a template the API server says when pods are made from it.
+"""
+
 
 class SliceConstraint(Object):
     """One layer of a multi-layer topology request."""
 
-    topology: str
-    size: int
+    topology: Annotated[str, Field("Node label of the level.", min_length=1, max_length=63)]
+    size: Annotated[int, Field("Pods that stay together.", minimum=1)]
 
 
 class TopologyRequest(Object):
     """Where the pods of a pod set want to be, relative to each other."""
 
-    required: str | None = None
-    preferred: str | None = None
-    unconstrained: bool | None = None
-    pod_index_label: str | None = None
-    sub_group_index_label: str | None = None
-    sub_group_count: int | None = None
-    pod_set_group_name: str | None = None
-    pod_set_slice_required_topology: str | None = None
-    pod_set_slice_size: int | None = None
-    podset_slice_required_topology_constraints: list[SliceConstraint] = []
+    required: Annotated[Text63 | None, Field("Level within which all pods must be.")] = None
+    preferred: Annotated[Text63 | None, Field("Level within which all pods should be.")] = None
+    unconstrained: Annotated[bool | None, Field("Any place with room will do.")] = None
+    pod_index_label: Annotated[Text317 | None, Field("Label with the index of a pod.")] = None
+    sub_group_index_label: Annotated[Text317 | None, Field("Label with the index of a replicated job.")] = None
+    sub_group_count: Annotated[int | None, Field("Number of replicated jobs.", minimum=0)] = None
+    pod_set_group_name: Annotated[Text256 | None, Field("Pod sets of one group get the same flavor and domains.")] = (
+        None
+    )
+    pod_set_slice_required_topology: Annotated[Text63 | None, Field("Level within which each slice must be.")] = None
+    pod_set_slice_size: Annotated[int | None, Field("Pods of a slice.", minimum=1)] = None
+    podset_slice_required_topology_constraints: Annotated[
+        list[SliceConstraint], Field("Layers of slices, the outermost first.", max_items=3, list_type="atomic")
+    ] = []
+
+
+class DigestedTemplate(PodTemplate):
+    """A template as `decode` reads it: the view, and a digest of the containers that the view leaves out."""
+
+    containers_digest: bytes = b""
 
 
 class PodSet(Object):
     """Pods of one template. A `minCount` below `count` allows partial admission."""
 
-    name: str = names.DEFAULT_PODSET
-    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
-    count: int = 1
-    min_count: int | None = None
-    topology_request: TopologyRequest | None = None
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.minCount) || self.minCount <= self.count",
+            "minCount should be positive and less or equal to count",
+        ),
+    )
+
+    name: Annotated[Label, Field("Name within the workload.", defaulted=True)] = names.DEFAULT_PODSET
+    template: Annotated[PodTemplate, Field("What the pods are.", required=True, schema=TEMPLATE_SCHEMA)] = always(
+        PodTemplate
+    )
+    count: Annotated[int, Field("Number of pods.", minimum=0, defaulted=True)] = 1
+    min_count: Annotated[int | None, Field("Fewest pods that are of use.", minimum=1)] = None
+    topology_request: Annotated[TopologyRequest | None, Field("Where the pods want to be.")] = None
+
+    @property
+    def containers_digest(self) -> bytes:
+        """What `podshape.containers_digest` says of the whole template; empty if this was not made by `decode`."""
+        return self.template.containers_digest if isinstance(self.template, DigestedTemplate) else b""
 
 
 class PriorityClassRef(Object):
     """The class that `spec.priority` came from."""
 
-    group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
-    kind: Literal["WorkloadPriorityClass", "PriorityClass"]
-    name: str
+    RULES: ClassVar = (
+        Rule(
+            "self.group != 'scheduling.k8s.io' || self.kind == 'PriorityClass'",
+            "only the PriorityClass kind is allowed for the scheduling.k8s.io group",
+        ),
+        Rule(
+            "self.group != 'kueue.x-k8s.io' || self.kind == 'WorkloadPriorityClass'",
+            "only the WorkloadPriorityClass kind is allowed for the kueue.x-k8s.io group",
+        ),
+    )
+
+    group: Annotated[Literal["kueue.x-k8s.io", "scheduling.k8s.io"], Field("API group of the class.")]
+    kind: Annotated[Literal["WorkloadPriorityClass", "PriorityClass"], Field("Kind of the class.")]
+    name: Annotated[Subdomain, Field("Name of the class.", min_length=1)]
 
 
 class PreemptionGate(Object):
     """A gate that holds back preemptions for this workload."""
 
-    name: str
+    name: Annotated[str, Field("Name of the gate.", min_length=1, max_length=63)]
 
 
 class WorkloadSpec(Object):
     """What is asked for. An absent priority is 0, an absent `active` is true."""
 
-    pod_sets: list[PodSet] = []
-    queue_name: str | None = None
-    priority_class_ref: PriorityClassRef | None = None
-    priority: int | None = None
-    active: bool = True
-    maximum_execution_time_seconds: int | None = None
-    preemption_gates: list[PreemptionGate] = []
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.priorityClassRef) || has(self.priority)",
+            "priority should not be nil when priorityClassRef is set",
+        ),
+    )
+
+    pod_sets: Annotated[
+        list[PodSet], Field("Groups of equal pods.", min_items=1, max_items=18, list_type="map", map_keys=("name",))
+    ] = []
+    queue_name: Annotated[Subdomain | None, Field("LocalQueue.")] = None
+    priority_class_ref: Annotated[PriorityClassRef | None, Field("Class that the priority came from.")] = None
+    priority: Annotated[int | None, Field("Place in the queue, higher first; absent is 0.")] = None
+    active: Annotated[bool, Field("False evicts the workload and keeps it out.", defaulted=True)] = True
+    maximum_execution_time_seconds: Annotated[int | None, Field("Time it may be admitted.", minimum=1)] = None
+    preemption_gates: Annotated[
+        list[PreemptionGate],
+        Field("Gates that hold back preemption until they open.", max_items=8, list_type="map", map_keys=("name",)),
+    ] = []
 
 
 class IndividualValues(Object):
     """Values that differ by domain: prefix + root + suffix."""
 
-    roots: list[str] = []
-    prefix: str | None = None
-    suffix: str | None = None
+    roots: Annotated[
+        list[Text63],
+        Field("Middle part, a domain each.", required=True, min_items=1, max_items=100_000, list_type="atomic"),
+    ] = always(list)
+    prefix: Annotated[Text63 | None, Field("Common beginning.")] = None
+    suffix: Annotated[Text63 | None, Field("Common end.")] = None
+
+
+_EXACTLY_ONE = Rule(
+    "has(self.universal) != has(self.individual)", "exactly one of the fields in [universal individual] must be set"
+)
 
 
 class LevelValues(Object):
     """Value of one level, for all domains of the slice or one by one."""
 
-    universal: str | None = None
-    individual: IndividualValues | None = None
+    RULES: ClassVar = (_EXACTLY_ONE,)
+
+    universal: Annotated[Text63 | None, Field("The same value for all domains.")] = None
+    individual: Annotated[IndividualValues | None, Field("A value a domain.")] = None
 
 
 class SlicePodCounts(Object):
     """Pods a domain, the same for all or one by one."""
 
-    universal: int | None = None
-    individual: list[int] = []
+    RULES: ClassVar = (_EXACTLY_ONE,)
+
+    universal: Annotated[int | None, Field("The same number for all domains.", minimum=1)] = None
+    individual: Annotated[
+        list[Annotated[int, Field(minimum=1)]],
+        Field("A number a domain.", min_items=1, max_items=100_000, list_type="atomic"),
+    ] = []
 
 
 class TopologyAssignmentSlice(Object):
     """A run of domains."""
 
-    domain_count: int
-    values_per_level: list[LevelValues] = []
-    pod_counts: SlicePodCounts = msgspec.field(default_factory=SlicePodCounts)
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
+            "podCounts.individual must have length equal to domainCount",
+        ),
+        Rule(
+            "self.valuesPerLevel.all(level, "
+            "!has(level.individual) || size(level.individual.roots) == self.domainCount)",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
+            "TopologyAssignmentSlice",
+        ),
+    )
+
+    domain_count: Annotated[int, Field("Number of domains.", minimum=1)]
+    values_per_level: Annotated[
+        list[LevelValues],
+        Field("Values of the domains, a level each.", required=True, min_items=1, max_items=16, list_type="atomic"),
+    ] = always(list)
+    pod_counts: Annotated[SlicePodCounts, Field("Pods a domain.", required=True)] = always(SlicePodCounts)
 
 
 class TopologyAssignment(Object):
     """Domains and how many pods each gets."""
 
-    levels: list[str] = []
-    slices: list[TopologyAssignmentSlice] = []
+    RULES: ClassVar = (
+        Rule(
+            "self.slices.all(slice, size(slice.valuesPerLevel) == size(self.levels))",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
+        ),
+    )
+
+    levels: Annotated[
+        list[Text317],
+        Field("Node labels, the widest first.", required=True, min_items=1, max_items=16, list_type="atomic"),
+    ] = always(list)
+    slices: Annotated[
+        list[TopologyAssignmentSlice], Field("Runs of domains.", required=True, max_items=1000, list_type="atomic")
+    ] = always(list)
 
 
 class PodSetAssignment(Object):
     """What a pod set was given: a flavor a resource, the total usage, and the number of pods."""
 
-    name: str = names.DEFAULT_PODSET
-    flavors: dict[str, str] = {}
-    resource_usage: dict[str, Quantity] = {}
-    count: int | None = None
-    topology_assignment: TopologyAssignment | None = None
-    delayed_topology_request: Literal["Pending", "Ready"] | None = None
+    name: Annotated[Label, Field("Pod set.", defaulted=True)] = names.DEFAULT_PODSET
+    flavors: Annotated[dict[str, Subdomain], Field("Flavor a resource.")] = {}
+    resource_usage: Annotated[dict[str, Quantity], Field("Total of all its pods.")] = {}
+    count: Annotated[int | None, Field("Pods admitted.", minimum=0)] = None
+    topology_assignment: Annotated[TopologyAssignment | None, Field("Where the pods go.")] = None
+    delayed_topology_request: Annotated[
+        Literal["Pending", "Ready"] | None, Field("Whether the place is still to be found.", max_length=7)
+    ] = None
 
 
 class Admission(Object):
     """The reservation; set and unset as a unit."""
 
-    cluster_queue: str = ""
-    pod_set_assignments: list[PodSetAssignment] = []
+    cluster_queue: Annotated[Subdomain, Field("ClusterQueue that gave the quota.")] = ""
+    pod_set_assignments: Annotated[
+        list[PodSetAssignment], Field("What each pod set got.", max_items=18, list_type="map", map_keys=("name",))
+    ] = []
 
 
 class RequeueState(Object):
     """Evictions so far and when the next attempt may start."""
 
-    count: int | None = None
-    requeue_at: str | None = None
+    count: Annotated[int | None, Field("Evictions so far.", minimum=0)] = None
+    requeue_at: Annotated[Time | None, Field("When the next attempt may start.")] = None
 
 
 class ReclaimablePod(Object):
     """Pods of a pod set that need their quota no longer."""
 
-    name: str
-    count: int
+    name: Annotated[Label, Field("Pod set.")]
+    count: Annotated[int, Field("Number of pods.", minimum=0)]
 
 
 class PodSetUpdate(Object):
     """What an admission check adds to the pods of a pod set."""
 
-    name: str
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: list[Toleration] = []
+    name: Annotated[Label, Field("Pod set.")]
+    labels: Annotated[dict[str, str], Field("Labels to add.")] = {}
+    annotations: Annotated[dict[str, str], Field("Annotations to add.")] = {}
+    node_selector: Annotated[dict[str, str], Field("Node selector to add.")] = {}
+    tolerations: Annotated[Tolerations, Field("Tolerations to add.")] = []
 
 
 class AdmissionCheckState(Object):
     """State of one check."""
 
-    name: str
-    state: Literal["Pending", "Ready", "Retry", "Rejected"]
-    last_transition_time: str = ""
-    message: str = ""
-    requeue_after_seconds: int | None = None
-    retry_count: int | None = None
-    pod_set_updates: list[PodSetUpdate] = []
+    name: Annotated[str, Field("AdmissionCheck.", min_length=1, max_length=316)]
+    state: Annotated[Literal["Pending", "Ready", "Retry", "Rejected"], Field("Where it stands.")]
+    last_transition_time: Annotated[Time, Field("When the state changed last.", required=True)] = always(str)
+    message: Annotated[str, Field("A sentence for people.", required=True, max_length=32768)] = always(str)
+    requeue_after_seconds: Annotated[int | None, Field("Wait after a Retry.", minimum=0)] = None
+    retry_count: Annotated[int | None, Field("Retries so far.", minimum=0)] = None
+    pod_set_updates: Annotated[
+        list[PodSetUpdate], Field("What it adds to pods.", max_items=18, list_type="atomic")
+    ] = []
 
 
 class PodSetRequest(Object):
     """Total requests of a pod set that waits."""
 
-    name: str
-    resources: dict[str, Quantity] = {}
+    name: Annotated[Label, Field("Pod set.")]
+    resources: Annotated[dict[str, Quantity], Field("Total of all its pods.")] = {}
 
 
 class WorkloadSchedulingStatsEviction(Object):
     """How often a workload was evicted for one reason."""
 
-    reason: str
-    underlying_cause: str = ""
-    count: int = 0
+    reason: Annotated[str, Field("Reason of the Evicted condition.", max_length=316)]
+    underlying_cause: Annotated[str, Field("Finer cause; may be empty.", required=True, max_length=316)] = always(str)
+    count: Annotated[int, Field("How often.", required=True, minimum=0)] = always(int)
 
 
 class SchedulingStats(Object):
     """Counters over the life of a workload."""
 
-    evictions: list[WorkloadSchedulingStatsEviction] = []
+    evictions: Annotated[
+        list[WorkloadSchedulingStatsEviction],
+        Field("Evictions by reason.", max_items=256, list_type="map", map_keys=("reason", "underlyingCause")),
+    ] = []
 
 
 class UnhealthyNode(Object):
     """A failed node that holds pods of the workload."""
 
-    name: str
+    name: Annotated[Text63, Field("Node.")]
 
 
 class PreemptionGateState(Object):
     """Whether a preemption gate is open."""
 
-    name: str
-    position: Literal["Closed", "Open"]
-    last_transition_time: str = ""
+    name: Annotated[str, Field("Name of the gate.", min_length=1, max_length=63)]
+    position: Annotated[Literal["Closed", "Open"], Field("Whether it holds back.")]
+    last_transition_time: Annotated[Time, Field("When it moved last.", required=True)] = always(str)
 
 
 class WorkloadStatus(Object):
     """What was decided and what came of it."""
 
-    conditions: list[Condition] = []
-    admission: Admission | None = None
-    requeue_state: RequeueState | None = None
-    reclaimable_pods: list[ReclaimablePod] = []
-    admission_checks: list[AdmissionCheckState] = []
-    resource_requests: list[PodSetRequest] = []
-    accumulated_past_execution_time_seconds: int | None = None
-    scheduling_stats: SchedulingStats | None = None
-    nominated_cluster_names: list[str] = []
-    cluster_name: str | None = None
-    unhealthy_nodes: list[UnhealthyNode] = []
-    preemption_gates: list[PreemptionGateState] = []
+    RULES: ClassVar = (
+        Rule(
+            "!has(oldSelf.clusterName) || !has(self.clusterName) || self.clusterName == oldSelf.clusterName",
+            "clusterName is immutable once set",
+        ),
+        Rule(
+            "!has(self.clusterName) || !has(self.nominatedClusterNames) || size(self.nominatedClusterNames) == 0",
+            "clusterName and nominatedClusterNames are mutually exclusive",
+        ),
+    )
+
+    conditions: Conditions = []
+    admission: Annotated[Admission | None, Field("The reservation; set and unset as a whole.")] = None
+    requeue_state: Annotated[RequeueState | None, Field("Back-off after evictions.")] = None
+    reclaimable_pods: Annotated[
+        list[ReclaimablePod], Field("Pods that are done.", max_items=18, list_type="map", map_keys=("name",))
+    ] = []
+    admission_checks: Annotated[
+        list[AdmissionCheckState], Field("States of the checks.", max_items=8, list_type="map", map_keys=("name",))
+    ] = []
+    resource_requests: Annotated[
+        list[PodSetRequest], Field("Requests while it waits.", max_items=18, list_type="map", map_keys=("name",))
+    ] = []
+    accumulated_past_execution_time_seconds: Annotated[int | None, Field("Time admitted before this run.")] = None
+    scheduling_stats: Annotated[SchedulingStats | None, Field("Counters.")] = None
+    nominated_cluster_names: Annotated[
+        list[Text256], Field("Clusters that may take it.", max_items=20, list_type="atomic")
+    ] = []
+    cluster_name: Annotated[Text256 | None, Field("Cluster that took it.")] = None
+    unhealthy_nodes: Annotated[
+        list[UnhealthyNode], Field("Failed nodes to replace.", max_items=8, list_type="map", map_keys=("name",))
+    ] = []
+    preemption_gates: Annotated[
+        list[PreemptionGateState], Field("Gates and their state.", max_items=8, list_type="map", map_keys=("name",))
+    ] = []
+
+
+# `orValue` would read better here and for queueName, but behind it the API server no longer knows how long a list or a
+# string can be, and refuses the rule for its cost.
+_RESERVED = (
+    "has(self.status) && has(self.status.conditions) && "
+    "self.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
+)
+_WAS_RESERVED = _RESERVED.replace("self", "oldSelf")
+_ADMITTED = _RESERVED.replace("QuotaReserved", "Admitted")
+_WAS_ADMITTED = _ADMITTED.replace("self", "oldSelf")
+_QUEUE = "(has(self.spec) && has(self.spec.queueName) ? self.spec.queueName : '')"
+_REF = "self.?spec.?priorityClassRef"
+_BOTH_REFS = f"{_REF}.hasValue() && {_REF.replace('self', 'oldSelf')}.hasValue()"
+
+
+def _kept(path: str) -> str:
+    """CEL: the field is what it was."""
+    return f"self.{path} == oldSelf.{path}"
 
 
 class Workload(Kind):
@@ -228,6 +409,49 @@ class Workload(Kind):
     KIND: ClassVar = "Workload"
     PLURAL: ClassVar = "workloads"
     NAMESPACED: ClassVar = True
+    SHORT_NAMES: ClassVar = ("kwl", "kueueworkload", "kueueworkloads")
+    SELECTABLE_FIELDS: ClassVar = (".status.admission.clusterQueue",)
+    COLUMNS: ClassVar = (
+        Column("Queue", ".spec.queueName"),
+        Column("Reserved in", ".status.admission.clusterQueue"),
+        Column("Admitted", ".status.conditions[?(@.type=='Admitted')].status"),
+        Column("Finished", ".status.conditions[?(@.type=='Finished')].status"),
+        Column("Age", ".metadata.creationTimestamp", type="date"),
+    )
+    RULES: ClassVar = (
+        Rule(
+            f"!({_RESERVED}) || !has(self.status.admission) || "
+            "(has(self.status.admission.podSetAssignments) ? size(self.status.admission.podSetAssignments) : 0) == "
+            "(has(self.spec) && has(self.spec.podSets) ? size(self.spec.podSets) : 0)",
+            "podSetAssignments must have the same number of podSets as the spec",
+        ),
+        Rule(
+            f"!({_WAS_RESERVED}) || {_REF}.hasValue() == {_REF.replace('self', 'oldSelf')}.hasValue()",
+            "priorityClassRef is immutable while workload quota reserved",
+        ),
+        Rule(
+            f"!({_WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.group')}",
+            "priorityClassRef.group is immutable while workload quota reserved",
+        ),
+        Rule(
+            f"!({_WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.kind')}",
+            "priorityClassRef.kind is immutable while workload quota reserved",
+        ),
+        Rule(
+            f"!({_WAS_RESERVED} && {_BOTH_REFS} && self.spec.priorityClassRef.group == 'scheduling.k8s.io' && "
+            f"self.spec.priorityClassRef.kind == 'PriorityClass') || {_kept('spec.priorityClassRef.name')}",
+            "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
+        ),
+        Rule(
+            f"!({_WAS_RESERVED} && {_RESERVED}) || {_QUEUE} == {_QUEUE.replace('self', 'oldSelf')}",
+            "queueName is immutable while workload quota reserved",
+        ),
+        Rule(
+            f"!({_WAS_ADMITTED} && {_ADMITTED}) || self.?spec.?maximumExecutionTimeSeconds.orValue(0) == "
+            "oldSelf.?spec.?maximumExecutionTimeSeconds.orValue(0)",
+            "maximumExecutionTimeSeconds is immutable while workload quota reserved",
+        ),
+    )
 
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
@@ -251,3 +475,33 @@ class Workload(Kind):
     def evicted(self) -> bool:
         """Whether the last run was taken back."""
         return is_true(self.status.conditions, EVICTED)
+
+
+class _RawPodSet(Object):
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _RawSpec(Object):
+    pod_sets: list[_RawPodSet] = []
+
+
+class _RawWorkload(Object):
+    spec: _RawSpec = msgspec.field(default_factory=_RawSpec)
+
+
+_decoder: Final = msgspec.json.Decoder(Workload)
+_raw_decoder: Final = msgspec.json.Decoder(_RawWorkload)
+
+
+def decode(data: bytes | msgspec.Raw) -> Workload:
+    """A Workload from its JSON, with the digest of each pod set's containers; what the templates say else is dropped.
+
+    Raises msgspec.ValidationError if a field has the wrong type.
+    """
+    workload = _decoder.decode(data)
+    for pod_set, raw in zip(workload.spec.pod_sets, _raw_decoder.decode(data).spec.pod_sets, strict=True):
+        view = pod_set.template
+        pod_set.template = DigestedTemplate(
+            metadata=view.metadata, spec=view.spec, containers_digest=containers_digest(raw.template)
+        )
+    return workload

@@ -1,9 +1,10 @@
 """WorkloadPriorityClass: a priority in the queue, apart from the priority of pods."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from app.api import names
 from app.api.meta import Kind
+from app.api.schema import Column, Field
 
 
 class WorkloadPriorityClass(Kind, kw_only=True):
@@ -14,6 +15,8 @@ class WorkloadPriorityClass(Kind, kw_only=True):
     KIND: ClassVar = "WorkloadPriorityClass"
     PLURAL: ClassVar = "workloadpriorityclasses"
     NAMESPACED: ClassVar = False
+    SHORT_NAMES: ClassVar = ("wpc",)
+    COLUMNS: ClassVar = (Column("Value", ".value", type="integer"),)
 
-    value: int
-    description: str = ""
+    value: Annotated[int, Field("Priority of workloads of this class; higher goes first.")]
+    description: Annotated[str, Field("When to use this class.", max_length=2048)] = ""
