@@ -59,6 +59,7 @@ class Api:
         self._tls = tls
         self._headers = dict(headers or {})
         self._local = threading.local()
+        self._open: list[http.client.HTTPSConnection] = []
         self._kinds: dict[tuple[str, str], tuple[str, bool]] = {}
 
     # ---------------------------------------------------------------- raw
@@ -85,7 +86,6 @@ class Api:
             payload = answer.read()
         except BaseException:
             connection.close()
-            self._local.connection = None
             raise
         is_json = answer.headers.get_content_type() == "application/json"
         decoded = json.loads(payload) if is_json and payload else payload.decode(errors="replace")
@@ -96,21 +96,23 @@ class Api:
 
     def _connection(self, timeout: float) -> http.client.HTTPSConnection:
         kept: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
-        if kept is not None and kept.sock is not None:
-            if not select.select([kept.sock], [], [], 0)[0]:
-                kept.sock.settimeout(timeout)
-                return kept
-            kept.close()  # readable while idle: the server has closed it, say by a restart
+        if kept is not None:
+            if kept.sock is not None:
+                if not select.select([kept.sock], [], [], 0)[0]:
+                    kept.sock.settimeout(timeout)
+                    return kept
+                kept.close()  # readable while idle: the server has closed it, say by a restart
+            kept.timeout = timeout  # http.client connects anew by itself
+            return kept
         fresh = http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=timeout)
         self._local.connection = fresh
+        self._open.append(fresh)
         return fresh
 
     def close(self) -> None:
-        """Close this thread's connection."""
-        kept = getattr(self._local, "connection", None)
-        if kept is not None:
-            kept.close()
-            self._local.connection = None
+        """Close the connections of all threads; the next request opens one again."""
+        for connection in self._open:
+            connection.close()
 
     # ---------------------------------------------------------------- by path
 

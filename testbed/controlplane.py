@@ -77,6 +77,7 @@ class ControlPlane:
         self._ports: list[ReservedPort] = []
         self._processes: dict[str, Process] = {}
         self._kubeconfigs: dict[tuple[str, tuple[str, ...]], Path] = {}
+        self._clients: list[Api] = []
         self._group: ProcessGroup | None = None
         self._directory: Path | None = None
 
@@ -128,6 +129,9 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Kill everything and remove the directory. May be called twice."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
         if self._group is not None:
             self._group.stop()
             self._group = None
@@ -253,8 +257,7 @@ class ControlPlane:
 
     def kubeconfig(self, user: str = "admin", *, groups: Sequence[str] | None = None) -> Path:
         """A kubeconfig with a client certificate; `admin` is in system:masters, others only in the groups you give."""
-        members = tuple(groups) if groups is not None else ((_ADMIN_GROUP,) if user == "admin" else ())
-        key = (user, members)
+        key = (user, _members(user, groups))
         if key not in self._kubeconfigs:
             file_name = f"client-{len(self._kubeconfigs)}"
             self._kubeconfigs[key] = kubeconfig.write(
@@ -262,7 +265,7 @@ class ControlPlane:
                 server=self.server,
                 authority=self._authority.certificate_file,
                 user=user,
-                client=self._authority.client(file_name, user=user, groups=members),
+                client=self._authority.client(file_name, user=user, groups=key[1]),
             )
         return self._kubeconfigs[key]
 
@@ -290,13 +293,13 @@ class ControlPlane:
 
     def api_as(self, user: str, *, groups: Sequence[str] | None = None) -> Api:
         """A client that calls as `user` (with a client certificate)."""
-        self.kubeconfig(user, groups=groups)
-        members = tuple(groups) if groups is not None else ((_ADMIN_GROUP,) if user == "admin" else ())
-        file_name = self._kubeconfigs[user, members].stem
+        file_name = self.kubeconfig(user, groups=groups).stem
         tls = ssl.create_default_context(cafile=str(self._authority.certificate_file))
         certs = self.directory / "certs"
         tls.load_cert_chain(certs / f"{file_name}.crt", certs / f"{file_name}.key")
-        return Api("127.0.0.1", self._places.api_port, tls)
+        client = Api("127.0.0.1", self._places.api_port, tls)
+        self._clients.append(client)
+        return client
 
     def kubectl(self, *arguments: str, input: str | None = None, user: str = "admin") -> str:  # noqa: A002
         """Run kubectl and return what it prints; raises `TestbedError` with its complaint."""
@@ -378,3 +381,9 @@ class ControlPlane:
             return bool(pods) and not self.api.get(job).get("status", {}).get("active")
 
         wait_until(ended, timeout=timeout, describe=lambda: f"{job}: its pods did not end")
+
+
+def _members(user: str, groups: Sequence[str] | None) -> tuple[str, ...]:
+    if groups is not None:
+        return tuple(groups)
+    return (_ADMIN_GROUP,) if user == "admin" else ()

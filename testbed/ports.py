@@ -8,8 +8,8 @@ from typing import Self
 class ReservedPort:
     """A free TCP port of 127.0.0.1, held by a bound socket that does not listen.
 
-    The holder and the real listener both set SO_REUSEPORT, so the listener can bind while no stranger (who would not
-    set it, or runs as another user) can take the port between two starts. A socket that does not listen gets no traffic.
+    The holder and the real listener both set SO_REUSEPORT, so the listener can bind while no stranger (who does not
+    set it, or runs as another user) can take the port between two starts. A socket that only binds gets no traffic.
     """
 
     def __init__(self) -> None:

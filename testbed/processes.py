@@ -65,7 +65,7 @@ class Process:
             self.kill()
             return self._popen.wait()
 
-    def tail(self, lines: int = 20) -> str:
+    def tail(self, lines: int = 40) -> str:
         """The last lines of its log."""
         try:
             with self.log.open(errors="replace") as file:

@@ -1,0 +1,46 @@
+"""Commands: `build` compiles the tools, `up` starts a bare control plane and keeps it until Ctrl-C."""
+
+import argparse
+import signal
+import sys
+
+from testbed import build
+from testbed.controlplane import ControlPlane
+from testbed.errors import TestbedError
+
+
+def main() -> int:
+    """Run a command; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m testbed", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build what is missing and print where it is")
+    up = commands.add_parser("up", help="start a bare control plane, print its kubeconfig, stay until Ctrl-C")
+    up.add_argument("--nodes", type=int, default=2, help="simulated nodes (default: 2)")
+    up.add_argument("--pod-seconds", type=float, help="end a Job's pods after so many seconds (default: never)")
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "build":
+            tools = build.ensure()
+            print(tools.stages.parent)
+        else:
+            _up(arguments.nodes, arguments.pod_seconds)
+    except TestbedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _up(node_count: int, pod_seconds: float | None) -> None:
+    with ControlPlane(pod_seconds=pod_seconds) as cp:
+        for number in range(node_count):
+            cp.add_node(f"node-{number}")
+        print(f"export KUBECONFIG={cp.kubeconfig()}")
+        print(f"export PATH={cp.tools['kubectl'].parent}:$PATH")
+        print(f"# logs: {cp.log('kube-apiserver').parent}", "# Ctrl-C ends it", sep="\n", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

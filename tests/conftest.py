@@ -1,0 +1,45 @@
+"""Fixtures for every test: the one control plane of the session, and what a test needs of it.
+
+Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import Api, ControlPlane, build
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that reaches the control plane, so that `-m "not cluster"` leaves them out."""
+    for item in items:
+        if "control_plane" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the bed before the first test, where a build of minutes is seen and no test's time limit runs."""
+    needed = any(item.get_closest_marker("cluster") for item in session.items)
+    if needed and not session.config.option.collectonly:
+        build.ensure()
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """The control plane of the session. A test that kills or pauses a component brings it back before it ends."""
+    with ControlPlane() as cp:
+        yield cp
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Api:
+    """A client with all rights."""
+    return control_plane.api
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace; its contents go in the background after the test."""
+    name = control_plane.namespace()
+    yield name
+    control_plane.api.delete(f"/api/v1/namespaces/{name}")
