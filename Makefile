@@ -1,0 +1,83 @@
+# Everything a contributor does. `make` alone lists the targets.
+# Needs python3 (3.11 or newer) and make; the control plane for tests and the tour also needs Go, see testbed/go.mod.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+PY := .venv/bin/python
+# Used only where no uv is installed: it is then put into the environment itself.
+UV_REQUIREMENT := uv>=0.13,<1
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@echo "usage: make TARGET [ARGS=...]"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: venv
+venv: .venv/.synced ## Make .venv with the locked dependencies (with or without uv on this machine)
+
+.venv/.synced: uv.lock pyproject.toml
+	@if uv --version >/dev/null 2>&1; then \
+	  uv sync --frozen; \
+	else \
+	  if [ ! -x .venv/bin/uv ]; then \
+	    $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	      { echo "error: $(PYTHON) is older than 3.11: install a newer Python, or name one with PYTHON=..." >&2; exit 1; }; \
+	    $(PYTHON) -m venv .venv || \
+	      { echo "error: $(PYTHON) cannot make a virtual environment: install its venv module (Debian: python3-venv)" >&2; exit 1; }; \
+	    $(PY) -m pip install --quiet --disable-pip-version-check '$(UV_REQUIREMENT)'; \
+	  fi; \
+	  .venv/bin/uv sync --frozen --inexact --python $(PY); \
+	fi
+	@touch $@
+
+.PHONY: build
+build: venv ## Build the control plane of the test bed (minutes the first time, then nothing)
+	@$(PY) -m testbed build
+
+.PHONY: run
+run: build ## See it work: a control plane, Turnstile, example queues and Jobs, a live table (ARGS=--once ends by itself)
+	@$(PY) -m testbed.tour $(ARGS)
+
+.PHONY: test
+test: build ## Run all tests (ARGS="tests/unit -k quota" for some)
+	@$(PY) -m pytest $(ARGS)
+
+.PHONY: bench
+bench: build ## Measure; docs/performance.md explains the figures
+	@$(PY) -m tests.bench $(ARGS)
+
+.PHONY: lint
+lint: venv ## Lint and check the format
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+
+.PHONY: types
+types: venv ## Check the types (mypy, strict)
+	@$(PY) -m mypy
+
+.PHONY: floors
+floors: venv ## Check that imports go one way
+	@.venv/bin/lint-imports
+
+.PHONY: generate
+generate: venv ## Write the CRDs of the chart from the types in app/api
+	@$(PY) -m app.api.crd charts/turnstile/crds
+
+.PHONY: certs
+certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)
+	@$(PY) certs/make_certs.py $(ARGS)
+
+.PHONY: ci
+ci: ## Everything that continuous integration does
+	@bash .ci/run
+
+.PHONY: clean
+clean: ## Remove what was made here; the built control plane in the user's cache stays
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
