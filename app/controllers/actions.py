@@ -9,7 +9,7 @@ from typing import Literal
 
 from app.api.meta import Kind
 
-PatchType = Literal["merge", "apply", "json"]
+PatchType = Literal["merge", "strategic", "apply", "json"]
 
 
 @dataclass(frozen=True, slots=True)

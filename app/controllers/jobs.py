@@ -1,0 +1,497 @@
+"""Decides about one job of any kind: its Workload, its start, its stop, its end.
+
+What quota a Workload gets is decided by the engine, and when it must give it back by `controllers.workload`; this
+module makes the job follow, and tells the Workload what became of the job. It must never reserve quota and never touch
+a job in a namespace that is not managed. Order, reasons, events and messages follow Kueue's generic reconciler
+(pkg/controller/jobframework). A decision ends where a write changes what the rest depends on; the next one starts from
+what is seen then. What is so already is not written.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.api import workload as wl
+from app.api.errors import PermanentError
+from app.api.meta import Kind, find_condition, to_plain
+from app.api.workload import PodSet, Workload
+from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
+from app.controllers.status import StatusDraft, metadata_patch, status_patch
+from app.controllers.world import World
+from app.jobs import podsets, table
+from app.jobs import workload as build
+from app.jobs.ancestors import managed_ancestor
+from app.jobs.base import (
+    NO_MATCHING_WORKLOAD,
+    NOT_ADMITTED,
+    WORKLOAD_DELETED,
+    WORKLOAD_EVICTED,
+    Change,
+    Integration,
+)
+from app.jobs.naming import job_key, split_job_key, workload_name
+from app.jobs.podsets import JobPodSet
+from app.kube.store import Store
+
+WORKLOADS_BY_JOB: Final = "job"
+"""Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
+
+RETRY_SECONDS: Final = 5.0
+"""How soon to look again for an object that is missing and whose arrival wakes nobody."""
+_AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
+_OWN_END: Final = frozenset(("Succeeded", "Failed"))
+
+
+def index_jobs(workloads: Store[Workload]) -> None:
+    """Declare the index that `decide` looks Workloads up by."""
+    workloads.add_index(WORKLOADS_BY_JOB, table.jobs_of)
+
+
+def key_of(job: Kind) -> str:
+    """The key of a job for the work queue."""
+    return job_key(table.by_kind(type(job)).framework, job.metadata.namespace, job.metadata.name)
+
+
+def decide(key: str, world: World) -> Decision:
+    """The next writes for the job of that key (`framework:namespace/name`); no actions if all is as it should be."""
+    framework, name = split_job_key(key)
+    integration = table.by_framework(framework)
+    job = world.jobs[integration.kind].get(name)
+    workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
+    if job is None:
+        actions = _ownerless(workloads, world)
+        return Decision(actions, why="the job is gone")
+    return _Job(integration, job, workloads, world).decide()
+
+
+def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
+    """Free quota at once, then let the garbage collector have the Workloads of a job that is gone or going."""
+    actions: list[Action] = []
+    for workload in workloads:
+        if not workload.finished and not workload.metadata.deletion_timestamp and workload.metadata.controller:
+            draft = StatusDraft(workload, world.now)
+            draft.set(wl.FINISHED, "True", reason="OwnerNotFound", message="The workload's owner no longer exists")
+            actions.append(draft.patch())
+        else:
+            actions.extend(_released(workload))
+    return actions
+
+
+def _released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
+    """Our finalizer taken from a Workload; nothing if it is not there."""
+    meta = workload.metadata
+    if names.RESOURCE_IN_USE not in meta.finalizers:
+        return []
+    rest = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
+    body = metadata_patch(workload, {"finalizers": rest})
+    return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
+
+
+@dataclass
+class _Job:
+    """One look at one job. `actions` grows until the decision is made."""
+
+    integration: Integration[Any]
+    job: Kind
+    workloads: list[Workload]
+    world: World
+    actions: list[Action] = field(default_factory=list)
+
+    def decide(self) -> Decision:
+        """Kueue's steps in Kueue's order; each either decides or leaves the matter to the next."""
+        steps: tuple[Callable[[], str], ...] = (
+            self._left_alone,
+            self._deleted,
+            self._unmanaged,
+            self._child,
+        )
+        for step in steps:
+            if why := step():
+                return self._decision(why)
+        try:
+            matching, why = self._ensure_one_workload()
+            return self._decision(why or self._follow(matching))
+        except build.PriorityClassMissing as error:
+            self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
+            self.actions.append(RequeueAfter(RETRY_SECONDS))
+            return self._decision(str(error))
+        except LookupError as error:
+            self.actions.append(RequeueAfter(RETRY_SECONDS))
+            return self._decision(str(error))
+
+    # What keeps a job from being queued at all.
+
+    def _left_alone(self) -> str:
+        return self.integration.skip(self.job)
+
+    def _deleted(self) -> str:
+        if not self.job.metadata.deletion_timestamp:
+            return ""
+        self.actions.extend(_ownerless(self.workloads, self.world))
+        self._finalize()
+        return "the job is being deleted"
+
+    def _unmanaged(self) -> str:
+        options = self.world.options
+        namespace = self.world.namespaces.get(self.job.metadata.namespace)
+        if namespace is None:
+            return f"namespace {self.job.metadata.namespace} is gone"
+        if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
+            return f"namespace {namespace.metadata.name} is not managed"
+        if refusal := self.integration.refusal(self.job):
+            self._emit("ErrWorkloadCompose", refusal, warning=True)
+            return refusal
+        return ""
+
+    def _child(self) -> str:
+        """A child of a managed job only waits with it; a job of its own must name a queue."""
+        without_name = self.world.options.manage_jobs_without_queue_name
+        ancestor: Kind | None = None
+        if not self.integration.top_level:
+            try:
+                ancestor = managed_ancestor(self.job, self._find, without_queue_name=without_name)
+            except LookupError as error:
+                self.actions.append(RequeueAfter(RETRY_SECONDS))
+                return str(error)
+            except PermanentError as error:
+                self._emit("JobNestingTooDeep", str(error), warning=True)
+                return str(error)
+        if ancestor is None:
+            return "" if without_name or build.queue_name(self.job) else "no queue name"
+        running = not self.integration.suspended(self.job) and self.integration.finished(self.job) is None
+        if running and not self._admitted(ancestor) and (change := self.integration.suspend(self.job)) is not None:
+            self.actions.append(self._patch(change))
+            self._emit("Suspended", "Kueue managed child job suspended")
+        return f"queued with {type(ancestor).KIND} {ancestor.metadata.name}"
+
+    def _find(self, kind: type[Kind], key: str) -> Kind | None:
+        store = self.world.jobs.get(kind)
+        return store.get(key) if store is not None else None
+
+    def _admitted(self, ancestor: Kind) -> bool:
+        """Whether the newest unfinished Workload of a job is admitted."""
+        workloads = [
+            each
+            for each in self.world.workloads.by_index(WORKLOADS_BY_JOB, key_of(ancestor))
+            if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
+        ]
+        newest = max(
+            workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None
+        )
+        return newest is not None and newest.admitted
+
+    # The one Workload of a job.
+
+    def _ensure_one_workload(self) -> tuple[Workload | None, str]:
+        """The Workload that fits the job, if any; or why the decision ends here."""
+        if build.prebuilt_name(self.job):
+            return self._prebuilt()
+        matching: Workload | None = None
+        surplus: list[Workload] = []
+        for workload in self.workloads:
+            if matching is None and self._fits(workload):
+                matching = workload
+            else:
+                surplus.append(workload)
+        if matching is None and surplus and self.suspended and _rewritable(surplus[0]):
+            self._rewrite(surplus[0])
+            return None, "the Workload is brought in line with its job"
+        if matching is None and not self.suspended and self.outcome is None:
+            known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
+            self._stop(
+                known,
+                reason=NO_MATCHING_WORKLOAD,
+                message="No matching Workload; restoring pod templates according to existent Workload"
+                if known is not None
+                else "Missing Workload; unable to restore pod templates",
+            )
+        if surplus:
+            for workload in surplus:
+                self._discard(workload)
+            return None, "extra workloads" if matching else "no matching workloads"
+        if matching is not None and self._synchronize(matching):
+            return None, "the Workload follows its job"
+        return matching, ""
+
+    def _prebuilt(self) -> tuple[Workload | None, str]:
+        name = build.prebuilt_name(self.job)
+        meta = self.job.metadata
+        workload = self.world.workloads.get(f"{meta.namespace}/{name}")
+        owner = workload.metadata.controller if workload is not None else None
+        if workload is None or (owner is not None and owner.uid != meta.uid):
+            self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+            self.actions.append(RequeueAfter(RETRY_SECONDS))
+            return None, f"prebuilt workload not found: {name}"
+        if owner is None:
+            others = [to_plain(each) for each in workload.metadata.owner_references]
+            reference = build.owner_reference(self.integration.kind, self.job)
+            body = metadata_patch(
+                workload, {"labels": build.job_uid_label(self.job), "ownerReferences": [*others, reference]}
+            )
+            self.actions.append(Patch(Workload, meta.namespace, name, body))
+            return None, f"takes over prebuilt workload {name}"
+        if not workload.finished and not self._fits(workload):
+            self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
+            return None, f"prebuilt workload {name} does not fit the job"
+        return workload, ""
+
+    def _fits(self, workload: Workload) -> bool:
+        """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""
+        owner = workload.metadata.controller
+        if owner is None or owner.uid != self.job.metadata.uid:
+            return False
+        if workload.spec.maximum_execution_time_seconds != build.max_execution_seconds(self.job):
+            return False
+        if workload.quota_reserved:
+            try:
+                infos = podsets.infos_of(workload, self.world.flavors.get)
+            except (LookupError, PermanentError):
+                infos = None
+            if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
+                return True
+            if infos is not None and not self.suspended:
+                return False
+        return podsets.equivalent(self.pod_sets, workload, None)
+
+    def _rewrite(self, workload: Workload) -> None:
+        """The spec made anew in place: cheaper than another Workload, and it keeps its place in the queue."""
+        meta = workload.metadata
+        body = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "spec": build.spec_change(self.job, self.pod_sets, self._priority()),
+        }
+        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
+
+    def _discard(self, workload: Workload) -> None:
+        meta = workload.metadata
+        self.actions.extend(_released(workload))
+        if not meta.deletion_timestamp:
+            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+            self._emit("DeletedWorkload", f"Deleted not matching Workload: {meta.key}")
+
+    def _synchronize(self, workload: Workload) -> bool:
+        """Carry priority class and admission gates over to the Workload; whether anything was written."""
+        meta = workload.metadata
+        if workload.finished or meta.deletion_timestamp:
+            return False
+        metadata: dict[str, Any] = {"resourceVersion": meta.resource_version}
+        body: dict[str, Any] = {"metadata": metadata}
+        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
+        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
+            metadata["annotations"] = {names.ADMISSION_GATED_BY: gates}
+            self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
+        priority = self._class_priority(workload)
+        if priority is not None:
+            body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
+            self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
+        if "annotations" not in metadata and "spec" not in body:
+            return False
+        self.actions.insert(0, Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        return True
+
+    def _class_priority(self, workload: Workload) -> build.Priority | None:
+        """The priority that the class of the job's label gives, if the Workload has another and may have that one.
+
+        A Workload keeps the PriorityClass of its pods, and one that holds quota without a class stays so: the API
+        server would refuse the change.
+        """
+        label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+        ref = workload.spec.priority_class_ref
+        if not label or (ref is None and workload.quota_reserved) or (ref is not None and ref.kind == "PriorityClass"):
+            return None
+        priority = build.workload_class_priority(label, self.world.workload_priority_classes)
+        same = ref is not None and ref.name == label and (workload.spec.priority or 0) == priority.value
+        return None if same else priority
+
+    # A job and its Workload.
+
+    def _follow(self, workload: Workload | None) -> str:
+        """What the state of the Workload means for the job, and the other way round."""
+        if workload is None:
+            return self._without_workload()
+        if workload.finished:
+            return self._after_end(workload)
+        if workload.metadata.deletion_timestamp:
+            self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
+            self.actions.extend(_released(workload))
+            return "the Workload is being deleted"
+        if (outcome := self.outcome) is not None:
+            self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
+            self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
+            self._finalize()
+            return "the job has ended"
+        if self._reclaim(workload):
+            return "pods that are done give their quota back"
+        if workload.evicted:
+            return self._evicted(workload)
+        if workload.admitted:
+            return self._start(workload) if self.suspended or self._half_stopped else "running"
+        if not self.suspended:
+            self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
+            return "not admitted"
+        return self._waiting(workload)
+
+    def _without_workload(self) -> str:
+        if self.outcome is not None:
+            self._finalize()
+            return "the job has ended"
+        if self.integration.active(self.job):
+            return "pods of an earlier run are still there"
+        body = build.body(self.integration, self.job, self.pod_sets, self._priority())
+        meta = self.job.metadata
+        name = workload_name(self.integration.kind, meta.name, meta.uid)
+        self.actions.append(Create(Workload, meta.namespace, name, orjson.dumps(body)))
+        self._emit("CreatedWorkload", f"Created Workload: {meta.namespace}/{name}")
+        return "a Workload is made"
+
+    def _after_end(self, workload: Workload) -> str:
+        self._finalize()
+        deferrable = workload.metadata.deletion_timestamp is None
+        released = _released(workload, deferrable=deferrable)
+        self.actions.extend(released)
+        finished = find_condition(workload.status.conditions, wl.FINISHED)
+        # An end of the job's own was told when it was written.
+        if released and finished is not None and finished.reason not in _OWN_END:
+            self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
+        return "the Workload is finished"
+
+    def _reclaim(self, workload: Workload) -> bool:
+        counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+        current = {each.name: each.count for each in workload.status.reclaimable_pods}
+        wanted = {
+            name: min(count, counts[name])
+            for name, count in self.integration.reclaimable(self.job).items()
+            if name in counts
+        }
+        if workload.quota_reserved:
+            # The API refuses a smaller count while quota is held.
+            wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
+        if wanted == current:
+            return False
+        body = [{"name": name, "count": wanted[name]} for name in sorted(wanted)]
+        self.actions.append(status_patch(workload, {"reclaimablePods": body}))
+        return True
+
+    def _evicted(self, workload: Workload) -> str:
+        """Stop the job; once no pod runs, give the quota back and say whether the Workload may queue again."""
+        condition = find_condition(workload.status.conditions, wl.EVICTED)
+        assert condition is not None
+        reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
+        self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
+        if not workload.quota_reserved:
+            return f"evicted: {condition.message}"
+        if self.integration.active(self.job):
+            return "evicted, but pods still run"
+        again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
+        draft = StatusDraft(workload, self.world.now)
+        draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
+        draft.unreserve(reason="PendingEvaluation", message=condition.message)
+        self.actions.append(draft.patch())
+        return f"evicted: {condition.message}"
+
+    def _start(self, workload: Workload) -> str:
+        if self._half_stopped:
+            self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
+            return "a stop that was cut short is finished first"
+        try:
+            infos = podsets.infos_of(workload, self.world.flavors.get)
+            change = self.integration.start(self.job, infos)
+        except PermanentError as error:
+            self._finish(workload, "FailedToStart", str(error))
+            return f"cannot start: {error}"
+        self.actions.append(self._patch(change))
+        if change.subresource == "":
+            queue = workload.status.admission.cluster_queue if workload.status.admission else ""
+            self._emit("Started", f"Admitted by clusterQueue {queue}")
+        return "admitted"
+
+    def _waiting(self, workload: Workload) -> str:
+        self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
+        if self.actions:
+            return "a stop that was cut short is finished"
+        if workload.quota_reserved:
+            checks = [
+                f"{check.name}: {check.message}"
+                for check in workload.status.admission_checks
+                if check.state == "Pending" and check.message
+            ]
+            if checks:
+                self._emit("UpdatedAdmissionCheck", "; ".join(checks))
+            return "waiting for admission checks"
+        queue = build.queue_name(self.job)
+        if queue == (workload.spec.queue_name or ""):
+            return "waiting"
+        meta = workload.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"queueName": queue or None}}
+        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        return f"moves to queue {queue}"
+
+    # Words of the steps above.
+
+    @cached_property
+    def pod_sets(self) -> list[JobPodSet]:
+        """What the job asks for now."""
+        return self.integration.pod_sets(self.job)
+
+    @cached_property
+    def suspended(self) -> bool:
+        """Whether no pod of the job can run."""
+        return self.integration.suspended(self.job)
+
+    @cached_property
+    def outcome(self) -> Any:
+        """How the job ended, if it has."""
+        return self.integration.finished(self.job)
+
+    @property
+    def _half_stopped(self) -> bool:
+        return self.integration.half_stopped(self.job)
+
+    def _priority(self) -> build.Priority:
+        classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)
+        return build.priority_of(self.integration, self.job, classes)
+
+    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> None:
+        stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
+        meta = self.job.metadata
+        for step in stop.steps:
+            if isinstance(step, Change):
+                self.actions.append(self._patch(step))
+            else:
+                self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
+        if stop.announce:
+            self._emit("Stopped", message)
+
+    def _finish(self, workload: Workload, reason: str, message: str) -> None:
+        draft = StatusDraft(workload, self.world.now)
+        draft.set(wl.FINISHED, "True", reason=reason, message=message)
+        self.actions.append(draft.patch())
+
+    def _finalize(self) -> None:
+        self.actions.extend(self._patch(change) for change in self.integration.finalize(self.job))
+
+    def _patch(self, change: Change) -> Patch:
+        meta = self.job.metadata
+        return Patch(
+            self.integration.kind,
+            meta.namespace,
+            meta.name,
+            orjson.dumps(change.body),
+            type=change.type,
+            subresource=change.subresource,
+        )
+
+    def _emit(self, reason: str, note: str, *, warning: bool = False) -> None:
+        self.actions.append(Emit(self.job, "Warning" if warning else "Normal", reason, note))
+
+    def _decision(self, why: str) -> Decision:
+        return Decision(self.actions, why=why)
+
+
+def _rewritable(workload: Workload) -> bool:
+    return not (workload.quota_reserved or workload.finished or workload.metadata.deletion_timestamp)

@@ -1,0 +1,47 @@
+"""Which job above another one is the one that is queued.
+
+A job made by a job (a Job of a JobSet, say) is not queued by itself: the topmost managed owner is, and its children
+follow it. Owner kinds that are not job kinds leave the child on its own. Source: Kueue's FindAncestorJobManagedByKueue.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from app.api import names
+from app.api.errors import PermanentError
+from app.api.meta import Kind
+from app.jobs import table
+
+MAX_DEPTH: Final = 10
+
+
+def managed_ancestor(
+    job: Kind, find: Callable[[type[Kind], str], Kind | None], *, without_queue_name: bool
+) -> Kind | None:
+    """The topmost managed owner of a job, None if it stands on its own.
+
+    `find` looks an object up by kind and key. `without_queue_name`: whether jobs without a queue name are managed too.
+    Raises LookupError if an owner of a job kind is not to be seen, PermanentError past ten owners or if owners go in a
+    circle.
+    """
+    found: Kind | None = None
+    seen = {job.metadata.uid}
+    current = job
+    for _ in range(MAX_DEPTH + 1):
+        owner = current.metadata.controller
+        integration = table.by_owner(owner) if owner is not None else None
+        if owner is None or integration is None:
+            return found
+        if owner.uid in seen:
+            raise PermanentError(f"owners of {job.metadata.key} go in a circle at {owner.kind} {owner.name}")
+        namespace = job.metadata.namespace
+        parent = find(integration.kind, f"{namespace}/{owner.name}")
+        if parent is None:
+            raise LookupError(f"workload owner not found: {owner.kind} {namespace}/{owner.name}")
+        if parent.metadata.uid != owner.uid:
+            return found
+        if without_queue_name or parent.metadata.labels.get(names.QUEUE_LABEL):
+            found = parent
+        seen.add(owner.uid)
+        current = parent
+    raise PermanentError(f"{job.metadata.key} has more than {MAX_DEPTH} owners above it")

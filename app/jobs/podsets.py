@@ -1,0 +1,252 @@
+"""Pod sets of a job: what it asks for, what admission adds to its pods, and how that is taken away again.
+
+Admission touches only what Kubernetes calls the scheduling directives of a pod template (labels, annotations, node
+selector, tolerations, scheduling gates). `merge` adds, `changes` says what to write, and restoring is `changes` towards
+the directives that the Workload keeps. Must never touch containers, affinity or volumes. Rules: Kueue's pkg/podset and
+pkg/util/equality (merge conflicts are permanent; tolerations and gates are added once).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+import orjson
+
+from app.api import names
+from app.api.errors import PermanentError
+from app.api.meta import to_plain
+from app.api.pods import PodTemplate, Toleration
+from app.api.podshape import containers_digest
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
+
+_T = TypeVar("_T")
+_decode_template: Final[Callable[[bytes | msgspec.Raw], PodTemplate]] = msgspec.json.Decoder(PodTemplate).decode
+
+
+@dataclass(frozen=True, slots=True)
+class JobPodSet:
+    """Pods of one template of a job: the JSON of a PodTemplateSpec. `min_count` allows partial admission."""
+
+    name: str
+    count: int
+    template: bytes
+    min_count: int | None = None
+
+    @property
+    def view(self) -> PodTemplate:
+        """The part of the template that matters for placement and quota."""
+        return _decode_template(self.template)
+
+    def body(self) -> dict[str, Any]:
+        """As an entry of a Workload's `spec.podSets`."""
+        body = {"name": self.name, "count": self.count, "template": orjson.loads(self.template)}
+        if self.min_count is not None:
+            body["minCount"] = self.min_count
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetInfo:
+    """What the pods of one pod set are given on admission."""
+
+    name: str
+    count: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """The scheduling directives of a pod template."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, template: PodTemplate) -> "Directives":
+        """Those of a template."""
+        metadata, spec = template.metadata, template.spec
+        return cls(
+            labels=metadata.labels if metadata else {},
+            annotations=metadata.annotations if metadata else {},
+            node_selector=spec.node_selector,
+            tolerations=tuple(spec.tolerations),
+            scheduling_gates=tuple(gate.name for gate in spec.scheduling_gates),
+        )
+
+
+def merge(directives: Directives, info: PodSetInfo) -> Directives:
+    """What a template carries once admission has added its part.
+
+    Raises PermanentError, naming key and both values, if something is there already with another value.
+    """
+    return Directives(
+        labels=_union("labels", directives.labels, info.labels),
+        annotations=_union("annotations", directives.annotations, info.annotations),
+        node_selector=_union("nodeSelector", directives.node_selector, info.node_selector),
+        tolerations=_append(directives.tolerations, info.tolerations),
+        scheduling_gates=_append(directives.scheduling_gates, info.scheduling_gates),
+    )
+
+
+def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
+    """The JSON merge patch of a pod template that turns one into the other; empty if nothing differs.
+
+    A list is replaced as a whole, as merge patches do.
+    """
+    metadata = {
+        name: part
+        for name, part in (
+            ("labels", _map_changes(current.labels, wanted.labels)),
+            ("annotations", _map_changes(current.annotations, wanted.annotations)),
+        )
+        if part
+    }
+    spec: dict[str, Any] = {}
+    selector = _map_changes(current.node_selector, wanted.node_selector)
+    if selector:
+        spec["nodeSelector"] = selector
+    if current.tolerations != wanted.tolerations:
+        spec["tolerations"] = [to_plain(toleration) for toleration in wanted.tolerations] or None
+    if current.scheduling_gates != wanted.scheduling_gates:
+        spec["schedulingGates"] = [{"name": gate} for gate in wanted.scheduling_gates] or None
+    return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
+
+
+def info_of(
+    pod_set: PodSet,
+    assignment: PodSetAssignment,
+    *,
+    workload: Workload,
+    flavors: Callable[[str], ResourceFlavor | None],
+) -> PodSetInfo:
+    """What admission gives the pods of one pod set (Kueue's FromAssignment, then each admission check's updates).
+
+    Raises LookupError if a flavor is not to be seen, PermanentError if two sources want different values.
+    """
+    info = PodSetInfo(
+        name=pod_set.name,
+        count=pod_set.count if assignment.count is None else assignment.count,
+        labels=_pod_labels(pod_set.name, workload),
+    )
+    selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    for name in sorted(set(assignment.flavors.values())):
+        flavor = flavors(name)
+        if flavor is None:
+            raise LookupError(f"ResourceFlavor {name} doesn't exist")
+        selector.update(flavor.spec.node_labels)
+        tolerations = _append(tolerations, tuple(flavor.spec.tolerations))
+    info = replace(info, node_selector=selector, tolerations=tolerations)
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if update.name == pod_set.name:
+                info = _updated(info, update, check.name)
+    return info
+
+
+def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]) -> list[PodSetInfo]:
+    """What admission gives each pod set, in the order of `spec.podSets`.
+
+    Raises as `info_of`, and PermanentError if admission and spec do not have the same pod sets.
+    """
+    admission = workload.status.admission
+    assignments = {item.name: item for item in admission.pod_set_assignments} if admission else {}
+    pod_sets = workload.spec.pod_sets
+    missing = [pod_set.name for pod_set in pod_sets if pod_set.name not in assignments]
+    if missing or len(assignments) != len(pod_sets):
+        raise PermanentError(
+            f"status.admission.podSetAssignments: {sorted(assignments)} does not have the pod sets of the spec, "
+            f"{sorted(pod_set.name for pod_set in pod_sets)}: one assignment a pod set is needed"
+        )
+    return [info_of(each, assignments[each.name], workload=workload, flavors=flavors) for each in pod_sets]
+
+
+def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None) -> bool:
+    """Whether the pods of a job are still those of its Workload (Kueue's EquivalentToWorkload).
+
+    Compared in order: count, minimum count, tolerations (no more once admitted) and containers. `infos` is what
+    admission added, if the job may carry it; None compares with the Workload's spec alone.
+    """
+    if len(job) != len(workload.spec.pod_sets):
+        return False
+    given: Sequence[PodSetInfo | None] = [None] * len(job) if infos is None else infos
+    return all(
+        _same(mine, theirs, info, tolerations=not workload.admitted)
+        for mine, theirs, info in zip(job, workload.spec.pod_sets, given, strict=True)
+    )
+
+
+def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, tolerations: bool) -> bool:
+    count, min_count = theirs.count, theirs.min_count
+    if info is not None and min_count is not None:
+        count = info.count
+    if mine.count != count or mine.min_count != min_count:
+        return False
+    view = mine.view
+    if tolerations:
+        wanted = tuple(theirs.template.spec.tolerations)
+        if info is not None:
+            wanted = _append(wanted, info.tolerations)
+        if tuple(view.spec.tolerations) != wanted:
+            return False
+    if theirs.containers_digest:
+        return theirs.containers_digest == containers_digest(mine.template)
+    their_spec = theirs.template.spec
+    return (view.spec.containers, view.spec.init_containers) == (their_spec.containers, their_spec.init_containers)
+
+
+def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:
+    """Labels that lead from a pod back to its queues; the ClusterQueue's only if its name can be a label's value."""
+    labels = {names.PODSET_LABEL: pod_set}
+    if workload.spec.queue_name:
+        labels[names.LOCAL_QUEUE_LABEL] = workload.spec.queue_name
+    admission = workload.status.admission
+    if admission is not None and len(admission.cluster_queue) <= 63 and "." not in admission.cluster_queue:
+        labels[names.CLUSTER_QUEUE_LABEL] = admission.cluster_queue
+    return labels
+
+
+def _updated(info: PodSetInfo, update: PodSetUpdate, check: str) -> PodSetInfo:
+    try:
+        return replace(
+            info,
+            labels=_union("labels", info.labels, update.labels),
+            annotations=_union("annotations", info.annotations, update.annotations),
+            node_selector=_union("nodeSelector", info.node_selector, update.node_selector),
+            tolerations=_append(info.tolerations, tuple(update.tolerations)),
+        )
+    except PermanentError as error:
+        raise PermanentError(f'in admission check "{check}": {error}') from error
+
+
+def _union(field_name: str, present: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    for key in sorted(added):
+        if key in present and present[key] != added[key]:
+            raise PermanentError(
+                f"invalid admission check PodSetUpdate: conflict for {field_name}: "
+                f"conflict for key={key}, value1={present[key]}, value2={added[key]}"
+            )
+    return {**present, **added}
+
+
+def _append(present: tuple[_T, ...], added: tuple[_T, ...]) -> tuple[_T, ...]:
+    result = list(present)
+    for item in added:
+        if item not in result:
+            result.append(item)
+    return tuple(result)
+
+
+def _map_changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {key: wanted[key] for key in sorted(wanted) if current.get(key) != wanted[key]}
+    changed.update({key: None for key in sorted(current) if key not in wanted})
+    return changed

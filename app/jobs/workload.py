@@ -1,0 +1,180 @@
+"""The Workload made for a job: its body, its priority, and the parts that follow the job later.
+
+Names of queue and priority class are all that is taken from the job as it says; counts and templates come through its
+adapter. Must never set status. Source: Kueue's pkg/controller/jobframework and pkg/util/priority.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from app.api import names
+from app.api.core import PriorityClass
+from app.api.errors import TurnstileError
+from app.api.meta import Kind, to_plain
+from app.api.workload import PriorityClassRef, Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.base import Integration
+from app.jobs.naming import workload_name
+from app.jobs.podsets import JobPodSet
+
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+class PriorityClassMissing(TurnstileError):
+    """The class that a job names does not exist (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """Value and the class it came from."""
+
+    value: int = 0
+    ref: PriorityClassRef | None = None
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Lookup(Protocol[T_co]):
+    """Objects by name: a store, or a dict in a test."""
+
+    def get(self, key: str, /) -> T_co | None:
+        """The object of that name, if it is to be seen."""
+        ...
+
+    def values(self) -> Iterable[T_co]:
+        """All of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClasses:
+    """The classes to be seen, by name."""
+
+    workload: Lookup[WorkloadPriorityClass]
+    pod: Lookup[PriorityClass]
+
+
+def queue_name(job: Kind) -> str:
+    """The LocalQueue that a job asks for; empty if it names none."""
+    return job.metadata.labels.get(names.QUEUE_LABEL, "")
+
+
+def prebuilt_name(job: Kind) -> str:
+    """Name of the Workload that a job brings along, the annotation before the label; empty if one is to be made."""
+    meta = job.metadata
+    return meta.annotations.get(names.PREBUILT_WORKLOAD) or meta.labels.get(names.PREBUILT_WORKLOAD, "")
+
+
+def max_execution_seconds(job: Kind) -> int | None:
+    """The time limit of the label, None if it is absent or not a positive number."""
+    text = job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, "")
+    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+
+
+def workload_class_priority(name: str, classes: Lookup[WorkloadPriorityClass]) -> Priority:
+    """Priority of a WorkloadPriorityClass. Raises PriorityClassMissing."""
+    found = classes.get(name)
+    if found is None:
+        raise PriorityClassMissing(f'WorkloadPriorityClass "{name}" not found')
+    return Priority(found.value, PriorityClassRef(group="kueue.x-k8s.io", kind="WorkloadPriorityClass", name=name))
+
+
+def priority_of(integration: Integration[Any], job: Kind, classes: PriorityClasses) -> Priority:
+    """From the label, else the PriorityClass of the pods, else the global default, else 0.
+
+    Raises PriorityClassMissing if a class that is named does not exist.
+    """
+    label = job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+    if label:
+        return workload_class_priority(label, classes.workload)
+    name = integration.priority_class_name(job)
+    if name:
+        found = classes.pod.get(name)
+        if found is None:
+            raise PriorityClassMissing(f'PriorityClass "{name}" not found')
+        return _pod_priority(found)
+    return _default_priority(classes.pod.values())
+
+
+def _default_priority(classes: Iterable[PriorityClass]) -> Priority:
+    """The lowest global default, as Kubernetes takes it if there are several."""
+    defaults = [each for each in classes if each.global_default]
+    return _pod_priority(min(defaults, key=lambda each: (each.value, each.metadata.name))) if defaults else Priority()
+
+
+def _pod_priority(found: PriorityClass) -> Priority:
+    ref = PriorityClassRef(group="scheduling.k8s.io", kind="PriorityClass", name=found.metadata.name)
+    return Priority(found.value, ref)
+
+
+def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
+    """`spec` of the Workload of a job, without `active`."""
+    spec: dict[str, Any] = {
+        "podSets": [pod_set.body() for pod_set in pod_sets],
+        "priority": priority.value,
+    }
+    if name := queue_name(job):
+        spec["queueName"] = name
+    if priority.ref is not None:
+        spec["priorityClassRef"] = to_plain(priority.ref)
+    if (limit := max_execution_seconds(job)) is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
+    return spec
+
+
+def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
+    """The merge patch of `spec` that makes a Workload fit its job again; `active` stays as it is."""
+    absent = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
+    return {**absent, **spec_body(job, pod_sets, priority)}
+
+
+def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
+    """The Workload to create for a job."""
+    kind, meta = integration.kind, job.metadata
+    metadata: dict[str, Any] = {
+        "name": workload_name(kind, meta.name, meta.uid),
+        "namespace": meta.namespace,
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": [owner_reference(kind, job)],
+    }
+    if labels := job_uid_label(job):
+        metadata["labels"] = labels
+    if annotations := copied_annotations(job):
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": Workload.KIND,
+        "metadata": metadata,
+        "spec": spec_body(job, pod_sets, priority),
+    }
+
+
+def owner_reference(kind: type[Kind], job: Kind) -> dict[str, Any]:
+    """The reference that makes a job the controller of its Workload."""
+    return {
+        "apiVersion": f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION,
+        "kind": kind.KIND,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def job_uid_label(job: Kind) -> dict[str, str]:
+    """The label that leads from a Workload to its job's uid, if the uid can be a label's value."""
+    uid = job.metadata.uid
+    return {names.JOB_UID_LABEL: uid} if _LABEL_VALUE.fullmatch(uid) else {}
+
+
+def copied_annotations(job: Kind) -> dict[str, str]:
+    """Annotations that a Workload takes over: provisioning parameters and admission gates."""
+    annotations = job.metadata.annotations
+    return {
+        key: annotations[key]
+        for key in sorted(annotations)
+        if key.startswith(names.PROVISIONING_PREFIX) or (key == names.ADMISSION_GATED_BY and annotations[key])
+    }
