@@ -71,25 +71,33 @@ matchExpressions:
   {{- include "turnstile.neverIntercepted" . | nindent 2 }}
 {{- end -}}
 
-{{/* The configuration file: our fields, then the user's, which win. */}}
-{{- define "turnstile.config" -}}
-{{- $ours := dict
-      "apiVersion" "config.kueue.x-k8s.io/v1beta2"
-      "kind" "Configuration"
-      "managedJobsNamespaceSelector" (include "turnstile.namespaceSelector" . | fromYaml)
-      "internalCertManagement" (dict
-        "enable" (eq .Values.webhook.certs.mode "self")
-        "webhookServiceName" (printf "%s-webhook-service" (include "turnstile.fullname" .))
-        "webhookSecretName" (include "turnstile.secretName" .)) -}}
-{{- mustMergeOverwrite $ours (deepCopy .Values.config) | toYaml -}}
+{{/* Arguments that both roles share, as a JSON list. Call with (list $ "controller"). */}}
+{{- define "turnstile.arguments" -}}
+{{- $top := index . 0 -}}
+{{- $role := index . 1 -}}
+{{- $arguments := list "serve" "--role" $role "--namespace" "$(POD_NAMESPACE)" "--name" (include "turnstile.fullname" $top) "--log-level" (index $top.Values $role).logLevel -}}
+{{- with $top.Values.managedNamespaces -}}
+{{- if eq .mode "optIn" -}}
+{{- $arguments = concat $arguments (list "--managed-namespace-label" .label) -}}
+{{- else -}}
+{{- range .exclude -}}
+{{- $arguments = concat $arguments (list "--exclude-namespace" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $top.Values.manageJobsWithoutQueueName -}}
+{{- $arguments = append $arguments "--manage-jobs-without-queue-name" -}}
+{{- end -}}
+{{- toJson $arguments -}}
 {{- end -}}
 
-{{/* The pod of a role. Call with (list $ "controller" args-as-yaml-list ports-as-yaml probes-as-yaml). */}}
+{{/* The pod of a role. Call with (list $ "controller" args-as-yaml ports-as-yaml probes-as-yaml). */}}
 {{- define "turnstile.podTemplate" -}}
 {{- $top := index . 0 -}}
 {{- $role := index . 1 -}}
 {{- $values := index $top.Values $role -}}
 {{- $fullname := include "turnstile.fullname" $top -}}
+{{- $certificateFiles := and (eq $role "webhook") (ne $top.Values.webhook.certs.mode "self") -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -97,11 +105,10 @@ metadata:
     {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- with $values.podAnnotations }}
   annotations:
-    turnstile/config-checksum: {{ include "turnstile.config" $top | sha256sum }}
-    {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
-    {{- end }}
+  {{- end }}
 spec:
   serviceAccountName: {{ $fullname }}-{{ $role }}
   automountServiceAccountToken: true
@@ -169,14 +176,19 @@ spec:
         capabilities:
           drop: [ALL]
       volumeMounts:
-        - {name: config, mountPath: /etc/turnstile, readOnly: true}
         - {name: tmp, mountPath: /tmp}
+        {{- if $certificateFiles }}
+        - {name: tls, mountPath: /etc/turnstile/tls, readOnly: true}
+        {{- end }}
   volumes:
-    - name: config
-      configMap:
-        name: {{ $fullname }}-config
     - name: tmp
       emptyDir: {}
+    {{- if $certificateFiles }}
+    - name: tls
+      secret:
+        secretName: {{ include "turnstile.secretName" $top }}
+        items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- end }}
 {{- end -}}
 
 {{/* A PodDisruptionBudget of a role. Call with (list $ "controller"). */}}

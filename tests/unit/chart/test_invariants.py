@@ -9,6 +9,8 @@ import pytest
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
+pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
+
 CASES = ["", *sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))]
 
 

@@ -10,6 +10,8 @@ import yaml
 
 from tests.unit.chart.conftest import CHART, Manifest, Render
 
+pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
+
 Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -63,13 +65,11 @@ def test_the_schema_knows_exactly_the_values() -> None:
 
 
 def test_opt_in_names_the_label(render: Render) -> None:
-    """By default only labelled namespaces are managed; webhooks and configuration file agree on it."""
+    """By default only labelled namespaces are managed."""
     manifests = render("--set", "managedNamespaces.label=example.com/batch=yes")
     configuration = named(manifests, "MutatingWebhookConfiguration", "turnstile-mutating-webhook-configuration")
     selector = next(e for e in configuration["webhooks"] if e["name"] == "mjob.kb.io")["namespaceSelector"]
     assert selector["matchLabels"] == {"example.com/batch": "yes"}
-    file = yaml.safe_load(named(manifests, "ConfigMap", "turnstile-config")["data"]["config.yaml"])
-    assert file["managedJobsNamespaceSelector"] == selector
 
 
 def test_exclusion_lists_names(render: Render) -> None:
@@ -116,14 +116,33 @@ def test_another_release_name_moves_every_name(render: Render) -> None:
         assert manifest["metadata"]["name"].startswith("blue-turnstile-")
 
 
-def test_configuration_of_the_user_wins(render: Render) -> None:
-    """Fields under `config` are added to the file; a change of them restarts the pods."""
+def arguments(manifests: list[Manifest], role: str) -> list[str]:
+    """The command line of a role."""
+    deployment = named(manifests, "Deployment", f"turnstile-{role}")
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
 
-    def checksum(manifests: list[Manifest]) -> str:
-        template = named(manifests, "Deployment", "turnstile-webhook")["spec"]["template"]
-        return str(template["metadata"]["annotations"]["turnstile/config-checksum"])
 
-    manifests = render("--set", "config.manageJobsWithoutQueueName=true")
-    file = yaml.safe_load(named(manifests, "ConfigMap", "turnstile-config")["data"]["config.yaml"])
-    assert file["manageJobsWithoutQueueName"] is True
-    assert checksum(manifests) != checksum(render())
+def test_processes_and_webhooks_manage_the_same_namespaces(render: Render) -> None:
+    """What the API server sends is what the processes hold themselves to."""
+    for role in ("controller", "webhook"):
+        chosen = arguments(render(), role)
+        assert chosen[chosen.index("--managed-namespace-label") + 1] == "kueue-managed=true"
+        excluding = arguments(render("--values", str(CHART / "ci" / "exclude-values.yaml")), role)
+        assert "--managed-namespace-label" not in excluding
+        assert [excluding[i + 1] for i, flag in enumerate(excluding) if flag == "--exclude-namespace"] == [
+            "monitoring",
+            "ingress-nginx",
+        ]
+
+
+def test_certificates_of_others_are_mounted_not_made(render: Render) -> None:
+    """With cert-manager, the webhook reads files and the controller leaves Secret and caBundle alone."""
+    manifests = render("--set", "webhook.certs.mode=certManager")
+    assert "--no-manage-certificates" in arguments(manifests, "controller")
+    assert "--tls-cert" in arguments(manifests, "webhook")
+    pod = named(manifests, "Deployment", "turnstile-webhook")["spec"]["template"]["spec"]
+    secrets = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+    assert secrets == [named(manifests, "Certificate", "turnstile-webhook")["spec"]["secretName"]]
+    rules = [rule for m in manifests if m["kind"] == "Role" for rule in m["rules"]]
+    assert not [rule for rule in rules if "secrets" in rule["resources"]]

@@ -42,7 +42,7 @@ mutating:
     resources: [pods]
     operations: [CREATE]
     namespaces: managed
-    conditions: [plainOrQueuedPod]
+    conditions: {{ .Values.manageJobsWithoutQueueName | ternary "[]" "[plainOrQueuedPod]" }}
   - name: mjob.kb.io
     path: /mutate-batch-v1-job
     group: batch

@@ -1,0 +1,209 @@
+"""The chart on a real API server: it is accepted, upgraded gently, and harms nobody when Turnstile is down.
+
+A control plane of its own: these webhooks answer nobody, which would refuse every other test's ClusterQueues.
+"""
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import ApiError, ControlPlane, TestbedError
+from testbed.ports import ReservedPort
+
+pytestmark = pytest.mark.cluster
+
+CHART = Path(__file__).parents[2] / "charts" / "turnstile"
+NAMESPACE = "turnstile-system"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/turnstile-webhook-server-cert"
+MUTATING = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/turnstile-mutating-webhook-configuration"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ControlPlane]:
+    """A control plane on which the chart was installed with a URL that nobody listens on."""
+    with (
+        ControlPlane(components=["etcd", "kube-apiserver", "kube-controller-manager"]) as cp,
+        ReservedPort() as nobody,
+    ):
+        cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *outside(nobody.number))
+        yield cp
+
+
+def outside(port: int) -> tuple[str, ...]:
+    """Values that point the webhooks at a port of this host."""
+    return ("--set", f"controller.enabled=false,webhook.url=https://127.0.0.1:{port}")
+
+
+def job(name: str, namespace: str, **labels: str) -> dict[str, Any]:
+    """A Job that would run."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"template": {"spec": pod_spec()}},
+    }
+
+
+def pod(name: str, namespace: str, **metadata: object) -> dict[str, Any]:
+    """A Pod with further metadata."""
+    metadata = {"name": name, "namespace": namespace, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec()}
+
+
+def pod_spec() -> dict[str, Any]:
+    """The least a pod needs."""
+    return {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+
+
+OWNED = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1-2-3", "controller": True}]
+QUEUED = {"kueue.x-k8s.io/queue-name": "default"}
+
+
+@pytest.mark.parametrize("values", ["", "exclude-values.yaml", "existing-certificate-values.yaml"])
+def test_the_server_accepts_the_in_cluster_rendering(cluster: ControlPlane, values: str) -> None:
+    """A server-side dry run of everything the chart installs into a cluster passes schema and CEL compilation."""
+    file = ("--values", str(CHART / "ci" / values)) if values else ()
+    rendered = cluster.helm("template", "other", str(CHART), "-n", "kube-public", "--include-crds", *file)
+    printed = cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", input=rendered)
+    assert len(printed.splitlines()) == len([d for d in yaml.safe_load_all(rendered) if d])
+
+
+def test_in_cluster_pods_meet_the_restricted_standard(cluster: ControlPlane) -> None:
+    """A namespace that enforces the restricted Pod Security Standard takes both Deployments' pods."""
+    namespace = cluster.namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
+    rendered = cluster.helm("template", "turnstile", str(CHART), "-n", namespace)
+    for document in yaml.safe_load_all(rendered):
+        if document and document["kind"] == "Deployment":
+            template = document["spec"]["template"]
+            account = {"name": template["spec"]["serviceAccountName"], "namespace": namespace}
+            cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+            metadata = {**template["metadata"], "name": document["metadata"]["name"], "namespace": namespace}
+            made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+            cluster.api.create(made, dry_run=True)
+
+
+def test_an_upgrade_keeps_what_the_leader_wrote(cluster: ControlPlane) -> None:
+    """Neither the certificate in the Secret nor the caBundle in the webhooks is reset by `helm upgrade`."""
+    authority = base64.b64encode(b"a certificate").decode()
+    cluster.api.patch(SECRET, {"data": {"tls.crt": authority}})
+    configuration = cluster.api.get(MUTATING)
+    for number in range(len(configuration["webhooks"])):
+        patch = [{"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": bundle(cluster)}]
+        cluster.api.patch(MUTATING, patch, kind="json")
+    values = ("--reuse-values", "--set", "webhook.timeoutSeconds=3")
+    cluster.helm("upgrade", "turnstile", str(CHART), "-n", NAMESPACE, *values)
+    webhooks = cluster.api.get(MUTATING)["webhooks"]
+    assert {entry["timeoutSeconds"] for entry in webhooks} == {3}
+    assert {entry["clientConfig"].get("caBundle") for entry in webhooks} == {bundle(cluster)}
+    assert cluster.api.get(SECRET)["data"] == {"tls.crt": authority}
+
+
+def bundle(cluster: ControlPlane) -> str:
+    """A caBundle that the API server takes: base64 of PEM."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig().read_text())
+    return str(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"])
+
+
+class TestWithTurnstileDown:
+    """The webhook answers nobody: what is not its business goes on as if it were not there."""
+
+    @pytest.mark.parametrize("namespace", ["default", "kube-system"])
+    def test_jobs_elsewhere_are_created_at_once(self, cluster: ControlPlane, namespace: str) -> None:
+        """A namespace that did not opt in, and kube-system, never wait for the webhook."""
+        began = time.monotonic()
+        created = cluster.api.create(job("at-once", namespace, **QUEUED))
+        assert time.monotonic() - began < 1
+        assert not created["spec"].get("suspend")
+
+    def test_a_label_on_kube_system_changes_nothing(self, cluster: ControlPlane) -> None:
+        """Not even the opt-in label lets kube-system or the release's namespace be intercepted."""
+        for namespace in ("kube-system", NAMESPACE):
+            cluster.kubectl("label", "namespace", namespace, "kueue-managed=true", "--overwrite")
+            cluster.api.create(job("labelled-namespace", namespace, **QUEUED), dry_run=True)
+            cluster.kubectl("label", "namespace", namespace, "kueue-managed-")
+
+    def test_jobs_of_a_managed_namespace_are_refused(self, cluster: ControlPlane) -> None:
+        """Nothing gets past the quota: with failurePolicy Fail the call is refused, naming the webhook."""
+        namespace = cluster.namespace(labels={"kueue-managed": "true"})
+        with pytest.raises(ApiError, match=r"mjob\.kb\.io"):
+            cluster.api.create(job("refused", namespace))
+
+    def test_pods_that_a_controller_made_are_left_alone(self, cluster: ControlPlane) -> None:
+        """Deployments and admitted Jobs go on making pods; a plain pod or one that names a queue is refused."""
+        namespace = cluster.namespace(labels={"kueue-managed": "true"})
+        cluster.api.create(pod("owned", namespace, ownerReferences=OWNED))
+        cluster.api.create(pod("adopted", namespace, ownerReferences=OWNED, labels={"app": "web"}), dry_run=True)
+        with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
+            cluster.api.create(pod("plain", namespace))
+        with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
+            cluster.api.create(pod("queued", namespace, ownerReferences=OWNED, labels=QUEUED))
+
+    def test_a_deleted_job_can_go(self, cluster: ControlPlane) -> None:
+        """Whoever removes a finalizer of a job that is being deleted is not held up; other updates are checked."""
+        namespace = cluster.namespace()
+        body = job("going", namespace, **QUEUED)
+        body["metadata"]["finalizers"] = ["example.com/hold"]
+        path = cluster.api.path_of(cluster.api.create(body))
+        cluster.kubectl("label", "namespace", namespace, "kueue-managed=true")
+        with pytest.raises(ApiError, match=r"vjob\.kb\.io"):
+            cluster.api.patch(path, {"spec": {"parallelism": 2}})
+        cluster.api.delete(path)
+        cluster.api.patch(path, {"metadata": {"finalizers": []}})
+        cluster.api.wait_gone(path)
+
+    def test_the_controller_writes_without_its_own_webhook(self, cluster: ControlPlane) -> None:
+        """A leader may start and stop jobs while the webhook is away: its own writes are not sent there."""
+        namespace = cluster.namespace()
+        path = cluster.api.path_of(cluster.api.create(job("ours", namespace, **QUEUED)))
+        cluster.kubectl("label", "namespace", namespace, "kueue-managed=true")
+        with pytest.raises(ApiError, match=r"vjob\.kb\.io"):
+            cluster.api.patch(path, {"spec": {"suspend": True}})
+        ours = cluster.api_as(f"system:serviceaccount:{NAMESPACE}:turnstile-controller")
+        assert ours.patch(path, {"spec": {"suspend": True}})["spec"]["suspend"] is True
+
+
+class TestRights:
+    """Each account may do what its role needs, and nothing beside it."""
+
+    @pytest.mark.parametrize(
+        ("account", "verb", "resource", "allowed"),
+        [
+            ("controller", "patch", "jobs.batch", True),
+            ("controller", "create", "jobs.batch", False),
+            ("controller", "patch", "pods/status", True),
+            ("controller", "patch", "workloads.kueue.x-k8s.io/status", True),
+            ("controller", "update", "clusterqueues.kueue.x-k8s.io", False),
+            ("controller", "delete", "clusterqueues.kueue.x-k8s.io", False),
+            ("controller", "create", "events.events.k8s.io", True),
+            ("controller", "list", "secrets", False),
+            ("controller", "list", "nodes", False),
+            ("controller", "update", "secrets/turnstile-webhook-server-cert", True),
+            ("controller", "get", "secrets/another", False),
+            ("controller", "patch", "mutatingwebhookconfigurations/turnstile-mutating-webhook-configuration", True),
+            ("controller", "patch", "mutatingwebhookconfigurations/another", False),
+            ("controller", "update", "leases.coordination.k8s.io/turnstile-controller", True),
+            ("controller", "update", "leases.coordination.k8s.io/another", False),
+            ("webhook", "watch", "namespaces", True),
+            ("webhook", "watch", "localqueues.kueue.x-k8s.io", True),
+            ("webhook", "get", "secrets/turnstile-webhook-server-cert", True),
+            ("webhook", "update", "secrets/turnstile-webhook-server-cert", False),
+            ("webhook", "patch", "jobs.batch", False),
+        ],
+    )
+    def test_right(self, cluster: ControlPlane, account: str, verb: str, resource: str, *, allowed: bool) -> None:
+        """As the API server's authorizer sees it."""
+        user = f"system:serviceaccount:{NAMESPACE}:turnstile-{account}"
+        subresource = ("--subresource", resource.partition("/")[2]) if resource.endswith("/status") else ()
+        target = resource.removesuffix("/status")
+        try:
+            answer = cluster.kubectl("auth", "can-i", verb, target, *subresource, "-n", NAMESPACE, "--as", user)
+        except TestbedError as error:  # kubectl ends with 1 for "no"
+            answer = str(error)
+        assert answer.startswith("yes") is allowed, answer
