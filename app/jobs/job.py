@@ -53,7 +53,7 @@ class BatchJob(Integration[Job]):
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
         """One, `main`, of as many pods as run at a time."""
-        template = orjson.loads(job.spec.template)
+        template = orjson.loads(bytes(job.spec.template))
         metadata = {key: part for key, part in (template.get("metadata") or {}).items() if part is not None}
         labels = {key: part for key, part in metadata.pop("labels", {}).items() if key not in _MADE_BY_KUBERNETES}
         if labels:
