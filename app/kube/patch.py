@@ -94,7 +94,7 @@ class JsonPatch:
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The RFC 7386 merge patch that makes `new` of `old`; empty if they are equal. Keys in order of `new`, then removals.
+    """The RFC 7386 merge patch that makes `new` of `old`; empty if they are equal. Keys as in `new`, then removals.
 
     Lists are replaced as a whole. Raises ValueError where `new` holds a null, which a merge patch cannot set.
     """
@@ -141,6 +141,6 @@ def _without_nulls(key: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         for inner_key, inner in value.items():
             if inner is None:
-                raise ValueError(f"{key}.{inner_key}: a merge patch cannot set null; leave the key out to remove it")
+                raise ValueError(f"{key}.{inner_key}: a merge patch cannot set null; leave it out to remove it")
             _without_nulls(f"{key}.{inner_key}", inner)
     return value
