@@ -1,0 +1,189 @@
+"""Rules that hold for the metadata of every job kind, on create and on update.
+
+Texts, paths and their order are Kueue's (`jobframework/validation.go`). Pure functions from metadata to errors; all
+errors of an object come back together.
+"""
+
+from typing import Final
+
+from app.api import names
+from app.api.meta import ObjectMeta
+from app.webhooks.fields import (
+    FieldError,
+    domain_path_errors,
+    forbidden,
+    invalid,
+    parse_int,
+    subdomain_faults,
+    too_long,
+)
+from app.webhooks.review import GroupVersionKind
+
+QUEUE_PATH: Final = f"metadata.labels[{names.QUEUE_LABEL}]"
+PRIORITY_PATH: Final = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
+MAX_EXEC_TIME_PATH: Final = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
+ELASTIC_PATH: Final = f"metadata.annotations[{names.ELASTIC_JOB}]"
+GATED_BY_PATH: Final = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
+_GATED_BY_LIMIT: Final = 63
+
+IMMUTABLE: Final = "field is immutable"
+
+_PREBUILT_KINDS: Final = frozenset(
+    {
+        ("batch", "Job"),
+        ("jobset.x-k8s.io", "JobSet"),
+        ("kubeflow.org", "TFJob"),
+        ("kubeflow.org", "PaddleJob"),
+        ("kubeflow.org", "PyTorchJob"),
+        ("kubeflow.org", "XGBoostJob"),
+        ("kubeflow.org", "MPIJob"),
+        ("trainer.kubeflow.org", "TrainJob"),
+        ("ray.io", "RayJob"),
+        ("ray.io", "RayCluster"),
+        ("ray.io", "RayService"),
+        ("", "Pod"),
+        ("workload.codeflare.dev", "AppWrapper"),
+    }
+)
+_ELASTIC_KINDS: Final = frozenset(
+    {("batch", "Job"), ("ray.io", "RayJob"), ("ray.io", "RayCluster"), ("ray.io", "RayService")}
+)
+
+
+def is_elastic(meta: ObjectMeta) -> bool:
+    """Whether the job opted in to workload slices."""
+    return meta.annotations.get(names.ELASTIC_JOB) == "true"
+
+
+def identifier(meta: ObjectMeta, key: str) -> tuple[str, str]:
+    """An identifier that may stand in an annotation or, failing that, in a label: its value and its path."""
+    if value := meta.annotations.get(key):
+        return value, f"metadata.annotations[{key}]"
+    return meta.labels.get(key, ""), f"metadata.labels[{key}]"
+
+
+def create_errors(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
+    """What is wrong with the metadata of a job of this kind, whatever it was before."""
+    return [
+        *_queue_name(meta),
+        *_prebuilt(meta, kind),
+        *_max_exec_time(meta),
+        *_elastic(meta, kind),
+        *_gated_by(meta),
+    ]
+
+
+def update_errors(
+    old: ObjectMeta,
+    new: ObjectMeta,
+    kind: GroupVersionKind,
+    *,
+    was_suspended: bool,
+    suspended: bool,
+    default_queue: bool,
+) -> list[FieldError]:
+    """What may not change as it did. `default_queue`: the namespace has a LocalQueue named `default`."""
+    errors: list[FieldError] = []
+
+    old_queue, queue = old.labels.get(names.QUEUE_LABEL, ""), new.labels.get(names.QUEUE_LABEL, "")
+    if not suspended and queue != old_queue:
+        errors.append(invalid(QUEUE_PATH, queue, IMMUTABLE))
+    if old_queue and not queue and default_queue:
+        errors.append(invalid(QUEUE_PATH, "", "queue-name must not be empty in namespace with default queue"))
+
+    if suspended or is_elastic(new):
+        errors += _prebuilt(new, kind)
+    else:
+        prebuilt, path = identifier(new, names.PREBUILT_WORKLOAD)
+        if prebuilt != identifier(old, names.PREBUILT_WORKLOAD)[0]:
+            errors.append(invalid(path, prebuilt, IMMUTABLE))
+
+    if not (was_suspended and suspended):
+        limit = new.labels.get(names.MAX_EXEC_TIME_LABEL, "")
+        if limit != old.labels.get(names.MAX_EXEC_TIME_LABEL, ""):
+            errors.append(invalid(MAX_EXEC_TIME_PATH, limit, IMMUTABLE))
+
+    errors += _priority_class_change(old, new, suspended=suspended)
+    if is_elastic(new) != is_elastic(old):
+        errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
+    errors += _gated_by_change(old, new)
+    return errors
+
+
+def _queue_name(meta: ObjectMeta) -> list[FieldError]:
+    value = meta.labels.get(names.QUEUE_LABEL, "")
+    return [invalid(QUEUE_PATH, value, fault) for fault in subdomain_faults(value)] if value else []
+
+
+def _prebuilt(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
+    value, path = identifier(meta, names.PREBUILT_WORKLOAD)
+    if not value:
+        return []
+    errors = [invalid(path, value, fault) for fault in subdomain_faults(value)]
+    if (kind.group, kind.kind) not in _PREBUILT_KINDS:
+        errors.append(forbidden(path, f'Is not supported for "{_spelled(kind)}"'))
+    return errors
+
+
+def _max_exec_time(meta: ObjectMeta) -> list[FieldError]:
+    value = meta.labels.get(names.MAX_EXEC_TIME_LABEL)
+    if value is None:
+        return []
+    seconds = parse_int(value)
+    if isinstance(seconds, str):
+        return [invalid(MAX_EXEC_TIME_PATH, value, seconds)]
+    return [] if seconds > 0 else [invalid(MAX_EXEC_TIME_PATH, seconds, "should be greater than 0")]
+
+
+def _elastic(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
+    if not is_elastic(meta) or (kind.group, kind.kind) in _ELASTIC_KINDS:
+        return []
+    return [forbidden(ELASTIC_PATH, f'elastic job is not supported for "{_spelled(kind)}"')]
+
+
+def _gated_by(meta: ObjectMeta) -> list[FieldError]:
+    value = meta.annotations.get(names.ADMISSION_GATED_BY, "")
+    if not value:
+        return []
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for gate in (part.strip() for part in value.split(",")):
+        if not gate:
+            errors.append(invalid(GATED_BY_PATH, value, "cannot contain empty gate names"))
+        elif gate in seen:
+            errors.append(invalid(GATED_BY_PATH, value, f"duplicate gate name: {gate}"))
+        else:
+            errors += domain_path_errors(GATED_BY_PATH, gate)
+            if len(gate.encode()) > _GATED_BY_LIMIT:
+                errors.append(too_long(GATED_BY_PATH, _GATED_BY_LIMIT))
+        seen.add(gate)
+    return errors
+
+
+def _gates(meta: ObjectMeta) -> list[str]:
+    value = meta.annotations.get(names.ADMISSION_GATED_BY, "")
+    return [gate for part in value.split(",") if (gate := part.strip())]
+
+
+def _gated_by_change(old: ObjectMeta, new: ObjectMeta) -> list[FieldError]:
+    before, after = _gates(old), _gates(new)
+    if after and not before:
+        return [forbidden(GATED_BY_PATH, "cannot add admission gate after creation")]
+    if not set(after) <= set(before):
+        return [forbidden(GATED_BY_PATH, "can only remove gates, not add new ones")]
+    return []
+
+
+def _priority_class_change(old: ObjectMeta, new: ObjectMeta, *, suspended: bool) -> list[FieldError]:
+    before, after = old.labels.get(names.PRIORITY_CLASS_LABEL, ""), new.labels.get(names.PRIORITY_CLASS_LABEL, "")
+    if before and not after:
+        return [invalid(PRIORITY_PATH, "", "WorkloadPriorityClass cannot be removed from a workload")]
+    if after and not before and not suspended:
+        detail = "WorkloadPriorityClass cannot be added to a non-suspended workload"
+        return [invalid(PRIORITY_PATH, after, detail)]
+    return []
+
+
+def _spelled(kind: GroupVersionKind) -> str:
+    """A kind as Go prints it: `batch/v1, Kind=Job`."""
+    return f"{kind.group}/{kind.version}, Kind={kind.kind}"

@@ -1,0 +1,164 @@
+"""AdmissionReview v1 in and out: bytes from the API server to a request, an answer to bytes.
+
+The object under review stays raw until a handler decodes the part it reads, so a review costs microseconds. A patch is
+written by the handler as the shortest ordered list of operations; objects are never compared. Nothing here knows a
+kind, and nothing here writes anything: every handler has to be safe for a dry run.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from app.api.errors import TurnstileError
+from app.api.meta import Object
+from app.kube.patch import JsonPatch
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+CREATE = "CREATE"
+UPDATE = "UPDATE"
+
+
+class Malformed(TurnstileError):
+    """The body is not an AdmissionReview that this server understands; its text is the reason."""
+
+
+class GroupVersionKind(Object):
+    """metav1.GroupVersionKind."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Request(Object):
+    """admission.k8s.io/v1 AdmissionRequest, reduced to what the handlers read. `object` and `old_object` are JSON."""
+
+    uid: str
+    kind: GroupVersionKind
+    operation: str
+    namespace: str = ""
+    name: str = ""
+    sub_resource: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Review(Object):
+    request: Request
+    api_version: str = ""
+    kind: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What a handler says: allowed unless `code` is set; `patch` makes the object what it should be.
+
+    `code` and `reason` are those of the Status that the client gets to see, with `message` as its text.
+    """
+
+    patch: JsonPatch | None = None
+    warnings: tuple[str, ...] = ()
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """One word for the metrics: `allowed`, `mutated`, `denied` or `error`."""
+        if self.code:
+            return "error" if self.code >= 500 else "denied"
+        return "mutated" if self.patch else "allowed"
+
+
+Handler = Callable[[Request], Answer]
+"""Decides one review. Pure but for reads of the caches; must not raise because of what a client sent."""
+
+ALLOWED = Answer()
+
+
+def changed(patch: JsonPatch) -> Answer:
+    """Allowed, with this patch if there is anything in it."""
+    return Answer(patch=patch) if patch else ALLOWED
+
+
+def denied(message: str, *, warnings: tuple[str, ...] = ()) -> Answer:
+    """The object breaks a rule: 403 Forbidden, as controller-runtime answers for Kueue's validation errors."""
+    return Answer(code=403, reason="Forbidden", message=message, warnings=warnings)
+
+
+def undecodable(message: str) -> Answer:
+    """The object is not what its schema says: 400 BadRequest."""
+    return Answer(code=400, reason="BadRequest", message=message)
+
+
+def failed(message: str) -> Answer:
+    """The review cannot be decided now, though it may be later: 500 InternalError, and the client tries again."""
+    return Answer(code=500, reason="InternalError", message=message)
+
+
+_reviews = msgspec.json.Decoder(_Review)
+
+
+def read(body: bytes) -> Request:
+    """The request of a review.
+
+    Raises Malformed with a sentence that names the field, when the body is not an AdmissionReview v1 with a uid.
+    """
+    try:
+        review = _reviews.decode(body)
+    except RecursionError:
+        raise Malformed("the body is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Malformed(f"the body is no AdmissionReview: {error}") from None
+    if review.kind != KIND or review.api_version != API_VERSION:
+        raise Malformed(
+            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}, got {review.api_version!r} and {review.kind!r}"
+        )
+    if not review.request.uid:
+        raise Malformed("request.uid is empty")
+    return review.request
+
+
+class _Status(Object):
+    code: int
+    reason: str
+    message: str
+
+
+class _Response(Object):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch: bytes | None = None
+    patch_type: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class _Reply(msgspec.Struct, rename="camel", gc=False):
+    response: _Response
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def write(uid: str, answer: Answer) -> bytes:
+    """The AdmissionReview that carries an answer back to the request with this uid."""
+    response = _Response(uid=uid, allowed=not answer.code, warnings=answer.warnings)
+    if answer.code:
+        response.status = _Status(code=answer.code, reason=answer.reason, message=answer.message)
+    elif answer.patch:
+        response.patch = answer.patch.encode()  # msgspec writes bytes as base64, which is what the API wants
+        response.patch_type = "JSONPatch"
+    return _encode(_Reply(response=response))
+
+
+T = TypeVar("T")
+
+
+def decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
+    """A function that decodes an object into the view `kind`; it raises `msgspec.MsgspecError` or `RecursionError`."""
+    return msgspec.json.Decoder(kind).decode

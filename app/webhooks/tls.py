@@ -1,0 +1,118 @@
+"""The certificate that the server shows, swapped while it runs.
+
+One SSLContext lives as long as the server; a new certificate is loaded into it, so the next handshake gets the new one
+and open connections are undisturbed. A pair that does not fit is refused and the old one goes on serving. Where the
+pair comes from (a Secret under watch, or files of cert-manager) is the caller's business.
+"""
+
+import asyncio
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+from cryptography import x509
+
+from app.api.errors import InvalidValue
+
+POLL_SECONDS: Final = 10.0
+"""How often files are looked at."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ServingCertificate:
+    """A server's SSLContext and the certificate that is in it.
+
+    `context` is what a server listens with. `chain` is the certificate chain in use (PEM), empty before the first
+    `load`.
+    """
+
+    def __init__(self) -> None:
+        self.context: Final = _server_context()
+        self.chain = b""
+        self._key = b""
+
+    @property
+    def server_name(self) -> str:
+        """A DNS name or address that the certificate in use is good for, for a client that checks it."""
+        leaf = x509.load_pem_x509_certificate(self.chain)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        dns = names.get_values_for_type(x509.DNSName)
+        return dns[0] if dns else str(names.get_values_for_type(x509.IPAddress)[0])
+
+    def load(self, chain: bytes, key: bytes) -> bool:
+        """Use this chain and key (PEM) for new connections; False if they are in use already.
+
+        Raises InvalidValue, and keeps what there was, when they do not parse or do not belong together.
+        """
+        if chain == self.chain and key == self._key:
+            return False
+        with _as_file(chain) as chain_file, _as_file(key) as key_file:
+            try:
+                _server_context().load_cert_chain(chain_file, key_file)  # a context that fails to load is half changed
+                x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            except (ssl.SSLError, ValueError) as error:
+                cure = "give a PEM certificate chain and the private key of its first certificate"
+                raise InvalidValue("tls", str(error), cure) from error
+            except x509.ExtensionNotFound as error:
+                raise InvalidValue(
+                    "tls.crt", "no subject alternative name", "name the webhook service in it"
+                ) from error
+            self.context.load_cert_chain(chain_file, key_file)
+        self.chain, self._key = chain, key
+        return True
+
+
+async def follow_files(
+    certificate: ServingCertificate, *, cert: Path, key: Path, interval: float = POLL_SECONDS
+) -> None:
+    """Load a pair of files whenever one of them changes, for ever. A pair that does not fit is tried again later.
+
+    Kubernetes swaps the files of a Secret volume by a symbolic link, so both change at once; elsewhere one may be new
+    before the other, and the next look mends it.
+    """
+    seen: object = None
+    while True:
+        try:
+            stamp = await asyncio.to_thread(_stamp, cert, key)
+            if stamp != seen:
+                pair = await asyncio.to_thread(lambda: (cert.read_bytes(), key.read_bytes()))
+                if certificate.load(*pair):
+                    _log.info("certificate.loaded", cert=str(cert))
+                seen = stamp
+        except (OSError, InvalidValue) as error:
+            _log.warning("certificate.unusable", cert=str(cert), error=str(error))
+        await asyncio.sleep(interval)
+
+
+def _stamp(*files: Path) -> list[tuple[int, int, int]]:
+    return [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in (file.stat() for file in files)]
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """A path under which OpenSSL finds these bytes; in memory where the system can, so that no key reaches a disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("tls")
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name

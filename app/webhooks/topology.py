@@ -1,0 +1,141 @@
+"""Checks of the topology annotations on a pod template: what can be refused before any Topology is known.
+
+Rules and texts are Kueue's (`jobframework/tas_validation.go`). Whether the layers go from coarse to fine is left to the
+scheduler, which knows the Topology.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from app.api.meta import Object
+from app.webhooks.fields import (
+    NO_VALUE,
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    label_key_faults,
+    parse_bool,
+    required,
+)
+
+REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
+PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
+UNCONSTRAINED: Final = "kueue.x-k8s.io/podset-unconstrained-topology"
+SLICE_REQUIRED: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
+
+_PREFIX: Final = "kueue.x-k8s.io/podset-"
+_INT32_MAX: Final = (1 << 31) - 1
+_MAX_LAYERS: Final = 3
+
+
+class _Layer(Object):
+    topology: str = ""
+    size: int = 0
+
+
+def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | None = None) -> list[FieldError]:
+    """Errors of the topology request in the annotations found at `path` (`spec.template.metadata.annotations`).
+
+    `count` is the number of pods of the pod set, if it is known already.
+    """
+    if not any(key.startswith(_PREFIX) for key in annotations):
+        return []
+    errors: list[FieldError] = []
+    if sum(key in annotations for key in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
+        detail = f'must not contain more than one topology annotation: ["{REQUIRED}", "{PREFERRED}", "{UNCONSTRAINED}"]'
+        errors.append(invalid(path, NO_VALUE, detail))
+    errors += _level(annotations, REQUIRED, path)
+    errors += _level(annotations, PREFERRED, path)
+    if (value := annotations.get(UNCONSTRAINED)) is not None and isinstance(parse_bool(value), str):
+        errors.append(invalid(f"{path}[{UNCONSTRAINED}]", value, "must be a boolean value"))
+    errors += _level(annotations, SLICE_REQUIRED, path)
+    errors += _slice_size(annotations, path, count)
+    errors += _group(annotations, path)
+    errors += _layers(annotations, path, count)
+    return errors
+
+
+def _level(annotations: Mapping[str, str], key: str, path: str) -> list[FieldError]:
+    value = annotations.get(key)
+    return [] if value is None else [invalid(f"{path}[{key}]", value, fault) for fault in label_key_faults(value)]
+
+
+def _slice_size(annotations: Mapping[str, str], path: str, count: int | None) -> list[FieldError]:
+    value = annotations.get(SLICE_SIZE)
+    field = f"{path}[{SLICE_SIZE}]"
+    if SLICE_REQUIRED not in annotations:
+        return [] if value is None else [forbidden(field, f"may not be set when '{SLICE_REQUIRED}' is not specified")]
+    if value is None:
+        return [required(field, f"must be set when '{SLICE_REQUIRED}' is specified")]
+    try:
+        size = (
+            int(value) if value.isascii() and len(value) < 12 and "_" not in value and value == value.strip() else None
+        )
+    except ValueError:
+        size = None
+    if size is None or not -_INT32_MAX - 1 <= size <= _INT32_MAX:
+        return [invalid(field, value, "must be a numeric value")]
+    if size < 1:
+        return [invalid(field, value, "must be greater than or equal to 1")]
+    if count is not None and size > count:
+        return [invalid(field, value, f"must not be greater than pod set count {count}")]
+    return []
+
+
+def _group(annotations: Mapping[str, str], path: str) -> list[FieldError]:
+    value = annotations.get(GROUP_NAME)
+    if value is None:
+        return []
+    field = f"{path}[{GROUP_NAME}]"
+    errors = []
+    if value.isascii() and value.isdigit() and int(value[:21]) < 1 << 64:
+        errors.append(invalid(field, value, "must not be a number"))
+    errors += [
+        forbidden(field, f"may not be set when '{key}' is specified")
+        for key in (SLICE_SIZE, SLICE_REQUIRED, SLICE_CONSTRAINTS)
+        if key in annotations
+    ]
+    if REQUIRED not in annotations and PREFERRED not in annotations:
+        errors.append(forbidden(field, f"may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified"))
+    return errors
+
+
+def _layers(annotations: Mapping[str, str], path: str, count: int | None) -> list[FieldError]:
+    value = annotations.get(SLICE_CONSTRAINTS)
+    if value is None:
+        return []
+    field = f"{path}[{SLICE_CONSTRAINTS}]"
+    errors = [
+        forbidden(field, f"may not be set when '{key}' is specified")
+        for key in (SLICE_REQUIRED, SLICE_SIZE)
+        if key in annotations
+    ]
+    try:
+        layers = msgspec.json.decode(value, type=list[_Layer])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return [*errors, invalid(field, value, f"must be a valid JSON array: {error}")]
+    if not 1 <= len(layers) <= _MAX_LAYERS:
+        return [*errors, invalid(field, value, "topology constraints must contain between 1 and 3 entries")]
+    first_seen: dict[str, int] = {}
+    for index, layer in enumerate(layers):
+        errors += [
+            invalid(f"{field}[{index}].topology", layer.topology, fault) for fault in label_key_faults(layer.topology)
+        ]
+        if layer.topology in first_seen:
+            value = f"{layer.topology} (also at index {first_seen[layer.topology]})"
+            errors.append(duplicate(f"{field}[{index}].topology", value))
+        first_seen.setdefault(layer.topology, index)
+        if layer.size < 1:
+            errors.append(invalid(f"{field}[{index}].size", layer.size, "must be greater than or equal to 1"))
+        elif index and layers[index - 1].size >= 1 and layers[index - 1].size % layer.size:
+            detail = f"must evenly divide the parent layer size {layers[index - 1].size}"
+            errors.append(invalid(f"{field}[{index}].size", layer.size, detail))
+    if count is not None and layers[0].size > count:
+        errors.append(invalid(f"{field}[0].size", layers[0].size, f"must not be greater than pod set count {count}"))
+    return errors

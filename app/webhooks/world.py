@@ -1,0 +1,93 @@
+"""What the webhooks may know of the cluster: a handful of reads, answered from caches, and the options of the install.
+
+`main` implements `World` on top of the stores; tests pass plain objects. A webhook never writes, and never asks the API
+server: a review must be answered in microseconds and with the API server as busy as it may be.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from app.api.errors import PermanentError, TurnstileError
+from app.api.meta import Kind, ObjectMeta
+from app.api.selectors import LabelSelector, LabelSelectorRequirement
+from app.jobs import table
+from app.jobs.ancestors import managed_ancestor
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Label that every namespace carries with its own name as value."""
+
+
+class Undecided(TurnstileError):
+    """The caches do not tell yet, or the owners make no sense; the client should try again."""
+
+
+def all_but(*namespaces: str) -> LabelSelector:
+    """A selector of every namespace except these."""
+    excluded = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=list(namespaces))
+    return LabelSelector(match_expressions=[excluded])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The part of the configuration that decides which jobs are managed (Kueue's names)."""
+
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: LabelSelector = field(
+        default_factory=lambda: all_but("kube-system", "turnstile-system")
+    )
+
+
+class World(Protocol):
+    """Reads that the handlers need. All are synchronous and come from a cache."""
+
+    @property
+    def options(self) -> Options:
+        """The options of this install."""
+
+    def default_local_queue(self, namespace: str) -> bool:
+        """Whether the namespace has a LocalQueue named `default`."""
+
+    def default_priority_class(self) -> bool:
+        """Whether a WorkloadPriorityClass named `default` exists."""
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None while the cache has not seen it."""
+
+    def find(self, kind: type[Kind], key: str) -> Kind | None:
+        """An object of a job kind by its key `namespace/name`, or None while the cache has not seen it."""
+
+
+def owned_by_managed_kind(meta: ObjectMeta) -> bool:
+    """Whether the controller owner is of a job kind, whatever else is known of it."""
+    return meta.controller is not None and table.by_owner(meta.controller) is not None
+
+
+def has_managed_ancestor(kind: type[Kind], meta: ObjectMeta, world: World) -> bool:
+    """Whether a job above this object is queued, so that this one must be left alone. `meta` has its namespace.
+
+    Raises Undecided if an owner of a job kind is not in the caches, or if the owners go in a circle or too far.
+    """
+    if not owned_by_managed_kind(meta):
+        return False
+    without_queue_name = world.options.manage_jobs_without_queue_name
+    try:
+        return managed_ancestor(kind(metadata=meta), world.find, without_queue_name=without_queue_name) is not None
+    except (LookupError, PermanentError) as error:
+        raise Undecided(str(error)) from None
+
+
+def namespace_is_managed(namespace: str, world: World) -> bool:
+    """Whether `managedJobsNamespaceSelector` selects the namespace.
+
+    A selector on names alone is decided even before the cache has seen the namespace; for other labels Undecided is
+    raised until it has.
+    """
+    selector = world.options.managed_jobs_namespace_selector
+    labels = world.namespace_labels(namespace)
+    if labels is None:
+        keys = {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
+        if keys - {NAMESPACE_NAME_LABEL}:
+            raise Undecided(f"namespace {namespace!r} is not known yet")
+        labels = {NAMESPACE_NAME_LABEL: namespace}
+    return selector.matches(labels)
