@@ -1,0 +1,357 @@
+"""Leader election over a Lease (coordination.k8s.io/v1), and the fence that keeps a leader of yesterday from writing.
+
+At most one process may lead. Three rules make that hold with clocks that disagree, requests that hang and processes
+that are stopped and go on later:
+
+- Time is measured, never compared: a leader counts from the *start* of its last renewal that succeeded, a candidate
+  from when *it* saw the record change. Both count on their own monotonic clock; the times in the record are for people.
+- A leader gives up (`renew_deadline`) well before a candidate may take over (`lease_duration`), whatever the reason for
+  which renewing fails: any error counts, and a request that hangs is cut.
+- Whoever writes calls `Fence.check` right before. It needs no network and no event loop, so it also holds in a process
+  that was stopped and has not noticed yet. Writes carry a resourceVersion for what slips through after the check.
+
+Every write of the Lease carries the version it is based on, so of two candidates one gets it. A leader that stops in
+order leaves the record without a holder, and the next candidate need not wait.
+"""
+
+import asyncio
+import datetime as dt
+import random
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+import msgspec
+import structlog
+
+from app.api import names
+from app.api.errors import Conflict, InvalidValue, NotFound, NotLeading
+from app.api.meta import Kind, Object
+from app.kube.transport import Transport
+
+Clock = Callable[[], float]
+Lead = Callable[["Fence"], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never jumps and, where the system has one, goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def micro_time(moment: dt.datetime) -> str:
+    """metav1.MicroTime of an aware datetime: UTC, always with six digits, which the server insists on."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class LeaseSpec(Object):
+    """coordinationv1.LeaseSpec."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Kind):
+    """coordination.k8s.io/v1 Lease."""
+
+    GROUP: ClassVar = "coordination.k8s.io"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Lease"
+    PLURAL: ClassVar = "leases"
+    NAMESPACED: ClassVar = True
+
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+class Fence:
+    """Whether this process may still write, for one term of leadership. Once closed it stays closed."""
+
+    __slots__ = ("_clock", "_deadline", "_span", "epoch", "renewed_at")
+
+    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float) -> None:
+        self._clock = clock
+        self._span = span
+        self.epoch = epoch
+        """leaseTransitions of this term: grows with every term of any process."""
+        self.renewed_at = renewed_at
+        """Clock reading at the start of the last renewal that succeeded."""
+        self._deadline = renewed_at + span
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which writing is still allowed; zero or less when it is not."""
+        return self._deadline - self._clock()
+
+    def check(self) -> None:
+        """Call right before each write. Raises NotLeading when the Lease may be another's by now."""
+        late = self._clock() - self._deadline
+        if late >= 0:
+            since = "the Lease was given up" if late == float("inf") else f"the Lease ran out {late:.3f} s ago"
+            raise NotLeading(f"epoch {self.epoch}: {since}; nothing was sent")
+
+    def extend(self, renewed_at: float) -> None:
+        """A renewal that was started at `renewed_at` succeeded. A closed fence does not open again."""
+        if self._deadline != float("-inf"):
+            self.renewed_at = renewed_at
+            self._deadline = renewed_at + self._span
+
+    def close(self) -> None:
+        """The term is over."""
+        self._deadline = float("-inf")
+
+
+class _Lost(Exception):
+    """The term is over against our will."""
+
+
+class Elector:
+    """One candidate for a Lease.
+
+    `lease_duration` (whole seconds) is how long a silent leader is waited for, so a killed one is followed after that
+    plus at most `retry_period` and a fifth. A leader renews every `renew_period`, tries again every `retry_period` when
+    that fails, and gives up `renew_deadline` after the start of its last success. The fence closes `margin` before the
+    Lease runs out, which allows for clocks that run at different speeds and for a write under way.
+
+    `identity` says who this is, for people; a random suffix makes it unique, as two processes of one name would both
+    lead. `on_change` hears the holder's full identity (empty: nobody) whenever another one is seen.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        lease_duration: int = 4,
+        renew_deadline: float = 3.0,
+        renew_period: float = 1.0,
+        retry_period: float = 0.4,
+        margin: float = 0.5,
+        on_change: Callable[[str], None] | None = None,
+        clock: Clock = monotonic,
+        wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        if lease_duration < 1:
+            raise InvalidValue("lease_duration", lease_duration, "use whole seconds, at least 1")
+        if not 0 < renew_period < renew_deadline <= lease_duration - margin:
+            raise InvalidValue(
+                "renew_deadline", renew_deadline, "keep renew_period < renew_deadline <= lease_duration - margin"
+            )
+        self._transport = transport
+        self._namespace = namespace
+        self._name = name
+        self.identity = f"{identity}_{uuid.uuid4().hex[:8]}"
+        self._lease_duration = lease_duration
+        self._renew_deadline = renew_deadline
+        self._renew_period = renew_period
+        self._retry_period = retry_period
+        self._margin = margin
+        self._on_change = on_change
+        self._clock = clock
+        self._wall = wall
+        self._jitter = jitter
+        self._seen: Lease | None = None
+        self._changed_at = 0.0
+        self._holder: str | None = None
+
+    @property
+    def holder(self) -> str:
+        """The full identity of who held the Lease when it was last seen; empty for nobody."""
+        return self._holder or ""
+
+    async def run(self, lead: Lead) -> None:
+        """Wait for the Lease, call `lead(fence)`, and keep the Lease until it ends; when it is lost, wait again.
+
+        `lead` is cancelled when the Lease is lost. When it returns or raises, or this call is cancelled, the Lease is
+        released, and the call ends likewise (what `lead` raises comes in an ExceptionGroup). A NotLeading that escapes
+        from `lead` counts as losing the Lease.
+        """
+        while True:
+            fence = await self._acquire()
+            lost = False
+            try:
+                lost = await self._term(lead, fence)
+            finally:
+                fence.close()
+                if not lost:
+                    await self._release()
+            if not lost:
+                return
+
+    # --- a candidate --------------------------------------------------------------------------------------------------
+
+    async def _acquire(self) -> Fence:
+        while True:
+            try:
+                async with asyncio.timeout(self._renew_deadline):
+                    fence = await self._try_acquire()
+            except Exception as error:
+                _log.warning("lease.acquire_failed", lease=self._name, error=f"{type(error).__name__}: {error}")
+                fence = None
+            if fence is not None:
+                _log.info("lease.acquired", lease=self._name, identity=self.identity, epoch=fence.epoch)
+                return fence
+            wait = self._retry_period * (1.0 + 0.2 * self._jitter())
+            left = self._left_to_holder()
+            await asyncio.sleep(min(wait, left + 0.01) if left > 0 else wait)
+
+    async def _try_acquire(self) -> Fence | None:
+        try:
+            lease = await self._read()
+        except NotFound:
+            if self._left_to_holder() > 0:
+                return None  # somebody deleted the Lease under a leader, who may still count on it
+            lease = None
+        if self._left_to_holder() > 0:
+            return None
+        transitions = (lease.spec.lease_transitions or 0) + 1 if lease is not None else 1
+        started = self._clock()
+        now = micro_time(self._wall())
+        spec = self._spec(acquire_time=now, renew_time=now, lease_transitions=transitions)
+        try:
+            await self._write(spec, lease)
+        except Conflict:  # another was faster; AlreadyExists is one too
+            return None
+        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._lease_duration - self._margin)
+
+    def _left_to_holder(self) -> float:
+        """Seconds for which somebody else may still count on the Lease, by our clock since we saw it change."""
+        if self._seen is None or not self._holder or self._holder == self.identity:
+            return 0.0
+        duration = self._seen.spec.lease_duration_seconds or self._lease_duration
+        return self._changed_at + duration - self._clock()
+
+    # --- a leader -----------------------------------------------------------------------------------------------------
+
+    async def _term(self, lead: Lead, fence: Fence) -> bool:
+        """Lead until `lead` ends (False) or the Lease is lost (True)."""
+        lost = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(self._keep(fence), name="lease-renewal")
+                await lead(fence)
+                renewing.cancel()
+        except* (_Lost, NotLeading) as why:  # the fence may tell `lead` before the renewal notices
+            lost = True
+            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]))
+        return lost
+
+    async def _keep(self, fence: Fence) -> None:
+        """Renew for ever. Raises _Lost, with the fence closed, when that fails for too long."""
+        try:
+            while True:
+                await asyncio.sleep(self._renew_period * (1.0 + 0.1 * self._jitter()))
+                await self._renewal_round(fence)
+        except _Lost:
+            fence.close()
+            raise
+
+    async def _renewal_round(self, fence: Fence) -> None:
+        deadline = fence.renewed_at + self._renew_deadline
+        why: object = "this process did not run"
+        while (remaining := deadline - self._clock()) > 0:
+            try:
+                # Not all the time for one attempt: a connection may be dead, and the next attempt gets another.
+                async with asyncio.timeout(0.6 * remaining):
+                    await self._renew(fence)
+            except _Lost:
+                raise
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                _log.warning("lease.renewal_failed", lease=self._name, epoch=fence.epoch, error=why)
+            else:
+                return
+            wait = self._retry_period * (1.0 + 0.2 * self._jitter())
+            await asyncio.sleep(max(0.0, min(wait, deadline - self._clock())))
+        raise _Lost(f"not renewed for {self._clock() - fence.renewed_at:.3f} s: {why}")
+
+    async def _renew(self, fence: Fence) -> None:
+        try:
+            started = self._clock()
+            await self._write(self._spec(renew_time=micro_time(self._wall())), self._seen)
+        except Conflict:
+            await self._read()
+            if self._holder != self.identity:
+                raise _Lost(f"{self._holder or 'nobody'} holds the Lease now") from None
+            raise  # it is ours still: a renewal we gave up on went through, or somebody put a label on it
+        except NotFound:
+            raise _Lost("the Lease was deleted") from None
+        fence.extend(started)
+
+    async def _release(self) -> None:
+        """Leave the record without a holder, if it is ours still. Never raises."""
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            async with asyncio.timeout(1.0):
+                while self._holder == self.identity:
+                    try:
+                        await self._write(spec | {"renewTime": micro_time(self._wall())}, self._seen)
+                    except Conflict:
+                        await self._read()
+        except Exception as error:
+            _log.warning("lease.release_failed", lease=self._name, error=f"{type(error).__name__}: {error}")
+        else:
+            _log.info("lease.released", lease=self._name, identity=self.identity)
+
+    # --- the record ---------------------------------------------------------------------------------------------------
+
+    def _spec(self, **values: object) -> dict[str, object]:
+        given = {_WIRE[attribute]: value for attribute, value in values.items()}
+        return {"holderIdentity": self.identity, "leaseDurationSeconds": self._lease_duration, **given}
+
+    async def _read(self) -> Lease:
+        path = Lease.path(self._name, self._namespace)
+        return self._see(await self._transport.request("GET", path, retry="never", urgent=True))
+
+    async def _write(self, spec: dict[str, object], base: Lease | None) -> Lease:
+        """Write the spec over the version `base`, or create the Lease. Raises Conflict if it changed meanwhile."""
+        if base is None:
+            body: dict[str, object] = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": spec,
+            }
+            method, path, content_type = "POST", Lease.collection_path(self._namespace), "application/json"
+        else:
+            body = {"metadata": {"resourceVersion": base.metadata.resource_version}, "spec": spec}
+            method, path = "PATCH", Lease.path(self._name, self._namespace)
+            content_type = "application/merge-patch+json"
+        return self._see(
+            await self._transport.request(
+                method,
+                path,
+                params={"fieldManager": names.FIELD_MANAGER},
+                body=msgspec.json.encode(body),
+                content_type=content_type,
+                retry="never",
+                urgent=True,
+            )
+        )
+
+    def _see(self, answer: bytes) -> Lease:
+        """Take note of the record. Only a change of what holders write counts as a sign of life."""
+        lease = _DECODER.decode(answer)
+        if self._seen is None or lease.spec != self._seen.spec:
+            self._changed_at = self._clock()
+        self._seen = lease
+        holder = lease.spec.holder_identity or ""
+        if holder != self._holder:
+            self._holder = holder
+            if self._on_change is not None:
+                self._on_change(holder)
+        return lease
+
+
+_DECODER = msgspec.json.Decoder(Lease)
+_WIRE = {"acquire_time": "acquireTime", "renew_time": "renewTime", "lease_transitions": "leaseTransitions"}

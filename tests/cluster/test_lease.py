@@ -1,0 +1,333 @@
+"""One leads, whatever happens to it, and another follows in time."""
+
+import asyncio
+import datetime as dt
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.api.errors import NotLeading
+from app.kube.lease import Elector, Fence, Lease, micro_time
+from app.kube.transport import Transport
+from testbed import ControlPlane
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
+
+NAME = "turnstile-controller"
+HOLDER = Path(__file__).parent / "lease_holder.py"
+
+
+async def until(look: Callable[[], object], *, seconds: float, what: str) -> None:
+    """Wait for a condition, at most so long."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, f"after {seconds} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+class Candidate:
+    """An elector of this process that notes its terms."""
+
+    def __init__(self, transport: Transport, namespace: str, identity: str, **options: object) -> None:
+        self.holders: list[str] = []
+        self.elector = Elector(
+            transport,
+            namespace=namespace,
+            name=NAME,
+            identity=identity,
+            on_change=self.holders.append,
+            **options,  # type: ignore[arg-type]
+        )
+        self.fences: list[Fence] = []
+        self.leading = False
+        self.led_at = 0.0
+        self.ended_at = 0.0
+
+    async def lead(self, fence: Fence) -> None:
+        """Lead until cancelled."""
+        self.fences.append(fence)
+        self.leading, self.led_at = True, time.monotonic()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leading, self.ended_at = False, time.monotonic()
+
+
+@asynccontextmanager
+async def campaigning(*candidates: Candidate) -> AsyncIterator[None]:
+    """Let them run for the time of a block, then stop them in order."""
+    runs = [asyncio.ensure_future(candidate.elector.run(candidate.lead)) for candidate in candidates]
+    try:
+        yield
+    finally:
+        for run in runs:
+            run.cancel()
+        await asyncio.wait(runs)
+    for run in runs:
+        assert run.cancelled() or run.exception() is None
+
+
+@pytest_asyncio.fixture
+async def transport(control_plane: ControlPlane) -> AsyncIterator[Transport]:
+    """A connection of our own."""
+    async with await Transport.connect(str(control_plane.kubeconfig())) as connected:
+        yield connected
+
+
+class Holder:
+    """A leader in a process of its own; see lease_holder.py."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str, identity: str, kubeconfig: Path) -> None:
+        self._name = f"lease-holder-{namespace}-{identity}"
+        self._log = control_plane.log(self._name)
+        self.process = control_plane.start_process(
+            self._name,
+            [sys.executable, HOLDER, kubeconfig, namespace, NAME, identity],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+
+    def said(self, word: str) -> list[str]:
+        """The lines that begin with a word."""
+        if not self._log.exists():
+            return []
+        return [line for line in self._log.read_text().splitlines() if line.startswith(word)]
+
+
+@pytest.fixture
+def holder(control_plane: ControlPlane, namespace: str) -> Iterator[Holder]:
+    """A process that campaigns and, as leader, writes the ConfigMap."""
+    control_plane.api.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": namespace}}
+    )
+    started = Holder(control_plane, namespace, "other", control_plane.kubeconfig())
+    yield started
+    started.process.kill()
+
+
+async def test_a_killed_leader_is_followed_within_five_seconds(
+    transport: Transport, namespace: str, holder: Holder
+) -> None:
+    """SIGKILL leaves the Lease held: the next candidate waits for as long as it was granted, and no longer."""
+    await until(lambda: holder.said("leading"), seconds=10, what="the process does not lead")
+    candidate = Candidate(transport, namespace, "next")
+    async with campaigning(candidate):
+        await until(lambda: candidate.elector.holder.startswith("other_"), seconds=5, what="it is not seen")
+        await asyncio.sleep(1)
+        assert not candidate.leading
+        holder.process.kill()
+        killed = time.monotonic()
+        await until(lambda: candidate.leading, seconds=6, what="nobody follows")
+        assert 2.5 < candidate.led_at - killed < 5.0
+        assert candidate.fences[0].epoch == 2
+        assert [name.rpartition("_")[0] for name in candidate.holders] == ["other", "next"]
+
+
+async def test_a_terminated_leader_is_followed_within_two_seconds(
+    transport: Transport, namespace: str, holder: Holder
+) -> None:
+    """SIGTERM releases the Lease."""
+    await until(lambda: holder.said("leading"), seconds=10, what="the process does not lead")
+    candidate = Candidate(transport, namespace, "next")
+    async with campaigning(candidate):
+        await until(lambda: candidate.elector.holder, seconds=5, what="the leader is not seen")
+        holder.process.signal(signal.SIGTERM)
+        terminated = time.monotonic()
+        await until(lambda: candidate.leading, seconds=6, what="nobody follows")
+        assert candidate.led_at - terminated < 2.0
+        await until(lambda: holder.said("ended"), seconds=5, what="the process does not end")
+
+
+async def test_a_leader_that_was_stopped_cannot_write_when_it_goes_on(
+    control_plane: ControlPlane, transport: Transport, namespace: str, holder: Holder
+) -> None:
+    """SIGSTOP, a new leader that writes, SIGCONT: the old one's late write is refused by its own fence."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
+    await until(
+        lambda: control_plane.api.get(path).get("data", {}).get("writer") == "other", seconds=10, what="no write"
+    )
+    candidate = Candidate(transport, namespace, "next")
+    async with campaigning(candidate):
+        await until(lambda: candidate.elector.holder, seconds=5, what="the leader is not seen")
+        holder.process.pause()
+        await until(lambda: candidate.leading, seconds=6, what="nobody follows")
+        candidate.fences[0].check()
+        control_plane.api.patch(path, {"data": {"writer": "next"}})
+        holder.process.resume()
+        await until(lambda: holder.said("refused"), seconds=5, what="the late write is not refused")
+        await asyncio.sleep(0.5)
+        assert control_plane.api.get(path)["data"]["writer"] == "next"
+        assert candidate.leading
+        assert len(holder.said("leading")) == 1
+
+
+async def test_a_leader_cut_off_steps_down_before_its_lease_ends(
+    control_plane: ControlPlane, transport: Transport, namespace: str, tmp_path: Path
+) -> None:
+    """Behind a black hole it gives up on its own, before the other one, who still sees the server, takes over."""
+    async with (
+        black_hole(control_plane, tmp_path) as (kubeconfig, swallow),
+        await Transport.connect(str(kubeconfig)) as cut_off,
+    ):
+        first, second = Candidate(cut_off, namespace, "first"), Candidate(transport, namespace, "second")
+        async with campaigning(first):
+            await until(lambda: first.leading, seconds=5, what="the first does not lead")
+            async with campaigning(second):
+                await until(lambda: second.elector.holder, seconds=5, what="the leader is not seen")
+                swallow()
+                swallowed = time.monotonic()
+                await until(lambda: second.leading, seconds=8, what="nobody follows")
+                assert not first.leading
+                assert first.ended_at < second.led_at
+                assert first.ended_at - swallowed < 3.5
+                with pytest.raises(NotLeading, match="nothing was sent"):
+                    first.fences[0].check()
+                second.fences[0].check()
+
+
+async def test_a_server_that_is_away_for_a_moment_costs_nothing(
+    control_plane: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    """A pause shorter than the deadline ends no term; one that is longer ends it, and the same process leads again."""
+    candidate = Candidate(transport, namespace, "only")
+    async with campaigning(candidate):
+        await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        control_plane.pause("kube-apiserver")
+        await asyncio.sleep(1)
+        control_plane.resume("kube-apiserver")
+        await asyncio.sleep(1)
+        assert candidate.leading
+        control_plane.pause("kube-apiserver")
+        await until(lambda: not candidate.leading, seconds=5, what="it leads without a server")
+        control_plane.resume("kube-apiserver")
+        await until(lambda: candidate.leading, seconds=5, what="it does not come back")
+        assert [fence.epoch for fence in candidate.fences] == [1, 2]
+
+
+async def test_many_candidates_one_leader(transport: Transport, namespace: str) -> None:
+    """Of five that start together one leads; as each leaves in order the next follows at once."""
+    candidates = [Candidate(transport, namespace, f"c{number}") for number in range(5)]
+    runs = {candidate: asyncio.ensure_future(candidate.elector.run(candidate.lead)) for candidate in candidates}
+    epochs = []
+    try:
+        while runs:
+            await until(lambda: any(c.leading for c in runs), seconds=2, what="nobody leads")
+            (leader,) = (candidate for candidate in runs if candidate.leading)
+            epochs.append(leader.fences[-1].epoch)
+            runs[leader].cancel()
+            await asyncio.wait([runs.pop(leader)])
+    finally:
+        for run in runs.values():
+            run.cancel()
+    assert epochs == [1, 2, 3, 4, 5]
+
+
+async def test_losing_the_record_ends_the_term(
+    control_plane: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    """Someone writes another holder into the Lease, or deletes it: the leader stops before anyone else can start."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{NAME}"
+    candidate = Candidate(transport, namespace, "robbed")
+    async with campaigning(candidate):
+        await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        control_plane.api.patch(path, {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1}})
+        await until(lambda: not candidate.leading, seconds=2, what="it leads on")
+        await until(lambda: candidate.leading, seconds=4, what="it does not come back")
+        control_plane.api.delete(path)
+        await until(lambda: len(candidate.fences) == 3, seconds=4, what="it does not notice the deletion")
+        assert candidate.leading
+
+
+async def test_a_label_on_the_lease_costs_nothing(
+    control_plane: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    """A change that is not of the record makes the renewal conflict; it is read and renewed again, and kept."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{NAME}"
+    candidate = Candidate(transport, namespace, "labelled")
+    async with campaigning(candidate):
+        await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        for number in range(5):
+            control_plane.api.patch(path, {"metadata": {"labels": {"touched": str(number)}}})
+            await asyncio.sleep(0.5)
+        assert candidate.leading
+        assert len(candidate.fences) == 1
+        assert control_plane.api.get(path)["metadata"]["labels"] == {"touched": "4"}
+
+
+async def test_the_record_is_what_others_read(
+    control_plane: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    """Holder, duration, times in UTC and transitions while led; no holder after a release."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{NAME}"
+    candidate = Candidate(transport, namespace, "me")
+    async with campaigning(candidate):
+        await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        spec = control_plane.api.get(path)["spec"]
+        assert spec["holderIdentity"] == candidate.elector.identity
+        assert (spec["leaseDurationSeconds"], spec["leaseTransitions"]) == (4, 1)
+        renewed = dt.datetime.fromisoformat(spec["renewTime"])
+        assert abs(dt.datetime.now(dt.UTC) - renewed) < dt.timedelta(seconds=5)
+    assert control_plane.api.get(path)["spec"]["holderIdentity"] == ""
+
+
+async def test_a_time_without_microseconds_is_understood(transport: Transport, namespace: str) -> None:
+    """The server wants six digits; a wall clock at a whole second has them too."""
+    whole = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone(dt.timedelta(hours=-5)))
+    assert micro_time(whole) == "2026-01-02T08:04:05.000000Z"
+    candidate = Candidate(transport, namespace, "punctual", wall=lambda: whole)
+    async with campaigning(candidate):
+        await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        lease = await transport.get(Lease, NAME, namespace)
+        assert lease.spec.renew_time == "2026-01-02T08:04:05.000000Z"
+
+
+@asynccontextmanager
+async def black_hole(control_plane: ControlPlane, directory: Path) -> AsyncIterator[tuple[Path, Callable[[], None]]]:
+    """A way to the API server that can be made to swallow everything: its kubeconfig, and what does that."""
+    swallowing = False
+    host, port = "127.0.0.1", int(control_plane.server.rpartition(":")[2])
+    relays: set[asyncio.Task[None]] = set()
+
+    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            if not swallowing:
+                sink.write(data)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.add(task)
+        server_reader, server_writer = await asyncio.open_connection(host, port)
+        pumps = [asyncio.ensure_future(pump(reader, server_writer)), asyncio.ensure_future(pump(server_reader, writer))]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in pumps:
+                one.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            for end in (writer, server_writer):
+                end.close()
+
+    def swallow() -> None:
+        nonlocal swallowing
+        swallowing = True
+
+    server = await asyncio.start_server(relay, host)
+    own_port = server.sockets[0].getsockname()[1]
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(
+        control_plane.kubeconfig().read_text().replace(control_plane.server, f"https://{host}:{own_port}")
+    )
+    try:
+        yield kubeconfig, swallow
+    finally:
+        server.close()
+        for task in relays:
+            task.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
