@@ -1,0 +1,184 @@
+"""The tour's script: which files of examples/quickstart are applied when, and what must follow.
+
+Says nothing of how it is shown or run.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+from testbed.promises import (
+    Act,
+    Invariant,
+    Judge,
+    Promise,
+    all_of,
+    borrows,
+    is_in,
+    never_over,
+    nothing_reserved,
+    queues_are_active,
+    runs,
+    waits_although_it_fits,
+)
+from testbed.snapshot import State
+
+BESIDE = "left-alone"
+"""A namespace that did not opt in."""
+
+ON_DEMAND = {"capacity": "on-demand"}
+SPOT = {"capacity": "spot"}
+TOTAL = {"on-demand": Fraction(8), "spot": Fraction(6)}
+"""CPUs that the two ClusterQueues of the quickstart own together."""
+
+_STRANGER: tuple[dict[str, Any], ...] = (
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BESIDE}},
+    {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "stranger", "namespace": BESIDE},
+        "spec": {
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "busybox:1.37", "command": ["sleep", "5"]}],
+                }
+            }
+        },
+    },
+)
+
+_ANY: tuple[State, ...] = ("Waiting", "Admitted", "Running", "Finished")
+_ALL = (
+    *(("team-a", name) for name in ("training", "report", "features", "sweep", "notebook")),
+    *(("team-b", name) for name in ("etl", "dashboard")),
+)
+
+
+def _on_demand(key: str) -> Judge:
+    return runs(key, "on-demand", node_labels=ON_DEMAND)
+
+
+def acts() -> list[Act]:
+    """The tour, act by act. Each begins when the promises of the one before have come true or run out of time."""
+    return [
+        Act("Two teams opt in", ("01-namespaces.yaml",)),
+        Act(
+            "Two kinds of nodes, and what each team owns of them",
+            ("02-flavors.yaml", "03-queues.yaml"),
+            [
+                Promise(
+                    "Both ClusterQueues and both LocalQueues are Active",
+                    queues_are_active("team-a", "team-b", "team-a/default", "team-b/batch"),
+                )
+            ],
+        ),
+        Act(
+            "training fits into what team-a owns",
+            ("10-training.yaml",),
+            [
+                Promise(
+                    "training starts on nodes of its flavor on-demand",
+                    _on_demand("team-a/training"),
+                )
+            ],
+        ),
+        Act(
+            "report names no queue",
+            ("11-report.yaml",),
+            [
+                Promise(
+                    "report gets the namespace's queue named default",
+                    is_in("team-a/report", *_ANY, queue="default"),
+                ),
+                Promise(
+                    "report runs: team-a now uses all it owns",
+                    _on_demand("team-a/report"),
+                ),
+            ],
+        ),
+        Act(
+            "features is more than team-a owns",
+            ("12-features.yaml",),
+            [
+                Promise(
+                    "features runs on CPUs borrowed from team-b",
+                    all_of(_on_demand("team-a/features"), borrows("team-a", "on-demand")),
+                )
+            ],
+        ),
+        Act(
+            "sweep selects spot nodes and tolerates their taint",
+            ("13-sweep.yaml",),
+            [Promise("sweep runs on spot nodes, with the flavor spot", runs("team-a/sweep", "spot", node_labels=SPOT))],
+        ),
+        Act(
+            "notebook is a plain Pod",
+            ("14-notebook.yaml",),
+            [
+                Promise(
+                    "notebook is held by a gate, admitted and let onto an on-demand node",
+                    _on_demand("team-a/notebook"),
+                )
+            ],
+        ),
+        Act(
+            "etl needs three CPUs while one is left",
+            ("20-etl.yaml",),
+            [
+                Promise(
+                    "etl waits and says that cpu in flavor on-demand is missing",
+                    is_in("team-b/etl", "Waiting", queue="batch", saying=("insufficient", "cpu", "on-demand")),
+                )
+            ],
+        ),
+        Act(
+            "dashboard stands behind etl in a StrictFIFO queue",
+            ("21-dashboard.yaml",),
+            [
+                Promise(
+                    "dashboard waits for its turn although its CPU is free",
+                    waits_although_it_fits("team-b/dashboard", "on-demand", TOTAL["on-demand"]),
+                )
+            ],
+        ),
+        Act(
+            "A Job in a namespace that did not opt in",
+            (),
+            [
+                Promise(
+                    "it is left alone: no queue, running at once", is_in(f"{BESIDE}/stranger", "Unmanaged", queue="")
+                )
+            ],
+            objects=_STRANGER,
+        ),
+        Act(
+            "Work of team-a ends, and what waits is let in",
+            (),
+            [
+                Promise(
+                    "etl is let in when there is room",
+                    _on_demand("team-b/etl"),
+                    seconds=60,
+                ),
+                Promise(
+                    "dashboard is let in after it",
+                    _on_demand("team-b/dashboard"),
+                    seconds=60,
+                ),
+                *(Promise(f"{name} finishes", is_in(f"{team}/{name}", "Finished"), seconds=90) for team, name in _ALL),
+                Promise(
+                    "When all has finished, no ClusterQueue has anything reserved",
+                    all_of(*(is_in(f"{team}/{name}", "Finished") for team, name in _ALL), nothing_reserved()),
+                    seconds=100,
+                ),
+            ],
+        ),
+    ]
+
+
+def invariants() -> list[Invariant]:
+    """What must hold at every look."""
+    return [
+        Invariant(f"Never more than {total} CPUs of {flavor} in use", never_over(flavor, total))
+        for flavor, total in TOTAL.items()
+    ]

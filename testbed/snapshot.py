@@ -1,0 +1,207 @@
+"""What the tour sees of the cluster at one moment, as plain values.
+
+Pure: objects of the API server in, rows out. Never decides whether what it sees is right; that is `promises`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+Json = dict[str, Any]
+State = Literal["Waiting", "Admitted", "Running", "Finished", "Failed", "Unmanaged"]
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+MANAGED_LABEL = "kueue.x-k8s.io/managed"
+ADMISSION_GATE = "kueue.x-k8s.io/admission"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One Job or Pod. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods ask for."""
+
+    kind: Literal["Job", "Pod"]
+    namespace: str
+    name: str
+    queue: str
+    state: State
+    cpu: Fraction
+    flavors: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows by key, queues that are Active, and CPUs each ClusterQueue has reserved and borrowed by flavor."""
+
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    active_queues: frozenset[str] = frozenset()
+    reserved: Mapping[tuple[str, str], Fraction] = field(default_factory=dict)
+    borrowed: Mapping[tuple[str, str], Fraction] = field(default_factory=dict)
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def row(self, key: str) -> Row | None:
+        """The row of a Job or Pod."""
+        return self.rows.get(key)
+
+
+def read(
+    *,
+    jobs: Iterable[Json],
+    pods: Iterable[Json],
+    workloads: Iterable[Json],
+    local_queues: Iterable[Json],
+    cluster_queues: Iterable[Json],
+    nodes: Iterable[Json],
+) -> Snapshot:
+    """Put lists of objects together; Jobs in the order of their creation, then Pods that no Job made."""
+    by_owner = {
+        owner["uid"]: workload
+        for workload in workloads
+        for owner in workload["metadata"].get("ownerReferences", ())
+        if "deletionTimestamp" not in workload["metadata"]
+    }
+    pods = list(pods)
+    children: dict[str, list[Json]] = {}
+    for pod in pods:
+        for owner in pod["metadata"].get("ownerReferences", ()):
+            children.setdefault(owner["uid"], []).append(pod)
+    rows = [_job(job, children.get(_uid(job), []), by_owner.get(_uid(job))) for job in sorted(jobs, key=_age)]
+    rows += [
+        _pod(pod, by_owner.get(_uid(pod)))
+        for pod in sorted(pods, key=_age)
+        if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ()))
+    ]
+    queues = list(cluster_queues)
+    return Snapshot(
+        rows={row.key: row for row in rows},
+        active_queues=frozenset(
+            "/".join(filter(None, (queue["metadata"].get("namespace"), queue["metadata"]["name"])))
+            for queue in [*queues, *local_queues]
+            if _condition(queue, "Active").get("status") == "True"
+        ),
+        reserved=_cpus(queues, "total"),
+        borrowed=_cpus(queues, "borrowed"),
+        nodes={node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in nodes},
+    )
+
+
+def cpus(quantity: str | float) -> Fraction:
+    """A CPU quantity as people write it in the examples: `2`, `500m`, `0.5`."""
+    text = str(quantity)
+    return Fraction(text[:-1]) / 1000 if text.endswith("m") else Fraction(text)
+
+
+def _job(job: Json, pods: list[Json], workload: Json | None) -> Row:
+    spec, status = job["spec"], job.get("status", {})
+    queue = job["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
+    ended = next(
+        (c for c in status.get("conditions", ()) if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None
+    )
+    state: State
+    if ended is not None:
+        state = "Finished" if ended["type"] == "Complete" else "Failed"
+        why = ended.get("message", "")
+    elif spec.get("suspend"):
+        state, why = "Waiting", _why_waiting(workload)
+    else:
+        state, why = _started(pods, workload, managed=bool(queue))
+    count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
+    return Row(
+        kind="Job",
+        namespace=job["metadata"]["namespace"],
+        name=job["metadata"]["name"],
+        queue=queue,
+        state=state,
+        cpu=count * _pod_cpus(spec["template"]["spec"]),
+        flavors=_flavors(workload),
+        nodes=_nodes(pods),
+        why=why,
+    )
+
+
+def _pod(pod: Json, workload: Json | None) -> Row:
+    labels = pod["metadata"].get("labels", {})
+    managed = labels.get(MANAGED_LABEL) == "true"
+    phase = pod.get("status", {}).get("phase", "Pending")
+    gated = any(gate["name"] == ADMISSION_GATE for gate in pod["spec"].get("schedulingGates", ()))
+    state: State
+    if phase in ("Succeeded", "Failed"):
+        state, why = ("Finished" if phase == "Succeeded" else "Failed"), pod["status"].get("message", "")
+    elif gated:
+        state, why = "Waiting", _why_waiting(workload)
+    else:
+        state, why = _started([pod], workload, managed=managed)
+    return Row(
+        kind="Pod",
+        namespace=pod["metadata"]["namespace"],
+        name=pod["metadata"]["name"],
+        queue=labels.get(QUEUE_LABEL, ""),
+        state=state,
+        cpu=_pod_cpus(pod["spec"]),
+        flavors=_flavors(workload),
+        nodes=_nodes([pod]),
+        why=why,
+    )
+
+
+def _why_waiting(workload: Json | None) -> str:
+    if workload is None:
+        return "no Workload yet"
+    for kind in ("Admitted", "QuotaReserved"):
+        found = _condition(workload, kind)
+        if found.get("status") == "True":
+            return f"{kind}; about to start" if kind == "Admitted" else "quota reserved, not yet admitted"
+    return str(_condition(workload, "QuotaReserved").get("message") or "not looked at yet")
+
+
+def _started(pods: list[Json], workload: Json | None, *, managed: bool) -> tuple[State, str]:
+    running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
+    if running:
+        return "Running" if managed else "Unmanaged", f"{running} of {len(pods)} pods running"
+    if not managed:
+        return "Unmanaged", "not held by any queue"
+    return "Admitted", str(_condition(workload or {}, "Admitted").get("message") or "pods are being made")
+
+
+def _flavors(workload: Json | None) -> tuple[str, ...]:
+    assignments = ((workload or {}).get("status", {}).get("admission") or {}).get("podSetAssignments", ())
+    return tuple(sorted({flavor for assignment in assignments for flavor in assignment.get("flavors", {}).values()}))
+
+
+def _nodes(pods: Iterable[Json]) -> tuple[str, ...]:
+    return tuple(sorted({name for pod in pods if (name := pod["spec"].get("nodeName"))}))
+
+
+def _pod_cpus(spec: Json) -> Fraction:
+    requests = (container.get("resources", {}).get("requests", {}) for container in spec["containers"])
+    return sum((cpus(request.get("cpu", 0)) for request in requests), Fraction(0))
+
+
+def _cpus(queues: Iterable[Json], amount: str) -> dict[tuple[str, str], Fraction]:
+    return {
+        (queue["metadata"]["name"], flavor["name"]): cpus(resource.get(amount, 0))
+        for queue in queues
+        for flavor in queue.get("status", {}).get("flavorsReservation", ())
+        for resource in flavor.get("resources", ())
+        if resource["name"] == "cpu"
+    }
+
+
+def _condition(obj: Json, kind: str) -> Json:
+    return next((found for found in obj.get("status", {}).get("conditions", ()) if found["type"] == kind), {})
+
+
+def _uid(obj: Json) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def _age(obj: Json) -> tuple[str, str, str]:
+    metadata = obj["metadata"]
+    return metadata["creationTimestamp"], metadata["namespace"], metadata["name"]

@@ -1,0 +1,250 @@
+"""`python -m testbed.tour [--once]`: a real control plane, Turnstile on it, and two teams that share a quota.
+
+What `make run` does. It installs the chart, starts `turnstile serve`, applies examples/quickstart file by file, and
+checks every promise it makes on the way; then it stays until Ctrl-C, so that people can try things. With `--once` it
+ends with 0 when all promises were kept, else with 1 and names those that were not. It imports nothing of `app`:
+Turnstile runs as a user would run it, with the rights the chart gives it.
+"""
+
+import argparse
+import base64
+import http.client
+import shlex
+import shutil
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import yaml
+
+from testbed import ControlPlane, TestbedError, build
+from testbed.acts import ON_DEMAND, SPOT, acts, invariants
+from testbed.board import Board
+from testbed.components import RUN_FOR
+from testbed.processes import Process
+from testbed.promises import Act, Promise
+from testbed.snapshot import Json, Snapshot, read
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "turnstile"
+QUICKSTART = ROOT / "examples" / "quickstart"
+NAMESPACE = "turnstile-system"
+WEBHOOK_CONFIGURATIONS = [
+    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/turnstile-{kind}-webhook-configuration"
+    for kind in ("mutating", "validating")
+]
+
+LOOK_EVERY = 0.25
+POD_SECONDS = 10
+"""How long a pod runs that does not say it itself: nothing runs on a simulated node."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tour. The exit code is 1 when a promise was not kept, 130 when interrupted before the end."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.tour", description="Turnstile on a real control plane.")
+    parser.add_argument(
+        "--once", action="store_true", help="end after the tour, with 1 if anything in it did not happen"
+    )
+    chosen = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupted)
+    board = Board()
+    tour = Tour(board)
+    try:
+        with board:
+            tour.run(once=chosen.once)
+    except KeyboardInterrupt:
+        board.say("stopped; nothing is left running")
+        return tour.exit_code if tour.ended else 130
+    except TestbedError as error:
+        board.say(str(error), style="bold red")
+        return 1
+    return tour.exit_code
+
+
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+class Tour:
+    """One tour: the acts, and how their promises went."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.acts = acts()
+        self.invariants = invariants()
+        self.ended = False
+
+    @property
+    def promises(self) -> list[Promise]:
+        """All promises in the order of the tour."""
+        return [promise for act in self.acts for promise in act.promises]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the tour came to its end and everything happened."""
+        kept = all(promise.kept for promise in self.promises)
+        held = all(invariant.holds for invariant in self.invariants)
+        return 0 if self.ended and kept and held else 1
+
+    def run(self, *, once: bool) -> None:
+        """From nothing to the check list; then, unless `once`, until interrupted."""
+        say = self.board.say
+        say("looking for the control plane's programs (built the first time: some minutes)", style="bold")
+        build.ensure(say)
+        say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok", style="bold")
+        with ControlPlane(report=say, pod_seconds=POD_SECONDS) as cp:
+            self._add_nodes(cp)
+            turnstile = self._start_turnstile(cp)
+            try:
+                for act in self.acts:
+                    self._play(act, cp, turnstile)
+                self.ended = True
+                self.board.check_list(self.promises, self.invariants)
+                if not once:
+                    self._stay(cp, turnstile)
+            finally:
+                turnstile.terminate()
+
+    def _add_nodes(self, cp: ControlPlane) -> None:
+        for number in (1, 2):
+            cp.add_node(f"on-demand-{number}", labels=ON_DEMAND, cpu=8, memory="32Gi")
+            cp.add_node(f"spot-{number}", labels=SPOT, taints=["capacity=spot:NoSchedule"], cpu=4, memory="16Gi")
+        self.board.say("four simulated nodes are ready: two on-demand, two spot (tainted)")
+
+    def _start_turnstile(self, cp: ControlPlane) -> Process:
+        say = self.board.say
+        port = _free_port()
+        say("installing the chart; its webhooks call a port of this machine", style="bold")
+        values = f"controller.enabled=false,webhook.url=https://127.0.0.1:{port}"
+        cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", "--set", values)
+        kubeconfig = cp.service_account_kubeconfig(NAMESPACE, "turnstile-controller", seconds=86400)
+        command = _serve_command(kubeconfig, port)
+        say(f"starting {shlex.join(['turnstile', *command[1:]])}", style="bold")
+        turnstile = cp.start_process("turnstile", command, cwd=ROOT)
+        began = time.monotonic()
+        while missing := _not_ready(cp, port):
+            turnstile.require_running()
+            if time.monotonic() - began > 30:
+                raise TestbedError(f"Turnstile is not ready after 30 s: {missing}; its log ends:\n{turnstile.tail(30)}")
+            time.sleep(0.1)
+        say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
+        return turnstile
+
+    def _play(self, act: Act, cp: ControlPlane, turnstile: Process) -> None:
+        """Apply what the act brings and watch until each of its promises has come true or run out of time."""
+        self.board.say(act.title, style="bold")
+        documents = [document for name in act.files for document in yaml.safe_load_all((QUICKSTART / name).read_text())]
+        for document in [*documents, *act.objects]:
+            cp.api.apply(_timed(document))
+        due = list(act.promises)
+        while True:
+            turnstile.require_running()
+            snapshot, now = _look(cp), time.monotonic()
+            for invariant in self.invariants:
+                invariant.look(snapshot)
+            for promise in due:
+                promise.look(snapshot, now)
+            self.board.show(snapshot)
+            for promise in [promise for promise in due if promise.is_over(now)]:
+                due.remove(promise)
+                (self.board.kept if promise.kept else self.board.broken)(promise)
+            if not due:
+                return
+            time.sleep(LOOK_EVERY)
+
+    def _stay(self, cp: ControlPlane, turnstile: Process) -> None:
+        """Keep everything up, and the table true, until interrupted."""
+        tools = cp.tools["kubectl"].parent
+        self.board.invite(
+            [
+                f"export KUBECONFIG={cp.kubeconfig()}",
+                *([] if shutil.which("kubectl") else [f"export PATH=$PATH:{tools}"]),
+                "kubectl get workloads --all-namespaces",
+                "kubectl describe clusterqueue team-a",
+                "kubectl -n team-a create job mine --image=busybox:1.37 -- sleep 5",
+            ],
+            log=cp.log("turnstile"),
+        )
+        while True:
+            turnstile.require_running()
+            self.board.show(_look(cp))
+            time.sleep(LOOK_EVERY)
+
+
+def _serve_command(kubeconfig: Path, port: int) -> list[str]:
+    program = Path(sys.executable).with_name("turnstile")
+    if not program.exists():
+        raise TestbedError(f"{program} is missing: install the project into this environment (`make venv`)")
+    return [
+        str(program),
+        "serve",
+        *("--role", "all"),
+        *("--kubeconfig", str(kubeconfig)),
+        *("--namespace", NAMESPACE),
+        *("--bind", f"127.0.0.1:{port}"),
+        *("--webhook-host", "127.0.0.1"),
+        *("--managed-namespace-label", "kueue-managed=true"),
+    ]
+
+
+def _not_ready(cp: ControlPlane, port: int) -> str:
+    """What is missing until the API server can call Turnstile: a caBundle everywhere, and /readyz by that bundle."""
+    for path in WEBHOOK_CONFIGURATIONS:
+        for entry in cp.api.get(path)["webhooks"]:
+            bundle = entry["clientConfig"].get("caBundle")
+            if not bundle:
+                return f"{entry['name']} has no caBundle"
+            pem = base64.b64decode(bundle).decode()
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", port, context=ssl.create_default_context(cadata=pem), timeout=2
+    )
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        return f"/readyz: {error}"
+    finally:
+        connection.close()
+    return "" if answer.status == 200 else f"/readyz: {answer.status} {text[:200]}"
+
+
+def _timed(document: Json) -> Json:
+    """The document with its own `sleep` told to the simulated nodes, which run nothing."""
+    pod = document["spec"]["template"] if document["kind"] == "Job" else document if document["kind"] == "Pod" else None
+    if pod is None:
+        return document
+    seconds = pod["spec"]["containers"][0]["command"][1]
+    pod.setdefault("metadata", {}).setdefault("annotations", {})[RUN_FOR] = f"{seconds}s"
+    return document
+
+
+def _look(cp: ControlPlane) -> Snapshot:
+    """Read the cluster once."""
+    kueue = "/apis/kueue.x-k8s.io/v1beta2"
+    return read(
+        jobs=cp.api.items("/apis/batch/v1/jobs"),
+        pods=cp.api.items("/api/v1/pods"),
+        workloads=cp.api.items(f"{kueue}/workloads"),
+        local_queues=cp.api.items(f"{kueue}/localqueues"),
+        cluster_queues=cp.api.items(f"{kueue}/clusterqueues"),
+        nodes=cp.api.items("/api/v1/nodes"),
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    sys.exit(main())
