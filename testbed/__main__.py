@@ -39,7 +39,9 @@ def _up(node_count: int, pod_seconds: float | None) -> None:
         print(f"export KUBECONFIG={cp.kubeconfig()}")
         print(f"export PATH={cp.tools['kubectl'].parent}:$PATH")
         print(f"# logs: {cp.log('kube-apiserver').parent}", "# Ctrl-C ends it", sep="\n", flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        while True:
+            signal.pause()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Settings:
 
     components: Sequence[str] = ALL
     pod_seconds: float | None = None
-    kube_api_qps: int | None = None
+    kube_api_qps: int | None = 200
     event_ttl: str = "1h"
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     audit: bool = False

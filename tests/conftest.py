@@ -4,10 +4,13 @@ Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go n
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from testbed import Api, ControlPlane, build
+
+_KEPT = pytest.StashKey[Path]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,10 +28,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """The control plane of the session. A test that kills or pauses a component brings it back before it ends."""
     with ControlPlane() as cp:
         yield cp
+        directory = cp.directory
+    if directory.exists():
+        request.config.stash[_KEPT] = directory
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """With TESTBED_KEEP=1 say where the logs of the components are."""
+    if kept := config.stash.get(_KEPT, None):
+        terminalreporter.write_line(f"control plane's logs and files kept in {kept}")
 
 
 @pytest.fixture

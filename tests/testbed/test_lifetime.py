@@ -38,6 +38,12 @@ with ControlPlane(components=sys.argv[1].split(",")) as cp:
 """
 
 
+@pytest.fixture(autouse=True)
+def _keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TESTBED_KEEP=1 leaves directories behind, which is just what must not happen here."""
+    monkeypatch.delenv("TESTBED_KEEP", raising=False)
+
+
 def start_child(components: str, how: str = "plain") -> tuple["subprocess.Popen[str]", dict[str, Any]]:
     """Another Python that starts a bed and tells its process ids and directory."""
     child = subprocess.Popen(
