@@ -1,0 +1,581 @@
+"""One scheduling cycle: the head of every active ClusterQueue is looked at, all against one state of the ledger.
+
+Nominate (find flavors, find whom to preempt), order, then process one by one; each sees the usage of those before it.
+Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
+"""
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+
+from app.api.quantity import from_int
+from app.api.workload import Admission, PodSetAssignment
+from app.engine import tree
+from app.engine.amounts import Amounts, bounded
+from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
+from app.engine.flavors import Assigner, Assignment
+from app.engine.info import Info, PodSetTotals, backoff_over
+from app.engine.instants import Instant
+from app.engine.preemption import Preemptor, Target
+from app.engine.queues import ClusterQueue, requeue
+from app.engine.reasons import (
+    ADMISSION_GATED,
+    MISCONFIGURED,
+    PENDING_EVALUATION,
+    SUSPENDED,
+    WAITING_FOR_PODS_READY,
+    WAITING_FOR_PREEMPTED_WORKLOADS,
+    WAITING_FOR_QUOTA,
+    Mode,
+    RequeueReason,
+)
+from app.engine.state import State
+
+
+@dataclass(slots=True)
+class Cycle:
+    """What one cycle did. `decisions` are in the order they were made, inadmissible heads last.
+
+    `progress` is False if another cycle on the same state would decide the same; `keep_going` is Kueue's signal that
+    something was admitted, so that the next cycle should follow at once.
+    """
+
+    number: int
+    decisions: list[Decision] = field(default_factory=list)
+    entries: list["Entry"] = field(default_factory=list)
+    inadmissible: list["Entry"] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)
+    keep_going: bool = False
+    progress: bool = False
+
+    def __iter__(self) -> Iterator[Decision]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+
+class Entry:
+    """A head under way through a cycle."""
+
+    __slots__ = (
+        "assignment",
+        "blocked",
+        "info",
+        "message",
+        "preemptor",
+        "queue",
+        "quota_reason",
+        "replaced",
+        "requeue_reason",
+        "status",
+        "targets",
+    )
+
+    def __init__(self, info: Info, queue: ClusterQueue) -> None:
+        self.info = info
+        self.queue = queue
+        self.assignment: Assignment | None = None
+        self.targets: list[Target] = []
+        self.replaced: Target | None = None
+        self.status: Status = ""
+        self.message = ""
+        self.requeue_reason: RequeueReason = ""
+        self.quota_reason = ""
+        self.blocked = False
+        pending = queue.pending
+        self.preemptor = (
+            pending.preemptor == info.key and pending.preemptor_generation == info.workload.metadata.generation
+        )
+
+
+def cycle(state: State, now: Instant) -> Cycle:
+    """Run one cycle to its end."""
+    steps = cycle_steps(state, now)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Cycle = end.value
+            return result
+
+
+def cycle_steps(state: State, now: Instant) -> Generator[None, None, Cycle]:
+    """A cycle as a generator that stops after each entry, so that the caller can let others run; its value (of the
+    StopIteration, or of `yield from`) is the `Cycle`. Events that reach the state meanwhile are applied at its end."""
+    return _Run(state, now).steps()
+
+
+class _Run:
+    """The state of one cycle."""
+
+    def __init__(self, state: State, now: Instant) -> None:
+        self.state = state
+        self.now = now
+        self.gates = state.options.gates
+        self.preempted: dict[str, Target] = {}
+        self.counted: list[tuple[ClusterQueue, Amounts]] = []
+        self.admitted: list[tuple[Entry, Info]] = []
+        self.preemptor = Preemptor(state, now)
+        self.assigner = Assigner(
+            flavors=state.flavors,
+            pair=state.surroundings.catalog.pair,
+            oracle=self.preemptor.oracle,
+            fungible=self.gates.flavor_fungibility,
+            fair_sharing=state.options.fair_sharing is not None,
+            ignore_undeclared=self.gates.quota_check_strategy
+            and state.options.quota_check_strategy == "IgnoreUndeclared",
+        )
+
+    def steps(self) -> Generator[None, None, Cycle]:
+        """The cycle; see `cycle_steps`."""
+        state = self.state
+        if state.cycling:
+            raise RuntimeError("a cycle is under way: let it end before the next one starts")
+        state.ledger.settle()
+        state.flush_retries(self.now)
+        state.scheduling_cycle += 1
+        self.assigner.cycle = state.scheduling_cycle
+        result = Cycle(state.scheduling_cycle)
+        state.cycling = True
+        try:
+            for entry in self._heads():
+                if self._nominate(entry):
+                    result.entries.append(entry)
+                elif entry.message:
+                    result.inadmissible.append(entry)
+                yield
+            blocked = False
+            for entry in self._ordered(result.entries):
+                result.order.append(entry.info.key)
+                if blocked:
+                    entry.blocked = True
+                    continue
+                self._process(entry)
+                blocked = entry.quota_reason == WAITING_FOR_PODS_READY
+                yield
+        finally:
+            self._finish(result)
+        return result
+
+    def _heads(self) -> Iterator[Entry]:
+        for queue in list(self.state.cluster_queues.values()):
+            if not queue.active or (self.state.ledger.broken and self.state.ledger.cyclic(queue.node)):
+                continue
+            if not queue.pending.active:
+                continue
+            self.state.touch(queue)
+            head = queue.pending.pop()
+            if head is not None:
+                yield Entry(head, queue)
+
+    # Nomination
+
+    def _nominate(self, entry: Entry) -> bool:
+        """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
+        message and is dropped."""
+        state, info, queue = self.state, entry.info, entry.queue
+        namespace = info.workload.metadata.namespace
+        if state.ledger.holder(info.key) is not None:
+            queue.pending.inflight = None
+            return False
+        labels = state.namespaces.get(namespace)
+        if any(check.state in {"Retry", "Rejected"} for check in info.workload.status.admission_checks):
+            entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
+        elif not queue.active:
+            entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
+        elif labels is None:
+            entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+            entry.quota_reason = MISCONFIGURED
+        elif queue.selector is None or not queue.selector.matches(labels):
+            entry.message = "workload namespace doesn't match ClusterQueue selector"
+            entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
+        elif (violations := info.violations()) is not None:
+            entry.message, entry.quota_reason = violations, MISCONFIGURED
+        else:
+            self._assign(entry)
+            return True
+        return False
+
+    def _assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
+        """Flavors and targets for a head (Kueue: getAssignments)."""
+        info, queue = entry.info, entry.queue
+        if info.last_assignment is not None and self._outdated(info, queue):
+            info.last_assignment = None
+        replaced = None
+        if info.replaces is not None:
+            old = queue.workloads.get(info.replaces)
+            if old is not None:
+                replaced = Target(old, queue, "")
+        entry.replaced = replaced
+        old_info = replaced.info if replaced is not None else None
+        full = self.assigner.assign(queue, info, pins=pins, replaced=old_info)
+        entry.assignment, entry.targets = full, []
+        if full.mode is Mode.PREEMPT:
+            entry.targets = self.preemptor.targets(queue, info, full)
+        if full.mode is not Mode.FIT and not entry.targets:
+            if not self._partial(entry, pins) and replaced is not None:
+                entry.replaced = None
+        assert entry.assignment is not None
+        entry.message = entry.assignment.message
+        info.last_assignment = entry.assignment.last
+
+    def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
+        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
+        info, queue = entry.info, entry.queue
+        if not self.gates.partial_admission or entry.replaced is not None:
+            return False
+        counts = [item.count for item in info.totals]
+        cuts = [item.count - (item.min_count if item.min_count is not None else item.count) for item in info.totals]
+        if not any(cut > 0 for cut in cuts):
+            return False
+        cuts = [max(0, cut) for cut in cuts]
+        total = sum(cuts)
+        found: tuple[int, Assignment, list[Target]] | None = None
+        low, high = 0, total + 1
+        while low < high:
+            middle = (low + high) // 2
+            reduced = [count - cut * middle // total for count, cut in zip(counts, cuts, strict=True)]
+            assignment = self.assigner.assign(queue, info, counts=reduced, pins=pins)
+            targets: list[Target] = []
+            good = assignment.mode is Mode.FIT
+            if assignment.mode is Mode.PREEMPT:
+                targets = self.preemptor.targets(queue, info, assignment)
+                good = bool(targets)
+            if good:
+                found = (middle, assignment, targets)
+                high = middle
+            else:
+                low = middle + 1
+        if found is None or found[0] != low:
+            return False
+        entry.assignment, entry.targets = found[1], found[2]
+        return True
+
+    def _outdated(self, info: Info, queue: ClusterQueue) -> bool:
+        last = info.last_assignment
+        assert last is not None
+        if self.gates.flavor_fungibility_preserve_scan_progress:
+            if last.hash and info.hash and last.hash != info.hash:
+                return True
+            if self.state.scheduling_cycle - last.cycle <= 1:
+                return False
+        return queue.generation > last.generation
+
+    # Order
+
+    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
+        if self.state.options.fair_sharing is None:
+            yield from sorted(entries, key=self._rank)
+            return
+        yield from sorted(entries, key=self._rank)
+
+    def _rank(self, entry: Entry) -> tuple[bool, bool, int, int, float, str, str]:
+        assert entry.assignment is not None
+        info = entry.info
+        negative_priority, timestamp, uid, key = info.order
+        return (
+            not info.reserved,
+            not (self.gates.prioritize_preemptor_workloads and entry.preemptor),
+            entry.assignment.borrowing,
+            negative_priority if self.gates.priority_sorting_within_cohort else 0,
+            timestamp,
+            uid,
+            key,
+        )
+
+    # Processing
+
+    def _count(self, queue: ClusterQueue, usage: Amounts) -> None:
+        """Usage that those after see, until the cycle ends."""
+        self.state.ledger.keep_usage(queue)
+        tree.add_all(queue.node, usage)
+        self.counted.append((queue, usage))
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether the entry fits once all victims so far and its own are gone."""
+        assert entry.assignment is not None
+        gone = {target.info.key: target for target in entry.targets}
+        if entry.replaced is not None:
+            gone[entry.replaced.info.key] = entry.replaced
+        gone.update(self.preempted)
+        for target in gone.values():
+            tree.remove_all(target.queue.node, target.info.usage)
+        good = tree.fits(entry.queue.node, self._usage(entry))
+        for target in gone.values():
+            tree.add_all(target.queue.node, target.info.usage)
+        return good
+
+    def _usage(self, entry: Entry) -> Amounts:
+        assert entry.assignment is not None
+        return {} if entry.info.reserved else entry.assignment.usage
+
+    def _overlaps(self, entry: Entry) -> bool:
+        return any(target.info.key in self.preempted for target in entry.targets)
+
+    def _refresh(self, entry: Entry) -> bool:
+        """Recompute an entry whose victims an earlier one took. Whether it fits."""
+        if not (self.gates.recompute_assignment_upon_preemption_targets_overlap and self._overlaps(entry)):
+            return self._fits(entry)
+        assert entry.assignment is not None
+        entry.info.last_assignment = None
+        pins = entry.assignment.pins()
+        for target in self.preempted.values():
+            del target.queue.workloads[target.info.key]
+            tree.remove_all(target.queue.node, target.info.usage)
+        self._assign(entry, pins)
+        for target in self.preempted.values():
+            target.queue.workloads[target.info.key] = target.info
+            tree.add_all(target.queue.node, target.info.usage)
+        if entry.assignment.mode is Mode.FIT:
+            entry.assignment.mode = Mode.DEFERRED_FIT
+        return self._fits(entry)
+
+    def _process(self, entry: Entry) -> None:
+        """Decide on one entry, given what those before it took."""
+        info, queue = entry.info, entry.queue
+        fits = self._refresh(entry)
+        assignment = entry.assignment
+        assert assignment is not None
+        mode = assignment.mode
+        observable = self.gates.unadmitted_workloads_observability
+        if mode is Mode.NO_FIT:
+            entry.requeue_reason = "NoFit"
+            entry.quota_reason = assignment.no_fit_reason if observable else ""
+            return
+        if mode is Mode.PREEMPT and not entry.targets:
+            entry.requeue_reason, entry.quota_reason = "PreemptionNoCandidates", WAITING_FOR_QUOTA
+            if queue.preemption.reclaim_within_cohort != "Any" or (
+                self.gates.prioritize_preemptor_workloads and entry.preemptor
+            ):
+                self._count(queue, self._to_reserve(entry))
+            return
+        if mode is Mode.PREEMPT and self._gated(info):
+            self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
+            entry.requeue_reason = "PreemptionGated"
+            info.last_assignment = None
+            return
+        if mode is Mode.DEFERRED_FIT:
+            entry.message = (
+                "Workload has overlapping preemption targets with another workload,"
+                " but will fit after these preemptions complete"
+            )
+            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
+            info.last_assignment = None
+            self._count(queue, self._usage(entry))
+            return
+        if self._overlaps(entry):
+            self._skip(entry, "Workload has overlapping preemption targets with another workload")
+            return
+        if not fits:
+            self._skip(entry, "Workload no longer fits after processing another workload")
+            return
+        for target in entry.targets:
+            self.preempted[target.info.key] = target
+        self._count(queue, self._usage(entry))
+        if mode is Mode.PREEMPT:
+            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
+            entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
+            info.last_assignment = None
+            return
+        if self.state.options.wait_for_pods_ready.block_admission and (self.state.not_ready or self.admitted):
+            entry.message = "waiting for all admitted workloads to be in PodsReady condition"
+            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
+            return
+        entry.status = "assumed"
+        self.admitted.append((entry, self._assumed(entry)))
+
+    @staticmethod
+    def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
+        entry.status, entry.message, entry.quota_reason = status, message, quota_reason
+
+    def _skip(self, entry: Entry, message: str) -> None:
+        self._set(entry, "skipped", message, WAITING_FOR_QUOTA)
+        if not self.gates.flavor_fungibility_preserve_scan_progress:
+            entry.info.last_assignment = None
+
+    def _gated(self, info: Info) -> bool:
+        if not (self.gates.concurrent_admission or self.gates.multi_kueue_orchestrated_preemption):
+            return False
+        status = {gate.name: gate.position for gate in info.workload.status.preemption_gates}
+        return any(status.get(gate.name) != "Open" for gate in info.workload.spec.preemption_gates)
+
+    @staticmethod
+    def _to_reserve(entry: Entry) -> Amounts:
+        """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
+        assert entry.assignment is not None
+        node = entry.queue.node
+        reserved: Amounts = {}
+        for pair, amount in entry.assignment.usage.items():
+            nominal, used = node.nominal.get(pair, 0), node.usage.get(pair, 0)
+            if entry.assignment.borrowing > 0:
+                limit = node.borrowing_limit.get(pair)
+                reserved[pair] = amount if limit is None else min(amount, nominal + limit - used)
+            else:
+                reserved[pair] = max(0, min(amount, nominal - used))
+        return reserved
+
+    def _assumed(self, entry: Entry) -> Info:
+        """The workload as it will hold quota."""
+        assignment = entry.assignment
+        assert assignment is not None
+        totals = [
+            PodSetTotals(
+                name=given.name,
+                count=given.count,
+                requests={name: given.requests[name] for name in given.flavors},
+                flavors={name: choice.flavor for name, choice in given.flavors.items()},
+                shape=waiting.shape,
+                pod_set=waiting.pod_set,
+                min_count=waiting.min_count,
+            )
+            for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
+        ]
+        required = self._required_checks(entry)
+        return entry.info.assumed(totals, entry.queue.name, self.now, admitted=not required)
+
+    def _required_checks(self, entry: Entry) -> bool:
+        """Whether an admission check is left that is not Ready."""
+        if not entry.queue.checks:
+            return False
+        assert entry.assignment is not None
+        flavors = {choice.flavor for given in entry.assignment.pod_sets for choice in given.flavors.values()}
+        ready = {check.name for check in entry.info.workload.status.admission_checks if check.state == "Ready"}
+        return any(
+            check.name not in ready
+            for check in entry.queue.checks
+            if not check.on_flavors or flavors.intersection(check.on_flavors)
+        )
+
+    # The end
+
+    def _finish(self, result: Cycle) -> None:
+        """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
+        state = self.state
+        for queue, usage in self.counted:
+            tree.remove_all(queue.node, usage)
+        for entry, info in self.admitted:
+            entry.queue.pending.inflight = None
+            state.assume(info, entry.info, entry.queue)
+        processed = {id(entry) for entry in result.entries}
+        progress = bool(self.admitted)
+        for entry in (*result.entries, *result.inadmissible):
+            if entry.status == "assumed":
+                continue
+            if entry.status and not entry.requeue_reason:
+                entry.requeue_reason = "FailedAfterNomination"
+            if (entry.assignment is None and id(entry) in processed) or entry.blocked:
+                entry.requeue_reason = "FailedAfterNomination"
+            progress = self._requeue(entry) or progress
+        for queue in state.cluster_queues.values():
+            left = queue.pending.inflight
+            if left is not None and result.entries is not None:
+                # the cycle was left before its end: the head goes back to its place
+                queue.pending.inflight = None
+                queue.pending.push(left)
+        by_key = {entry.info.key: entry for entry in result.entries}
+        for key in result.order:
+            if not by_key[key].blocked:
+                result.decisions.append(self._decision(by_key[key], inadmissible=False))
+        result.decisions.extend(self._decision(entry, inadmissible=True) for entry in result.inadmissible)
+        for decision in result.decisions:
+            if any(victim.new for victim in decision.victims):
+                progress = True
+            state.remember(decision.key, decision)
+        result.keep_going = bool(self.admitted)
+        result.progress = progress
+        state.end_cycle(progress=progress)
+
+    def _requeue(self, entry: Entry) -> bool:
+        """Back in line, or parked. Whether that leaves something new to try."""
+        info, queue = entry.info, entry.queue
+        last = info.last_assignment
+        if last is not None and not last.hash:
+            last.hash = info.hash
+        in_line = requeue(
+            queue,
+            info,
+            entry.requeue_reason,
+            entry.quota_reason,
+            backoff_over=backoff_over(info.workload, self.now),
+        )
+        if not in_line:
+            return True
+        mark = (entry.requeue_reason, tuple(tuple(tried.items()) for tried in last.tried) if last is not None else ())
+        epoch, seen = info.tags or (-1, frozenset())
+        if epoch != self.state.epoch:
+            seen = frozenset()
+        info.tags = (self.state.epoch, seen | {mark})
+        return mark not in seen
+
+    def _decision(self, entry: Entry, *, inadmissible: bool) -> Decision:
+        info, workload = entry.info, entry.info.workload
+        decision = Decision(
+            key=info.key,
+            uid=info.uid,
+            generation=workload.metadata.generation,
+            cluster_queue=entry.queue.name,
+            workload=workload,
+            outcome="inadmissible" if inadmissible else "pending",
+            status=entry.status,
+            condition_reason=entry.quota_reason,
+            message=entry.message,
+            requeue_reason=entry.requeue_reason,
+            assignment=entry.assignment,
+        )
+        assignment = entry.assignment
+        if assignment is not None:
+            decision.mode = assignment.mode
+            decision.borrowing = assignment.borrowing
+        if entry.status == "assumed":
+            assumed = self.state.assumed[info.key].info
+            decision.outcome = "admit"
+            decision.admission = admission_of(assumed, entry.queue.name)
+            decision.admitted = assumed.admitted
+            decision.message = ""
+            return decision
+        decision.resource_requests = requested([(item.name, item.requests) for item in info.totals])
+        if entry.status == "skipped":
+            decision.outcome = "skipped"
+        elif entry.status == "preemptionGated":
+            decision.outcome = "gated"
+        elif entry.requeue_reason == "PendingPreemption" and entry.targets:
+            decision.outcome = "preempting"
+            decision.victims = [self._victim(entry, target) for target in entry.targets]
+        return decision
+
+    def _victim(self, entry: Entry, target: Target) -> Victim:
+        state, info = self.state, target.info
+        new = not info.evicted and info.key not in state.evicting
+        if new:
+            state.expect_eviction(info.key, target.reason)
+        return Victim(
+            key=info.key,
+            uid=info.uid,
+            cluster_queue=target.queue.name,
+            reason=target.reason,
+            message=preempted_message(
+                entry.info.workload, target.reason, entry.queue.node.path(), target.queue.node.path()
+            ),
+            new=new,
+        )
+
+
+def admission_of(info: Info, cluster_queue: str) -> Admission:
+    """The reservation as the API has it."""
+    return Admission(
+        cluster_queue=cluster_queue,
+        pod_set_assignments=[
+            PodSetAssignment(
+                name=item.name,
+                flavors=dict(item.flavors or {}),
+                resource_usage={
+                    resource: from_int(resource, bounded(amount)) for resource, amount in item.requests.items()
+                },
+                count=item.count,
+            )
+            for item in info.totals
+        ],
+    )
+
+
+__all__ = ["Cycle", "Entry", "admission_of", "cycle", "cycle_steps"]

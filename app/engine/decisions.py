@@ -1,0 +1,102 @@
+"""What a cycle decided, ready to be written: admissions, victims, conditions, and the reasons as data.
+
+Values; the words of conditions are Kueue's. Must never change the state.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.api import names
+from app.api.workload import Admission, PodSetRequest, Workload
+from app.engine.amounts import text
+from app.engine.flavors import Assignment
+from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
+
+Outcome = Literal["admit", "preempting", "skipped", "pending", "gated", "inadmissible"]
+"""What to do: `admit` writes the admission; `preempting` evicts the victims; the others only tell why it waits."""
+
+Status = Literal["", "assumed", "skipped", "preemptionGated", "nominated", "evicted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload to evict. `new` is False if it is on its way out already: count it, but write nothing."""
+
+    key: str
+    uid: str
+    cluster_queue: str
+    reason: str
+    message: str
+    new: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Decision:
+    """One workload looked at in one cycle."""
+
+    key: str
+    uid: str
+    generation: int
+    cluster_queue: str
+    workload: Workload
+    outcome: Outcome
+    status: Status = ""
+    mode: Mode | None = None
+    admission: Admission | None = None
+    admitted: bool = False
+    """With outcome admit: whether no admission check stands between reservation and admission."""
+    victims: list[Victim] = field(default_factory=list)
+    condition_reason: str = ""
+    """Reason of QuotaReserved=False; empty when admitted."""
+    message: str = ""
+    """Kueue's message of that condition, not cut to the API's limit."""
+    requeue_reason: RequeueReason = ""
+    assignment: Assignment | None = None
+    borrowing: int = 0
+    resource_requests: list[PodSetRequest] = field(default_factory=list)
+    """For `status.resourceRequests` of a workload that waits."""
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Amounts behind every flavor that had no room, by pod set and flavor in the order they were tried."""
+        if self.assignment is None:
+            return []
+        return [
+            figure
+            for pod_set in self.assignment.pod_sets
+            for group in pod_set.attempts
+            for attempt in group
+            for figure in attempt.figures
+        ]
+
+    @property
+    def explanation(self) -> str:
+        """A sentence for people that names flavor, resource, requested, available and the limit that binds; empty if
+        there is nothing to explain by amounts."""
+        return "; ".join(dict.fromkeys(figure.sentence() for figure in self.figures))
+
+    @property
+    def flavors_considered(self) -> str:
+        """Kueue's `Flavors considered` text of the QuotaReserved event, without that title; may be empty."""
+        if self.assignment is None:
+            return ""
+        return considered([(pod_set.name, pod_set.merged_attempts()) for pod_set in self.assignment.pod_sets])
+
+
+def preempted_message(preemptor: Workload, reason: str, preemptor_path: str, preemptee_path: str) -> str:
+    """Kueue's message of the Evicted and Preempted conditions of a victim."""
+    uid = preemptor.metadata.uid or "UNKNOWN"
+    job = preemptor.metadata.labels.get(names.JOB_UID_LABEL) or "UNKNOWN"
+    why = PREEMPTION_TEXT.get(reason, "UNKNOWN")
+    return (
+        f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why};"
+        f" preemptor path: {preemptor_path or 'UNKNOWN'}; preemptee path: {preemptee_path or 'UNKNOWN'}"
+    )
+
+
+def requested(assignment_requests: list[tuple[str, dict[str, int]]]) -> list[PodSetRequest]:
+    """Totals by pod set as `status.resourceRequests` has them."""
+    return [
+        PodSetRequest(name=name, resources={resource: text(resource, value) for resource, value in requests.items()})
+        for name, requests in assignment_requests
+    ]

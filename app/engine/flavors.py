@@ -1,0 +1,611 @@
+"""Which flavor each resource of each pod set gets, and how: by fitting, by borrowing, by preempting.
+
+Flavors of a resource group are tried in the order the ClusterQueue lists them; fungibility says when to look further.
+The scan remembers how far it came, so that the next attempt goes on from there. Sources: Kueue's flavorassigner, KEP-582
+(fungibility), KEP-1618. Must never change usage: what would be used is in the result.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from app.api.clusterqueue import FlavorFungibility
+from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from app.api.resourceflavor import ResourceFlavor
+from app.engine import tree
+from app.engine.amounts import Amounts, FlavorResource, multiplied, text, visiting_order
+from app.engine.reasons import (
+    EXCEEDS_MAX_QUOTA,
+    MODE_OF,
+    NO_MATCHING_FLAVOR,
+    WAITING_FOR_QUOTA,
+    Attempt,
+    Figure,
+    FlavorChoice,
+    Mode,
+    Possibility,
+    most_hopeful,
+    most_severe,
+    why,
+)
+
+if TYPE_CHECKING:
+    from app.engine.info import Info, PodSetTotals, PodShape
+    from app.engine.queues import ClusterQueue
+
+PODS: Final = "pods"
+
+NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Possibility
+
+
+class Oracle(Protocol):
+    """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
+
+    def __call__(
+        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
+    ) -> tuple[Possibility, int]:
+        """Simulate; change nothing."""
+
+
+class LastAssignment:
+    """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end."""
+
+    __slots__ = ("cycle", "generation", "hash", "tried")
+
+    def __init__(self, tried: list[dict[str, int]], generation: int, cycle: int, hash_: str) -> None:
+        self.tried = tried
+        self.generation = generation
+        self.cycle = cycle
+        self.hash = hash_
+
+    @property
+    def pending(self) -> bool:
+        """Whether some flavors were not tried yet."""
+        return any(index != -1 for tried in self.tried for index in tried.values())
+
+
+class PodSetAssignment:
+    """Flavors of one pod set, or the reasons why there are none or no room in them."""
+
+    __slots__ = ("attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
+
+    def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
+        self.name = name
+        self.count = count
+        self.requests = requests
+        self.flavors: dict[str, FlavorChoice] = {}
+        self.reasons: list[str] = []
+        self.error: str | None = None
+        self.attempts: list[list[Attempt]] = []
+        self.undeclared: list[str] = []
+
+    @property
+    def mode(self) -> Mode:
+        """The worst over its resources."""
+        if self.error is not None:
+            return Mode.NO_FIT
+        if not self.reasons:
+            return Mode.FIT
+        if not self.flavors:
+            return Mode.NO_FIT
+        return min(choice.mode for choice in self.flavors.values())
+
+    def merged_attempts(self) -> list[Attempt]:
+        """One attempt a flavor over all resource groups, in order of first appearance."""
+        merged: dict[str, Attempt] = {}
+        for group in self.attempts:
+            for attempt in group:
+                known = merged.get(attempt.flavor)
+                if known is None:
+                    merged[attempt.flavor] = attempt
+                    continue
+                both = Attempt(attempt.flavor)
+                both.mode = min(known.mode, attempt.mode)
+                both.borrow = max(known.borrow, attempt.borrow)
+                both.possibility = min(known.possibility, attempt.possibility)
+                both.reasons = [*known.reasons, *attempt.reasons]
+                both.figures = [*known.figures, *attempt.figures]
+                both.no_fit_reason = most_severe((known.no_fit_reason, attempt.no_fit_reason))
+                merged[attempt.flavor] = both
+        return list(merged.values())
+
+
+class Assignment:
+    """Flavors of a workload. `usage` is what quota it would take, `borrowing` the highest borrowing level."""
+
+    __slots__ = ("borrowing", "last", "mode", "pod_sets", "usage")
+
+    def __init__(self, last: LastAssignment) -> None:
+        self.pod_sets: list[PodSetAssignment] = []
+        self.usage: Amounts = {}
+        self.borrowing = 0
+        self.mode = Mode.FIT
+        self.last = last
+
+    @property
+    def message(self) -> str:
+        """Kueue's sentence; empty if all fits."""
+        parts = []
+        for pod_set in self.pod_sets:
+            if pod_set.error is not None:
+                parts.append(f"failed to assign flavors to pod set {pod_set.name}: {pod_set.error}")
+            elif pod_set.reasons:
+                parts.append(why(pod_set.name, pod_set.reasons))
+        return "; ".join(parts)
+
+    @property
+    def no_fit_reason(self) -> str:
+        """Reason of the QuotaReserved condition of a workload that no flavor fits."""
+        found = []
+        for pod_set in self.pod_sets:
+            if pod_set.mode is not Mode.NO_FIT:
+                continue
+            if pod_set.undeclared or pod_set.error is not None:
+                found.append(NO_MATCHING_FLAVOR)
+            found.extend(
+                most_hopeful([attempt.no_fit_reason for attempt in group])
+                for group in pod_set.attempts
+                if group and all(attempt.mode is Mode.NO_FIT for attempt in group)
+            )
+        return most_severe(found)
+
+    def needing_preemption(self, pair_of: "PairOf") -> set[FlavorResource]:
+        """Pairs whose flavor has no room as things are."""
+        return {
+            pair_of(choice.flavor, resource)
+            for pod_set in self.pod_sets
+            for resource, choice in pod_set.flavors.items()
+            if choice.mode is Mode.PREEMPT
+        }
+
+    def pins(self) -> dict[str, dict[str, str]]:
+        """Flavor by pod set and resource, to hold a recomputation to the same choice."""
+        return {
+            pod_set.name: {resource: choice.flavor for resource, choice in pod_set.flavors.items()}
+            for pod_set in self.pod_sets
+        }
+
+
+class PairOf(Protocol):
+    """Interned flavor-resource pair."""
+
+    def __call__(self, flavor: str, resource: str) -> FlavorResource:
+        """The pair."""
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes: Toleration.ToleratesTaint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in (None, "", "Equal"):
+        return (toleration.value or "") == (taint.value or "")
+    return toleration.operator == "Exists"
+
+
+def _requirement_holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            if not requirement.values:
+                raise ValueError("for 'in', 'notin' operators, values set can't be empty")
+            return value is not None and value in requirement.values
+        case "NotIn":
+            if not requirement.values:
+                raise ValueError("for 'in', 'notin' operators, values set can't be empty")
+            return value is None or value not in requirement.values
+        case "Exists" | "DoesNotExist" as operator:
+            if requirement.values:
+                raise ValueError("values set must be empty for exists and does not exist")
+            return (value is not None) == (operator == "Exists")
+        case "Gt" | "Lt" as operator:
+            if len(requirement.values) != 1:
+                raise ValueError("for 'Gt', 'Lt' operators, exactly one value is required")
+            try:
+                bound = int(requirement.values[0])
+            except ValueError:
+                raise ValueError("for 'Gt', 'Lt' operators, the value must be an integer") from None
+            try:
+                number = int(value or "")
+            except ValueError:
+                return False
+            return number > bound if operator == "Gt" else number < bound
+        case operator:
+            raise ValueError(f'"{operator}" is not a valid label selector operator')
+
+
+def _term_holds(term: list[NodeSelectorRequirement], labels: Mapping[str, str]) -> bool:
+    answers = [_requirement_holds(requirement, labels) for requirement in term]
+    return all(answers)
+
+
+def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
+    """Node selector and required node affinity, held only against the label keys that the flavor sets: other keys are
+    for the kube-scheduler. A term left without a requirement may hold on any node. Raises ValueError if malformed."""
+    for key, value in shape.node_selector.items():
+        if key in labels and labels[key] != value:
+            return False
+    terms: list[NodeSelectorTerm] | None = shape.terms
+    if terms is None:
+        return True
+    known = [[item for item in term.match_expressions if item.key in labels] for term in terms]
+    if any(not term for term in known):
+        return True
+    return any(_term_holds(term, labels) for term in known)
+
+
+def mismatch(shape: "PodShape", flavor: ResourceFlavor) -> str | None:
+    """Why pods of this shape cannot run on nodes of the flavor; None if they can. Raises ValueError if malformed."""
+    spec = flavor.spec
+    name = flavor.metadata.name
+    for taint in spec.node_taints:
+        if taint.effect in {"NoSchedule", "NoExecute"} and not any(
+            tolerates(toleration, taint) for toleration in (*shape.tolerations, *spec.tolerations)
+        ):
+            words = f"{taint.key} {taint.value or ''} {taint.effect} {taint.time_added or '<nil>'}"
+            return f"untolerated taint {{{words}}} in flavor {name}"
+    if (shape.node_selector or shape.terms is not None) and not matches_labels(shape, spec.node_labels):
+        return f"flavor {name} doesn't match node affinity"
+    return None
+
+
+_UNSET: Final = object()
+
+
+class Assigner:
+    """Finds flavors for workloads of one ClusterQueue. `flavors` are the ResourceFlavors that exist."""
+
+    __slots__ = ("cycle", "fair_sharing", "flavors", "fungible", "ignore_undeclared", "oracle", "pair")
+
+    def __init__(
+        self,
+        *,
+        flavors: Mapping[str, ResourceFlavor],
+        pair: PairOf,
+        oracle: Oracle,
+        fungible: bool = True,
+        fair_sharing: bool = False,
+        ignore_undeclared: bool = False,
+    ) -> None:
+        self.flavors = flavors
+        self.pair = pair
+        self.oracle = oracle
+        self.fungible = fungible
+        self.fair_sharing = fair_sharing
+        self.ignore_undeclared = ignore_undeclared
+        self.cycle = 0
+
+    def assign(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        *,
+        counts: list[int] | None = None,
+        pins: Mapping[str, Mapping[str, str]] | None = None,
+        replaced: "Info | None" = None,
+    ) -> Assignment:
+        """Flavors for all pod sets, at reduced `counts` if given, only the flavors in `pins` if given.
+
+        `replaced` is the workload slice whose quota this one takes over: flavors stay, and only the difference counts.
+        """
+        totals = info.totals
+        result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
+        groups = [[0]] if len(totals) == 1 else _groups(totals)
+        asked: list[dict[str, int]] = []
+        for index, item in enumerate(totals):
+            count = item.count if counts is None else counts[index]
+            requests = dict(item.requests) if counts is None else item.scaled(count)
+            if queue.covers_pods:
+                requests[PODS] = count
+            asked.append(requests)
+        for members in groups:
+            if not self._assign_group(queue, info, result, members, asked, counts, pins, replaced):
+                break
+        if result.pod_sets:
+            result.mode = min([pod_set.mode for pod_set in result.pod_sets])
+        return result
+
+    def _assign_group(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        asked: list[dict[str, int]],
+        counts: list[int] | None,
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+    ) -> bool:
+        """One group of pod sets that share their flavors. False if it found none."""
+        totals = info.totals
+        if len(members) == 1:
+            requests = asked[members[0]]
+        else:
+            requests = {}
+            for index in members:
+                for resource, value in asked[index].items():
+                    requests[resource] = requests.get(resource, 0) + value
+        choices: dict[str, FlavorChoice] | None = {}
+        reasons: list[str] = []
+        attempts: list[list[Attempt]] = []
+        undeclared: list[str] = []
+        error: str | None = None
+        order = visiting_order(requests) if len(requests) > 1 else list(requests)
+        for resource in order:
+            assert choices is not None
+            if resource in choices:
+                continue
+            group = queue.group_of.get(resource)
+            if group is None:
+                if requests[resource] == 0 or self.ignore_undeclared:
+                    continue
+                reasons = [f"resource {resource} unavailable in ClusterQueue"]
+                undeclared.append(resource)
+                choices = None
+                break
+            wanted = {name: requests[name] for name in order if name in group.covered}
+            found, why_not, tried, error = self._find(
+                queue, info, result, members, resource, wanted, group.flavors, pins, replaced
+            )
+            attempts.append(tried)
+            if error is not None or not found:
+                reasons = why_not
+                choices = None
+                break
+            choices.update(found)
+            reasons.extend(why_not)
+        for index in members:
+            item = totals[index]
+            count = item.count if counts is None else counts[index]
+            pod_set = PodSetAssignment(item.name, count, asked[index])
+            pod_set.reasons = reasons
+            pod_set.error = error
+            pod_set.attempts = attempts
+            pod_set.undeclared = undeclared
+            tried_index: dict[str, int] = {}
+            if choices is not None:
+                old = replaced.totals[index] if replaced is not None and index < len(replaced.totals) else None
+                for resource, value in asked[index].items():
+                    choice = choices.get(resource)
+                    if choice is None:
+                        continue
+                    pod_set.flavors[resource] = choice
+                    result.borrowing = max(result.borrowing, choice.borrow)
+                    if old is not None:
+                        value -= old.requests.get(resource, 0)
+                    pair = self.pair(choice.flavor, resource)
+                    result.usage[pair] = result.usage.get(pair, 0) + value
+                    tried_index[resource] = choice.tried_index
+            result.pod_sets.append(pod_set)
+            result.last.tried.append(tried_index)
+        return choices is not None
+
+    def _find(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        resource: str,
+        wanted: dict[str, int],
+        flavors: tuple[str, ...],
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+    ) -> tuple[dict[str, FlavorChoice], list[str], list[Attempt], str | None]:
+        """The best flavor for the resources of one group: choices, reasons, attempts, error."""
+        fungibility = queue.fungibility
+        last = info.last_assignment
+        start = 0
+        if self.fungible and last is not None and members[0] < len(last.tried):
+            start = last.tried[members[0]].get(resource, -1) + 1
+        best: dict[str, FlavorChoice] = {}
+        best_how, best_level = NO_FIT, 0
+        reasons: list[str] = []
+        attempts: list[Attempt] = []
+        attempted = -1
+        names = [info.totals[index].name for index in members]
+        for index in range(start, len(flavors)):
+            attempted = index
+            flavor = flavors[index]
+            if pins is not None and pins.get(names[0], {}).get(resource) != flavor:
+                self._skip(
+                    attempts,
+                    reasons,
+                    flavor,
+                    f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}",
+                )
+                continue
+            if info.allowed_flavors is not None and flavor not in info.allowed_flavors:
+                self._skip(
+                    attempts,
+                    reasons,
+                    flavor,
+                    f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation",
+                )
+                continue
+            try:
+                unfit = self._unfit(info, members, flavor)
+            except ValueError as error:
+                return {}, reasons, attempts, str(error)
+            if unfit is not None:
+                self._skip(attempts, reasons, flavor, unfit)
+                continue
+            attempt = Attempt(flavor)
+            choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
+            reasons.extend(attempt.reasons)
+            attempts.append(attempt)
+            attempt.mode = MODE_OF[how]
+            attempt.borrow = level_ if how is not NO_FIT else 0
+            attempt.possibility = how
+            if not self.fungible:
+                if how > best_how:
+                    best, best_how, best_level = choices, how, level_
+                    if how is FIT:
+                        break
+                continue
+            if not _try_next(how, level_, fungibility):
+                best, best_how, best_level = choices, how, level_
+                break
+            if better(how, level_, best_how, best_level, fungibility):
+                best, best_how, best_level = choices, how, level_
+        if self.fungible:
+            tried = -1 if attempted == len(flavors) - 1 else attempted
+            for choice in best.values():
+                choice.tried_index = tried
+        if best_how is FIT:
+            reasons = []
+        return best, reasons, attempts, None
+
+    @staticmethod
+    def _skip(attempts: list[Attempt], reasons: list[str], flavor: str, reason: str) -> None:
+        attempt = Attempt(flavor)
+        attempt.mode = Mode.NO_FIT
+        attempt.possibility = NO_FIT
+        attempt.reasons.append(reason)
+        attempt.no_fit_reason = NO_MATCHING_FLAVOR
+        attempts.append(attempt)
+        reasons.append(reason)
+
+    def _unfit(self, info: "Info", members: list[int], flavor: str) -> str | None:
+        found = self.flavors.get(flavor)
+        if found is None:
+            return f"flavor {flavor} not found"
+        for index in members:
+            shape = info.totals[index].shape
+            if shape is None:
+                continue
+            answer = shape.answers.get(flavor, _UNSET)
+            if answer is _UNSET:
+                answer = shape.answers[flavor] = mismatch(shape, found)
+            if answer is not None:
+                return str(answer)
+        return None
+
+    def _judge(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        flavor: str,
+        wanted: dict[str, int],
+        replaced: "Info | None",
+        attempt: Attempt,
+    ) -> tuple[dict[str, FlavorChoice], Possibility, int]:
+        """How the flavor suits all wanted resources together: the worst of them."""
+        how, level_ = FIT, 0
+        choices: dict[str, FlavorChoice] = {}
+        for resource, value in wanted.items():
+            if replaced is not None:
+                for index in members:
+                    old = replaced.totals[index] if index < len(replaced.totals) else None
+                    if old is None:
+                        continue
+                    value -= old.requests.get(resource, 0)
+                    given = (old.flavors or {}).get(resource)
+                    if given is not None and given != flavor:
+                        attempt.reasons.append(
+                            f"could not assign {flavor} flavor since the original workload is assigned: {given}"
+                        )
+                        attempt.no_fit_reason = NO_MATCHING_FLAVOR
+                        return {}, NO_FIT, 0
+            pair = self.pair(flavor, resource)
+            one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
+            if better(how, level_, one, one_level, queue.fungibility):
+                how, level_ = one, one_level
+            if how is NO_FIT:
+                return {}, NO_FIT, 0
+            choices[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
+        return choices, how, level_
+
+    def _fits_quota(
+        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, assumed: int, request: int, attempt: Attempt
+    ) -> tuple[Possibility, int]:
+        """How one resource in one flavor suits: fits, or room could be made, or never will."""
+        node = queue.node
+        value = assumed + request
+        free = tree.queue_available(node, pair)
+        if value <= free:
+            maximum = value  # what is available is never past the maximum
+        else:
+            maximum = tree.potential(node, pair)
+            attempt.figures.append(_figure(queue, pair, request, assumed, free, maximum))
+        resource, flavor = pair.resource, pair.flavor
+        if value > maximum:
+            attempt.reasons.append(
+                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
+                f" ({text(resource, assumed)}) + current podset request ({text(resource, request)})"
+                f" > maximum capacity ({text(resource, maximum)})"
+            )
+            attempt.no_fit_reason = EXCEEDS_MAX_QUOTA
+            return NO_FIT, 0
+        level_, may_reclaim = tree.level(node, pair, value)
+        if value <= free:
+            return FIT, level_
+        attempt.reasons.append(
+            f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
+        )
+        if node.nominal.get(pair, 0) >= value or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing):
+            return self.oracle(queue, info, pair, value)
+        attempt.no_fit_reason = WAITING_FOR_QUOTA
+        return NO_FIT, level_
+
+
+def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:
+    node = queue.node
+    return Figure(
+        flavor=pair.flavor,
+        resource=pair.resource,
+        requested=request,
+        assumed=assumed,
+        available=free,
+        maximum=maximum,
+        nominal=node.nominal.get(pair, 0),
+        used=node.usage.get(pair, 0),
+        borrowing_limit=node.borrowing_limit.get(pair),
+    )
+
+
+def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:
+    """Indexes of pod sets that share their flavors, in order of first appearance."""
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(totals):
+        request = item.pod_set.topology_request if item.pod_set is not None else None
+        name = request.pod_set_group_name if request is not None else None
+        groups.setdefault(f"group {name}" if name else f"pod set {index}", []).append(index)
+    return list(groups.values())
+
+
+def better(how: Possibility, level_: int, than: Possibility, than_level: int, fungibility: FlavorFungibility) -> bool:
+    """Whether one way to get a flavor is preferred over another (Kueue: isPreferred)."""
+    if how is NO_FIT:
+        return False
+    if than is NO_FIT:
+        return True
+    if (how is NO_CANDIDATES) != (than is NO_CANDIDATES):
+        return than is NO_CANDIDATES
+    if fungibility.preference == "PreemptionOverBorrowing":
+        return level_ < than_level if level_ != than_level else how > than
+    return how > than if how is not than else level_ < than_level
+
+
+def _try_next(how: Possibility, level_: int, fungibility: FlavorFungibility) -> bool:
+    if how <= NO_CANDIDATES:
+        return True
+    if how is not FIT and fungibility.when_can_preempt == "TryNextFlavor":
+        return True
+    return level_ > 0 and fungibility.when_can_borrow == "TryNextFlavor"
+
+
+__all__ = [
+    "Assigner",
+    "Assignment",
+    "LastAssignment",
+    "Oracle",
+    "PodSetAssignment",
+    "better",
+    "matches_labels",
+    "mismatch",
+    "multiplied",
+    "tolerates",
+]

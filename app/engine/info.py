@@ -1,0 +1,493 @@
+"""A Workload as the engine sees it: what it asks for, where it stands in line, what it holds.
+
+An `Info` is made anew from each version of the API object and never changed afterwards, but for the memory of its last
+flavor scan and lazily computed values. Sources: Kueue's workload.Info. Must never decide anything.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from app.api import names
+from app.api.meta import Condition, find_condition
+from app.api.pods import PodSpec, Quantity, Toleration
+from app.api.quantity import MAX_INT64, to_int
+from app.api.workload import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    PodSet,
+    Workload,
+)
+from app.engine import requests
+from app.engine.amounts import Amounts, Catalog, multiplied
+from app.engine.instants import Instant, instant, instant_or_zero
+from app.engine.options import Options
+from app.engine.requests import EffectivePod, LimitSummary
+
+if TYPE_CHECKING:
+    from app.engine.flavors import LastAssignment
+
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
+
+UNKNOWN_HASH: Final = ""
+"""Scheduling-equivalence hash that matches nothing (and everything, when progress is carried over)."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class PodShape:
+    """What decides whether a pod may run on a flavor's nodes. Interned, so that answers are found once a shape."""
+
+    __slots__ = ("answers", "node_selector", "terms", "tolerations")
+
+    def __init__(self, spec: PodSpec) -> None:
+        self.node_selector = spec.node_selector
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+        self.terms = required.node_selector_terms if required is not None else None
+        self.tolerations: list[Toleration] = spec.tolerations
+        self.answers: dict[object, Any] = {}
+
+
+_PLAIN: Final = PodSpec()
+
+
+class Shapes:
+    """Interns pod shapes. Shared by forks."""
+
+    __slots__ = ("_plain", "_shapes")
+
+    def __init__(self) -> None:
+        self._plain = PodShape(_PLAIN)
+        self._shapes: dict[bytes, PodShape] = {}
+
+    def of(self, spec: PodSpec) -> PodShape:
+        """The shape of a pod spec."""
+        if not spec.node_selector and spec.affinity is None and not spec.tolerations:
+            return self._plain
+        affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+        key = _encode([spec.node_selector, affinity, spec.tolerations])
+        shape = self._shapes.get(key)
+        if shape is None:
+            if len(self._shapes) > 10_000:
+                self._shapes.clear()
+            shape = self._shapes[key] = PodShape(spec)
+        return shape
+
+    def forget_answers(self) -> None:
+        """A flavor changed."""
+        self._plain.answers.clear()
+        for shape in self._shapes.values():
+            shape.answers.clear()
+
+
+class PodSetTotals:
+    """Requests of one pod set: `requests` are totals of `count` pods, `flavors` what they were given, if anything."""
+
+    __slots__ = ("count", "flavors", "min_count", "name", "pod_set", "requests", "shape", "topology_assigned")
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        count: int,
+        requests: dict[str, int],
+        shape: PodShape | None = None,
+        pod_set: PodSet | None = None,
+        min_count: int | None = None,
+        flavors: dict[str, str] | None = None,
+        topology_assigned: bool = False,
+    ) -> None:
+        self.name = name
+        self.count = count
+        self.requests = requests
+        self.shape = shape
+        self.pod_set = pod_set
+        self.min_count = min_count
+        self.flavors = flavors
+        self.topology_assigned = topology_assigned
+
+    def scaled(self, count: int) -> dict[str, int]:
+        """Requests of so many pods: per pod rounded down, as Kueue scales them."""
+        if count == self.count or self.count == 0 or self.topology_assigned:
+            return dict(self.requests)
+        return {name: multiplied(value // self.count, count) for name, value in self.requests.items()}
+
+
+class Surroundings:
+    """What besides the Workload itself decides its requests: configuration, RuntimeClasses, LimitRanges, interning."""
+
+    __slots__ = ("catalog", "limits", "options", "overheads", "shapes", "transformations")
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.catalog = Catalog()
+        self.shapes = Shapes()
+        self.overheads: dict[str, Mapping[str, Quantity]] = {}
+        self.limits: dict[str, dict[str, LimitSummary]] = {}
+        self.transformations = options.transformations
+
+
+class Info:
+    """One version of a Workload. Times are Unix seconds, amounts in the engine's units."""
+
+    __slots__ = (
+        "_effective",
+        "_hash",
+        "_usage",
+        "active",
+        "admitted",
+        "allowed_flavors",
+        "cluster_queue",
+        "evicted",
+        "finished",
+        "key",
+        "last_assignment",
+        "local_queue",
+        "order",
+        "priority",
+        "replaces",
+        "reserved",
+        "reserved_at",
+        "surroundings",
+        "tags",
+        "totals",
+        "uid",
+        "workload",
+    )
+
+    def __init__(self, workload: Workload, surroundings: Surroundings, cluster_queue: str = "") -> None:
+        meta = workload.metadata
+        status = workload.status
+        self.workload = workload
+        self.surroundings = surroundings
+        self.key = meta.key
+        self.uid = meta.uid
+        self.local_queue = f"{meta.namespace}/{workload.spec.queue_name or ''}"
+        self.cluster_queue = cluster_queue
+        options = surroundings.options
+        self.priority = effective_priority(workload, boost=options.gates.priority_boost)
+        reserved_at = None
+        reserved = admitted = evicted = finished = False
+        for condition in status.conditions:
+            if condition.status == "True":
+                match condition.type:
+                    case "QuotaReserved":
+                        reserved, reserved_at = True, condition.last_transition_time
+                    case "Admitted":
+                        admitted = True
+                    case "Evicted":
+                        evicted = True
+                    case "Finished":
+                        finished = True
+        self.reserved = reserved
+        self.admitted = admitted
+        self.evicted = evicted
+        self.finished = finished
+        self.active = workload.spec.active
+        self.reserved_at: Instant | None = instant(reserved_at) if reserved_at else None
+        self.order = (-self.priority, queue_timestamp(workload, options), meta.uid, self.key)
+        self.last_assignment: LastAssignment | None = None
+        self.allowed_flavors: frozenset[str] | None = None
+        self.replaces: str | None = None
+        self.tags: Any = None
+        if meta.annotations:
+            if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
+                self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
+            if options.gates.elastic_jobs_via_workload_slices:
+                self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
+        self._hash: str | None = None
+        self._usage: Amounts | None = None
+        self._effective: list[EffectivePod] | None = None
+        if status.admission is not None and reserved:
+            self.cluster_queue = cluster_queue or status.admission.cluster_queue
+            self.totals = self._from_admission()
+        else:
+            self.totals = self._from_pod_sets()
+
+    @property
+    def timestamp(self) -> Instant:
+        """Since when it stands in line."""
+        return self.order[1]
+
+    @property
+    def effective(self) -> list[EffectivePod]:
+        """Pods after defaults, by pod set."""
+        if self._effective is None:
+            around = self.surroundings
+            limits = around.limits.get(self.workload.metadata.namespace, {})
+            self._effective = [
+                requests.effective_pod(pod_set.template.spec, overheads=around.overheads, limits=limits)
+                for pod_set in self.workload.spec.pod_sets
+            ]
+        return self._effective
+
+    @property
+    def usage(self) -> Amounts:
+        """Quota it holds, by flavor and resource; resources without a flavor do not count."""
+        if self._usage is None:
+            pair = self.surroundings.catalog.pair
+            usage: Amounts = {}
+            for totals in self.totals:
+                if totals.flavors:
+                    for resource, flavor in totals.flavors.items():
+                        amount = totals.requests.get(resource)
+                        if amount is not None:
+                            key = pair(flavor, resource)
+                            usage[key] = min(usage.get(key, 0) + amount, MAX_INT64)
+            self._usage = usage
+        return self._usage
+
+    @property
+    def hash(self) -> str:
+        """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
+        if self._hash is None:
+            self._hash = (
+                scheduling_hash(self)
+                if self.surroundings.options.gates.scheduling_equivalence_hashing
+                else UNKNOWN_HASH
+            )
+        return self._hash
+
+    def assumed(self, totals: list[PodSetTotals], cluster_queue: str, now: Instant, *, admitted: bool) -> "Info":
+        """The same workload with a reservation that was just decided."""
+        info = Info.__new__(Info)
+        for name in Info.__slots__:
+            setattr(info, name, getattr(self, name))
+        info.totals = totals
+        info.cluster_queue = cluster_queue
+        info.reserved = True
+        info.reserved_at = now
+        info.admitted = admitted
+        info.evicted = False
+        info._usage = None
+        return info
+
+    def _reclaimable(self) -> dict[str, int]:
+        pods = self.workload.status.reclaimable_pods
+        if not pods or not self.surroundings.options.gates.reclaimable_pods:
+            return {}
+        return {pod.name: pod.count for pod in pods}
+
+    def single_pod(self, index: int) -> dict[str, int]:
+        """What quota counts for one pod of a pod set."""
+        options = self.surroundings.options
+        return requests.amounts(
+            requests.counted(
+                requests.pod_requests(self.effective[index]),
+                transformations=options.transformations,
+                exclude_prefixes=options.exclude_resource_prefixes,
+            )
+        )
+
+    def _from_pod_sets(self) -> list[PodSetTotals]:
+        reclaimable = self._reclaimable()
+        totals = []
+        for index, pod_set in enumerate(self.workload.spec.pod_sets):
+            count = pod_set.count
+            if reclaimable:
+                count -= min(reclaimable.get(pod_set.name, 0), count)
+            single = self.single_pod(index)
+            totals.append(
+                PodSetTotals(
+                    name=pod_set.name,
+                    count=count,
+                    requests={name: multiplied(value, count) for name, value in single.items()},
+                    shape=self.surroundings.shapes.of(pod_set.template.spec),
+                    pod_set=pod_set,
+                    min_count=pod_set.min_count,
+                )
+            )
+        return totals
+
+    def _from_admission(self) -> list[PodSetTotals]:
+        admission = self.workload.status.admission
+        assert admission is not None
+        reclaimable = self._reclaimable()
+        pod_sets = {pod_set.name: pod_set for pod_set in self.workload.spec.pod_sets}
+        totals = []
+        for assigned in admission.pod_set_assignments:
+            pod_set = pod_sets.get(assigned.name)
+            spec_count = pod_set.count if pod_set is not None else 0
+            count = assigned.count if assigned.count is not None else spec_count
+            usage = {name: max(0, to_int(name, value)) for name, value in assigned.resource_usage.items()}
+            left = spec_count - min(reclaimable.get(assigned.name, 0), spec_count)
+            if pod_set is not None and left < count:
+                usage = {name: multiplied(value // count, left) for name, value in usage.items()}
+                count = left
+            totals.append(
+                PodSetTotals(
+                    name=assigned.name,
+                    count=count,
+                    requests=usage,
+                    shape=self.surroundings.shapes.of(pod_set.template.spec) if pod_set is not None else None,
+                    pod_set=pod_set,
+                    min_count=pod_set.min_count if pod_set is not None else None,
+                    flavors=assigned.flavors,
+                    topology_assigned=assigned.topology_assignment is not None,
+                )
+            )
+        return totals
+
+    def condition(self, kind: str) -> Condition | None:
+        """A condition of the Workload."""
+        return find_condition(self.workload.status.conditions, kind)
+
+    def violations(self) -> str | None:
+        """Why the cluster would refuse the pods, in Kueue's words; None if it would not."""
+        pods = self.effective
+        found = [
+            violation
+            for index, pod in enumerate(pods)
+            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
+        ]
+        if found:
+            return f"resources validation failed: {requests.aggregate(found)}"
+        limits = self.surroundings.limits.get(self.workload.metadata.namespace)
+        if limits:
+            found = [
+                violation
+                for index, pod in enumerate(pods)
+                for violation in requests.range_violations(pod, f"spec.podSets[{index}].template.spec", limits)
+            ]
+            if found:
+                return f"resources didn't satisfy LimitRange constraints: {requests.aggregate(found)}"
+        return None
+
+
+def effective_priority(workload: Workload, *, boost: bool) -> int:
+    """Priority, 0 if absent, plus the boost annotation if that is on and an int32."""
+    base = workload.spec.priority or 0
+    if boost:
+        text = workload.metadata.annotations.get(PRIORITY_BOOST, "")
+        digits = text[1:] if text[:1] in {"+", "-"} else text
+        if digits.isascii() and digits.isdecimal() and -(2**31) <= int(text) < 2**31:
+            return base + int(text)
+    return base
+
+
+def queue_timestamp(workload: Workload, options: Options) -> Instant:
+    """Since when a workload stands in line: an eviction for lack of ready pods or by a check sends it to the back, any
+    other keeps its place (Kueue: GetQueueOrderTimestamp)."""
+    evicted = preempted = None
+    for condition in workload.status.conditions:
+        if condition.status == "True":
+            if condition.type == EVICTED:
+                evicted = condition
+            elif condition.type == PREEMPTED:
+                preempted = condition
+    if evicted is not None:
+        by_eviction = options.wait_for_pods_ready.requeuing_timestamp == "Eviction"
+        if evicted.reason == "AdmissionCheck" or (evicted.reason == "PodsReadyTimeout" and by_eviction):
+            return instant_or_zero(evicted.last_transition_time)
+    if (
+        preempted is not None
+        and preempted.reason == "InCohortReclaimWhileBorrowing"
+        and not options.gates.priority_sorting_within_cohort
+    ):
+        return instant_or_zero(preempted.last_transition_time) + 0.001
+    return instant_or_zero(workload.metadata.creation_timestamp)
+
+
+def is_admissible(workload: Workload, options: Options) -> bool:
+    """Whether a workload may stand in a queue at all (Kueue: IsAdmissible)."""
+    if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
+        return False
+    if not workload.spec.active:
+        return False
+    for condition in workload.status.conditions:
+        match condition.type, condition.status:
+            case ("Finished", "True") | ("QuotaReserved", "True") | ("WaitingForReplacementPods", "True"):
+                return False
+            case ("QuotaReserved", "False") if condition.reason == "OnHold":
+                return False
+            case _:
+                pass
+    return True
+
+
+def backoff_over(workload: Workload, now: Instant) -> bool:
+    """Whether it may be tried: `Requeued` is not False, and `requeueAt` has come (to the second, inclusive)."""
+    requeued = find_condition(workload.status.conditions, REQUEUED)
+    if requeued is not None and requeued.status == "False":
+        return False
+    state = workload.status.requeue_state
+    if state is None or state.requeue_at is None:
+        return True
+    return now >= instant(state.requeue_at)
+
+
+def pods_ready(workload: Workload) -> bool:
+    """Whether its PodsReady condition is True."""
+    condition = find_condition(workload.status.conditions, PODS_READY)
+    return condition is not None and condition.status == "True"
+
+
+def scheduling_hash(info: Info) -> str:
+    """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority)."""
+    pod_sets = []
+    for totals in info.totals:
+        spec = totals.pod_set.template.spec if totals.pod_set is not None else None
+        shape: list[object] = []
+        if spec is not None:
+            shape = [
+                [
+                    [container.resources.requests if container.resources else None, container.ports]
+                    for container in spec.containers
+                ],
+                [
+                    [container.resources.requests if container.resources else None, container.ports]
+                    for container in spec.init_containers
+                ],
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.runtime_class_name,
+                spec.priority,
+                spec.topology_spread_constraints,
+                spec.overhead,
+                spec.resource_claims,
+                spec.resources,
+            ]
+        request = totals.pod_set.topology_request if totals.pod_set is not None else None
+        pod_sets.append([totals.name, shape, totals.count, totals.requests, totals.min_count, request])
+    content: list[object] = [pod_sets, info.priority]
+    if info.allowed_flavors is not None:
+        content.append(sorted(info.allowed_flavors))
+    return hashlib.sha256(_encode(content)).hexdigest()[:16]
+
+
+def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:
+    """Whether two versions ask for the same."""
+    return len(left) == len(right) and all(
+        a.name == b.name and a.count == b.count and a.requests == b.requests for a, b in zip(left, right, strict=True)
+    )
+
+
+__all__ = [
+    "ADMITTED",
+    "FINISHED",
+    "QUOTA_RESERVED",
+    "UNKNOWN_HASH",
+    "Info",
+    "PodSetTotals",
+    "PodShape",
+    "Surroundings",
+    "backoff_over",
+    "effective_priority",
+    "is_admissible",
+    "pods_ready",
+    "queue_timestamp",
+    "same_requests",
+    "scheduling_hash",
+]

@@ -1,0 +1,300 @@
+"""The ledger: the quota tree of all ClusterQueues and Cohorts, and the workloads that hold quota in it.
+
+Usage is kept step by step; a change of quota or shape marks its tree, which is computed anew before it is next read.
+Must never know who waits.
+"""
+
+from collections.abc import Callable
+
+from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from app.api.cohort import Cohort
+from app.api.quantity import parse
+from app.api.quota import FairSharing, ResourceGroup
+from app.engine import tree
+from app.engine.amounts import Amounts, Catalog, quota
+from app.engine.info import Info
+from app.engine.journal import Journal
+from app.engine.queues import ClusterQueue
+from app.engine.tree import Node
+
+
+def weight_of(sharing: FairSharing | None) -> float:
+    """Fair sharing weight, 1 if not given. Raises InvalidValue."""
+    return 1.0 if sharing is None else float(parse(sharing.weight))
+
+
+class Ledger:
+    """Trees and reservations.
+
+    `cohorts` holds a node for each cohort that is named by anyone; those with an API object are in `declared`.
+    """
+
+    __slots__ = (
+        "_dirty",
+        "broken",
+        "catalog",
+        "cluster_queues",
+        "cohorts",
+        "declared",
+        "holders",
+        "journal",
+        "parentless",
+    )
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.cluster_queues: dict[str, ClusterQueue] = {}
+        self.cohorts: dict[str, Node] = {}
+        self.declared: dict[str, Cohort] = {}
+        self.holders: dict[str, str] = {}
+        self.parentless: dict[str, dict[str, Info]] = {}  # reservations in ClusterQueues that do not exist
+        self.journal: Journal | None = None
+        self.broken = False
+        self._dirty: dict[str, Node] = {}
+
+    # The tree
+
+    def put_cluster_queue(self, api: ApiClusterQueue) -> ClusterQueue:
+        """Create or update. Reservations that were seen before their queue are counted."""
+        name = api.metadata.name
+        queue = self.cluster_queues.get(name)
+        node_parent = api.spec.cohort_name or ""
+        if queue is None:
+            queue = ClusterQueue(name)
+            self._keep(self.cluster_queues)
+            self.cluster_queues[name] = queue
+            queue.update(api)
+            self._set_quotas(queue.node, api.spec.resource_groups, api.spec.fair_sharing)
+            self._attach(queue.node, node_parent)
+            for info in self.parentless.pop(name, {}).values():
+                self.hold(queue, info)
+        else:
+            self.keep_tree(queue.node)
+            if self.journal is not None:
+                self.journal.keep_slots(queue)
+            queue.update(api)
+            self._set_quotas(queue.node, api.spec.resource_groups, api.spec.fair_sharing)
+            old = queue.node.parent
+            if (old.name if old is not None else "") != node_parent:
+                self._detach(queue.node)
+                self._attach(queue.node, node_parent)
+        self._mark(queue.node)
+        return queue
+
+    def drop_cluster_queue(self, name: str) -> ClusterQueue | None:
+        """Remove a queue; reservations in it wait for it to come back."""
+        queue = self.cluster_queues.get(name)
+        if queue is None:
+            return None
+        self._keep(self.cluster_queues)
+        self._keep(self.parentless)
+        self.keep_tree(queue.node)
+        del self.cluster_queues[name]
+        self._detach(queue.node)
+        if queue.workloads:
+            self.parentless[name] = dict(queue.workloads)
+        return queue
+
+    def put_cohort(self, api: Cohort) -> Node:
+        """Create or update."""
+        name = api.metadata.name
+        node = self._cohort(name)
+        self.keep_tree(node)
+        self._keep(self.declared)
+        self.declared[name] = api
+        self._set_quotas(node, api.spec.resource_groups, api.spec.fair_sharing)
+        parent = api.spec.parent_name or ""
+        if (node.parent.name if node.parent is not None else "") != parent:
+            self._detach(node)
+            self._attach(node, parent)
+        self._mark(node)
+        return node
+
+    def drop_cohort(self, name: str) -> None:
+        """Remove the object; the cohort stays, without quota, as long as it has members."""
+        if name not in self.declared:
+            return
+        node = self.cohorts[name]
+        self.keep_tree(node)
+        self._keep(self.declared)
+        del self.declared[name]
+        self._set_quotas(node, [], None)
+        self._detach(node)
+        self._mark(node)
+        self._forget_if_empty(node)
+
+    def _cohort(self, name: str) -> Node:
+        node = self.cohorts.get(name)
+        if node is None:
+            self._keep(self.cohorts)
+            node = self.cohorts[name] = Node(name, is_queue=False)
+        return node
+
+    def _attach(self, node: Node, parent_name: str) -> None:
+        if not parent_name:
+            return
+        parent = self._cohort(parent_name)
+        self.keep_tree(parent)
+        node.parent = parent
+        (parent.queues if node.is_queue else parent.cohorts)[node.name] = node
+        if not node.is_queue:
+            self.broken = self.broken or self.cyclic(node)
+        self._mark(parent)
+
+    def _detach(self, node: Node) -> None:
+        parent = node.parent
+        if parent is None:
+            return
+        self._mark(parent)
+        node.parent = None
+        (parent.queues if node.is_queue else parent.cohorts).pop(node.name, None)
+        if self.broken:
+            self.broken = any(self.cyclic(cohort) for cohort in self.cohorts.values())
+        self._forget_if_empty(parent)
+
+    def _forget_if_empty(self, node: Node) -> None:
+        if node.name not in self.declared and not node.queues and not node.cohorts:
+            self._keep(self.cohorts)
+            self.cohorts.pop(node.name, None)
+
+    def _set_quotas(self, node: Node, groups: list[ResourceGroup], sharing: FairSharing | None) -> None:
+        nominal: Amounts = {}
+        borrowing: Amounts = {}
+        lending: Amounts = {}
+        for group in groups:
+            for flavor in group.flavors:
+                for resource in flavor.resources:
+                    pair = self.catalog.pair(flavor.name, resource.name)
+                    nominal[pair] = quota(resource.name, resource.nominal_quota)
+                    if resource.borrowing_limit is not None:
+                        borrowing[pair] = quota(resource.name, resource.borrowing_limit)
+                    if resource.lending_limit is not None:
+                        lending[pair] = quota(resource.name, resource.lending_limit)
+        node.nominal, node.borrowing_limit, node.lending_limit = nominal, borrowing, lending
+        node.weight = weight_of(sharing)
+
+    @staticmethod
+    def cyclic(node: Node) -> bool:
+        """Whether the cohorts above form a cycle; such a tree admits nothing."""
+        seen = {id(node)}
+        above = node.parent
+        while above is not None:
+            if id(above) in seen:
+                return True
+            seen.add(id(above))
+            above = above.parent
+        return False
+
+    def _mark(self, node: Node) -> None:
+        self._keep(self._dirty)
+        self._dirty[f"{'q' if node.is_queue else 'c'}/{node.name}"] = node
+
+    def settle(self) -> None:
+        """Compute marked trees anew. Called before amounts are read."""
+        if not self._dirty:
+            return
+        self._keep(self._dirty)
+        roots: dict[int, Node] = {}
+        for node in self._dirty.values():
+            if not self.cyclic(node):
+                root = node.root
+                roots[id(root)] = root
+        self._dirty.clear()
+        for root in roots.values():
+            self.keep_tree(root)
+            tree.rebuild(root)
+            for node in root.walk_queues():
+                queue = self.cluster_queues.get(node.name)
+                if queue is not None:
+                    self._keep_slots(queue)
+                    queue.generation += 1
+
+    # Reservations
+
+    def hold(self, queue: ClusterQueue, info: Info) -> None:
+        """Count the usage of a workload in a queue."""
+        self.keep_usage(queue)
+        self._keep(self.holders)
+        queue.workloads[info.key] = info
+        self.holders[info.key] = queue.name
+        self._count(queue.node, info.usage, tree.add_all)
+
+    def release(self, key: str) -> ClusterQueue | None:
+        """Stop counting a workload; its queue, if it held anything in one."""
+        self._keep(self.holders)
+        name = self.holders.pop(key, None)
+        queue = self.cluster_queues.get(name) if name is not None else None
+        if queue is None:
+            if name is not None and name in self.parentless:
+                self._keep(self.parentless[name])
+                self.parentless[name].pop(key, None)
+            return None
+        self.keep_usage(queue)
+        info = queue.workloads.pop(key)
+        self._count(queue.node, info.usage, tree.remove_all)
+        queue.generation += 1
+        return queue
+
+    def _count(self, node: Node, usage: Amounts, change: Callable[[Node, Amounts], None]) -> None:
+        parent = node.parent
+        if self.broken and self.cyclic(node):  # no way up; the tree is computed anew when the cycle is gone
+            node.parent = None
+            change(node, usage)
+            node.parent = parent
+        else:
+            change(node, usage)
+
+    def holder(self, key: str) -> Info | None:
+        """The workload as it holds quota."""
+        name = self.holders.get(key)
+        if name is None:
+            return None
+        queue = self.cluster_queues.get(name)
+        return queue.workloads.get(key) if queue is not None else self.parentless.get(name, {}).get(key)
+
+    def hold_for_missing(self, name: str, info: Info) -> None:
+        """Remember a reservation in a queue that does not exist."""
+        self._keep(self.parentless)
+        self._keep(self.holders)
+        waiting = self.parentless.setdefault(name, {})
+        self._keep(waiting)
+        waiting[info.key] = info
+        self.holders[info.key] = name
+
+    # Undo
+
+    def _keep(self, container: dict[str, object] | object) -> None:
+        if self.journal is not None:
+            self.journal.keep(container)  # type: ignore[arg-type]
+
+    def _keep_slots(self, record: object) -> None:
+        if self.journal is not None:
+            self.journal.keep_slots(record)
+
+    def keep_usage(self, queue: ClusterQueue) -> None:
+        """A fork remembers the usages along the path of a queue and who holds quota in it."""
+        if self.journal is None:
+            return
+        self.journal.keep_slots(queue)
+        self.journal.keep(queue.workloads)
+        self.journal.keep(queue.node.usage)
+        for node in queue.node.ancestors():
+            self.journal.keep(node.usage)
+
+    def keep_tree(self, node: Node) -> None:
+        """A fork remembers every node of a tree."""
+        if self.journal is None:
+            return
+        nodes = [node, *self.cohorts.values()] if self.cyclic(node) else _all_nodes(node.root)
+        for each in nodes:
+            self.journal.keep_slots(each)
+            self.journal.keep(each.usage)
+            self.journal.keep(each.cohorts)
+            self.journal.keep(each.queues)
+
+
+def _all_nodes(root: Node) -> list[Node]:
+    nodes = [root, *root.queues.values()]
+    for child in root.cohorts.values():
+        nodes.extend(_all_nodes(child))
+    return nodes

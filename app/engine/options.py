@@ -1,0 +1,84 @@
+"""What an operator configures that changes decisions: feature gates, fair sharing, transformations.
+
+Values with Kueue's defaults (0.20 line). Must never hold state.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+FairSharingStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+QuotaCheckStrategy = Literal["BlockUndeclared", "IgnoreUndeclared"]
+RequeuingTimestamp = Literal["Eviction", "Creation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """Feature gates that change a decision, by Kueue's names in snake case."""
+
+    partial_admission: bool = True
+    flavor_fungibility: bool = True
+    flavor_fungibility_preserve_scan_progress: bool = True
+    priority_sorting_within_cohort: bool = True
+    fair_sharing_preempt_within_nominal: bool = True
+    fair_sharing_prioritize_non_borrowing: bool = True
+    recompute_assignment_upon_preemption_targets_overlap: bool = True
+    scheduling_equivalence_hashing: bool = True
+    reclaimable_pods: bool = True
+    admission_fair_sharing: bool = True
+    admission_gated_by: bool = True
+    quota_check_strategy: bool = True
+    unadmitted_workloads_observability: bool = True
+    topology_aware_scheduling: bool = True
+    priority_boost: bool = False
+    prioritize_preemptor_workloads: bool = False
+    concurrent_admission: bool = False
+    multi_kueue_orchestrated_preemption: bool = False
+    elastic_jobs_via_workload_slices: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairSharing:
+    """Fair sharing between ClusterQueues and Cohorts; the strategies of its preemption, in order."""
+
+    strategies: tuple[FairSharingStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionFairSharing:
+    """Order among the LocalQueues of a ClusterQueue by decayed usage. Times in seconds."""
+
+    usage_half_life: float
+    usage_sampling_interval: float = 300.0
+    resource_weights: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitForPodsReady:
+    """How a workload whose pods do not become ready touches the others."""
+
+    block_admission: bool = False
+    requeuing_timestamp: RequeuingTimestamp = "Eviction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformation:
+    """One resource counted as others: `outputs` are factors by resource name."""
+
+    input: str
+    outputs: dict[str, Fraction] = field(default_factory=dict)
+    strategy: Literal["Retain", "Replace"] = "Retain"
+    multiply_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything that is configured for the engine."""
+
+    gates: Gates = field(default_factory=Gates)
+    fair_sharing: FairSharing | None = None
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    wait_for_pods_ready: WaitForPodsReady = field(default_factory=WaitForPodsReady)
+    transformations: tuple[Transformation, ...] = ()
+    exclude_resource_prefixes: tuple[str, ...] = ()
+    quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"

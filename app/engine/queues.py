@@ -1,0 +1,296 @@
+"""ClusterQueues and the workloads that wait in them: who is next, who is parked, who is being looked at.
+
+A waiting workload is in exactly one place of its queue: active (in line), inadmissible (parked until something changes)
+or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from app.api.clusterqueue import FlavorFungibility, Preemption
+from app.engine.reasons import PENDING_EVALUATION
+from app.engine.tree import Node
+
+if TYPE_CHECKING:
+    from app.engine.info import Info
+    from app.engine.journal import Journal
+
+Order = tuple[int, float, str, str]
+
+_DEFAULT_FUNGIBILITY: Final = FlavorFungibility()
+_DEFAULT_PREEMPTION: Final = Preemption()
+
+IMMEDIATE_FOR_BEST_EFFORT: Final = frozenset(
+    ("FailedAfterNomination", "PendingPreemption", "PendingMigration", "PreemptionFailed")
+)
+
+
+class Group:
+    """Resources that get their flavor together."""
+
+    __slots__ = ("covered", "flavors")
+
+    def __init__(self, covered: frozenset[str], flavors: tuple[str, ...]) -> None:
+        self.covered = covered
+        self.flavors = flavors
+
+
+class Pending:
+    """The workloads that wait in one ClusterQueue.
+
+    The line is a heap of order keys with lazy deletion; with admission fair sharing there is one heap a LocalQueue, and
+    the LocalQueue with the least usage goes first, so a change of usage costs nothing.
+    """
+
+    __slots__ = (
+        "active",
+        "bulk_moved",
+        "heaps",
+        "inadmissible",
+        "inflight",
+        "last_generation",
+        "line_usage",
+        "pop_cycle",
+        "preemptor",
+        "preemptor_generation",
+        "retry_cycle",
+        "sticky",
+    )
+
+    def __init__(self) -> None:
+        self.active: dict[str, Info] = {}
+        self.inadmissible: dict[str, Info] = {}
+        self.inflight: Info | None = None
+        self.heaps: dict[str, list[Order]] = {"": []}
+        self.bulk_moved: dict[str, str] = {}
+        self.pop_cycle = 0
+        self.retry_cycle = -1
+        self.preemptor: str | None = None
+        self.preemptor_generation = 0
+        self.sticky = False
+        self.last_generation: dict[str, int] = {}
+        self.line_usage: Callable[[str], float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.active) + len(self.inadmissible) + (self.inflight is not None)
+
+    def keep(self, journal: "Journal") -> None:
+        """Let a fork remember everything that may change here."""
+        journal.keep_slots(self)
+        for container in (self.active, self.inadmissible, self.heaps, self.bulk_moved, self.last_generation):
+            journal.keep(container)
+        for heap in self.heaps.values():
+            journal.keep(heap)
+
+    def find(self, key: str) -> "Info | None":
+        """The waiting workload of that key, wherever it is."""
+        found = self.active.get(key) or self.inadmissible.get(key)
+        if found is None and self.inflight is not None and self.inflight.key == key:
+            return self.inflight
+        return found
+
+    def push(self, info: "Info") -> None:
+        """Put in line, or replace in place."""
+        old = self.active.get(info.key)
+        self.active[info.key] = info
+        if old is not None and old.order == info.order and old.local_queue == info.local_queue:
+            info.order = old.order  # the entry in the heap stays good: it is found by identity
+            return
+        line = info.local_queue if self.line_usage is not None else ""
+        heap = self.heaps.setdefault(line, [])
+        heappush(heap, info.order)
+        if len(heap) > 64 and len(heap) > 2 * len(self.active):
+            self._compact(heap)
+
+    def _compact(self, heap: list[Order]) -> None:
+        alive = {id(order): order for order in heap if self._alive(order)}
+        heap[:] = alive.values()
+        heapify(heap)
+
+    def _alive(self, order: Order) -> bool:
+        info = self.active.get(order[3])
+        return info is not None and info.order is order
+
+    def _first(self, heap: list[Order]) -> Order | None:
+        while heap:
+            if self._alive(heap[0]):
+                return heap[0]
+            heappop(heap)
+        return None
+
+    def pop(self) -> "Info | None":
+        """The head, which is then inflight."""
+        self.pop_cycle += 1
+        head = self.peek()
+        if head is None:
+            return None
+        del self.active[head.key]
+        self.inflight = head
+        self.last_generation[head.key] = head.workload.metadata.generation
+        return head
+
+    def peek(self) -> "Info | None":
+        """Who is first: by LocalQueue usage if that counts, then the sticky one, then priority, time, UID."""
+        if self.line_usage is None:
+            if self.sticky and self.preemptor is not None:
+                sticky = self.active.get(self.preemptor)
+                if sticky is not None:
+                    return sticky
+            order = self._first(self.heaps[""])
+            return None if order is None else self.active[order[3]]
+        best: tuple[float, bool, Order] | None = None
+        sticky = self.active.get(self.preemptor) if self.sticky and self.preemptor is not None else None
+        for line, heap in self.heaps.items():
+            order = self._first(heap)
+            if order is None:
+                continue
+            is_sticky = sticky is not None and sticky.local_queue == line
+            if is_sticky:
+                assert sticky is not None
+                order = sticky.order
+            rank = (self.line_usage(line), not is_sticky, order)
+            if best is None or rank < best:
+                best = rank
+        return None if best is None else self.active[best[2][3]]
+
+    def in_order(self) -> "list[Info]":
+        """The line from first to last, without the parked ones."""
+
+        def rank(info: "Info") -> tuple[float, bool, Order]:
+            usage = self.line_usage(info.local_queue) if self.line_usage is not None else 0.0
+            return usage, not (self.sticky and info.key == self.preemptor), info.order
+
+        return sorted(self.active.values(), key=rank)
+
+    def set_lines(self, usage: Callable[[str], float] | None) -> None:
+        """Order by LocalQueue usage, or no longer."""
+        if (usage is None) != (self.line_usage is None):
+            self.line_usage = usage
+            self.heaps.clear()
+            if usage is None:
+                self.heaps[""] = []
+            for info in self.active.values():
+                heappush(self.heaps.setdefault(info.local_queue if usage is not None else "", []), info.order)
+        else:
+            self.line_usage = usage
+
+    def park(self, info: "Info") -> None:
+        """Out of line until something changes."""
+        self.active.pop(info.key, None)
+        self.inadmissible[info.key] = info
+
+    def remove(self, key: str, *, forget: bool = True) -> "Info | None":
+        """Take a workload out, wherever it is; `forget` clears its stickiness too."""
+        found = self.active.pop(key, None)
+        parked = self.inadmissible.pop(key, None)
+        if self.inflight is not None and self.inflight.key == key:
+            found = found or self.inflight
+            self.inflight = None
+        self.last_generation.pop(key, None)
+        if forget and self.preemptor == key:
+            self.preemptor = None
+            self.sticky = False
+        return found or parked
+
+
+class ClusterQueue:
+    """A ClusterQueue as the engine holds it: its node in the tree, its policies, who waits and who holds quota."""
+
+    __slots__ = (
+        "api",
+        "best_effort",
+        "checks",
+        "covers_pods",
+        "fungibility",
+        "generation",
+        "group_of",
+        "groups",
+        "name",
+        "node",
+        "pending",
+        "preemption",
+        "problems",
+        "selector",
+        "terminating",
+        "usage_based",
+        "workloads",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.node = Node(name, is_queue=True)
+        self.pending = Pending()
+        self.workloads: dict[str, Info] = {}
+        self.generation = 0
+        self.problems: list[tuple[str, str]] = []
+        self.terminating = False
+        self.update(ApiClusterQueue())
+
+    def update(self, api: ApiClusterQueue) -> None:
+        """Take over the spec, but for quotas, which belong to the tree."""
+        spec = api.spec
+        self.api = api
+        self.groups = [
+            Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
+            for group in spec.resource_groups
+        ]
+        self.group_of = {resource: group for group in self.groups for resource in group.covered}
+        self.covers_pods = "pods" in self.group_of
+        self.best_effort = spec.queueing_strategy == "BestEffortFIFO"
+        self.fungibility = spec.flavor_fungibility or _DEFAULT_FUNGIBILITY
+        self.preemption = spec.preemption or _DEFAULT_PREEMPTION
+        self.selector = spec.namespace_selector
+        scope = spec.admission_scope
+        self.usage_based = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
+        self.checks = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else []
+
+    @property
+    def active(self) -> bool:
+        """Whether it admits."""
+        return not self.problems and not self.terminating
+
+    def may_preempt_while_borrowing(self, fair_sharing: bool) -> bool:
+        """Whether a workload past nominal quota may still preempt others."""
+        policy = self.preemption
+        if fair_sharing and policy.reclaim_within_cohort != "Never":
+            return True
+        within = policy.borrow_within_cohort
+        return within is not None and within.policy != "Never"
+
+    def flavors(self) -> Iterator[str]:
+        """Names of its flavors, each once, in order."""
+        yield from dict.fromkeys(flavor for group in self.groups for flavor in group.flavors)
+
+
+def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool) -> bool:
+    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): in line again if the reason or a change since calls
+    for it, else parked, and in a BestEffortFIFO queue all that ask for the same with it. True if it is in line."""
+    pending = queue.pending
+    key = info.key
+    if reason in {"PendingPreemption", "PendingMigration"}:
+        pending.preemptor = key
+        pending.preemptor_generation = pending.last_generation.get(key, 0)
+        pending.sticky = queue.best_effort
+    if pending.inflight is not None and pending.inflight.key == key:
+        pending.inflight = None
+    immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
+    last = info.last_assignment
+    if backoff_over and (immediate or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)):
+        parked = pending.inadmissible.pop(key, None)
+        if parked is not None:
+            info = parked
+        if key in pending.active:
+            return False
+        pending.push(info)
+        return True
+    if key in pending.inadmissible or key in pending.active:
+        return False
+    pending.inadmissible[key] = info
+    if info.hash and queue.best_effort and reason in {"NoFit", "PreemptionNoCandidates"}:
+        pending.bulk_moved[info.hash] = quota_reason or PENDING_EVALUATION
+        same = [other for other in pending.active.values() if other.hash == info.hash]
+        for other in same:
+            pending.park(other)
+    return False

@@ -1,0 +1,244 @@
+"""The quota tree: ClusterQueues as leaves, Cohorts above them, and what is available where.
+
+Terms, each per flavor and resource of a node: *nominal* is its own quota; *subtree* its own plus what its children lend
+it; *guaranteed* the part of its subtree that it never lends to its parent; *usage* of a ClusterQueue is the sum of its
+reservations, of a Cohort the sum of what its children use past their guaranteed part.
+Sources: KEP-79 (hierarchical cohorts), Kueue's resource node. Must never know a workload.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from app.engine.amounts import Amounts, FlavorResource
+
+
+class Node:
+    """A ClusterQueue or a Cohort in the tree. Amounts are ints, weights floats."""
+
+    __slots__ = (
+        "borrowing_limit",
+        "cohorts",
+        "guaranteed",
+        "height",
+        "is_queue",
+        "lending_limit",
+        "name",
+        "nominal",
+        "parent",
+        "queues",
+        "root_potential",
+        "subtree",
+        "usage",
+        "weight",
+    )
+
+    def __init__(self, name: str, *, is_queue: bool) -> None:
+        self.name = name
+        self.is_queue = is_queue
+        self.parent: Node | None = None
+        self.cohorts: dict[str, Node] = {}
+        self.queues: dict[str, Node] = {}
+        self.nominal: Amounts = {}
+        self.borrowing_limit: Amounts = {}
+        self.lending_limit: Amounts = {}
+        self.subtree: Amounts = {}
+        self.guaranteed: Amounts = {}
+        self.usage: Amounts = {}
+        self.weight = 1.0
+        self.height = 0
+        self.root_potential: dict[str, int] = {}  # lendable by resource, for children; see fairness
+
+    def __repr__(self) -> str:
+        return f"{'ClusterQueue' if self.is_queue else 'Cohort'} {self.name}"
+
+    def ancestors(self) -> Iterator["Node"]:
+        """Cohorts above, nearest first."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    @property
+    def root(self) -> "Node":
+        """The topmost cohort, or the node itself."""
+        node = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    def walk_queues(self) -> Iterator["Node"]:
+        """The ClusterQueues below (or the node itself, if it is one), child cohorts after direct ones, by name."""
+        if self.is_queue:
+            yield self
+            return
+        for name in sorted(self.queues):
+            yield self.queues[name]
+        for name in sorted(self.cohorts):
+            yield from self.cohorts[name].walk_queues()
+
+    def path(self) -> str:
+        """`/root/.../name`."""
+        names = [self.name, *(node.name for node in self.ancestors())]
+        return "/" + "/".join(reversed(names))
+
+
+def rebuild(root: Node) -> None:
+    """Recompute subtree quotas, guaranteed parts, heights and cohort usages below a root, from nominal quotas and the
+    usages of ClusterQueues. Linear in the size of the tree; needed after every change of quota or shape."""
+    if not root.is_queue:
+        subtree = dict(root.nominal)
+        usage: Amounts = {}
+        for child in (*root.cohorts.values(), *root.queues.values()):
+            rebuild(child)
+            guaranteed = child.guaranteed
+            for pair, amount in child.subtree.items():
+                subtree[pair] = subtree.get(pair, 0) + amount - guaranteed.get(pair, 0)
+            for pair, amount in child.usage.items():
+                over = amount - guaranteed.get(pair, 0)
+                if over > 0:
+                    usage[pair] = usage.get(pair, 0) + over
+        root.subtree = subtree
+        root.usage = usage
+        below = max((child.height for child in root.cohorts.values()), default=0)
+        root.height = 1 + below if root.cohorts or root.queues else 0
+    else:
+        root.subtree = root.nominal
+    root.guaranteed = {pair: max(0, root.subtree.get(pair, 0) - limit) for pair, limit in root.lending_limit.items()}
+    root.root_potential = {}
+
+
+def available(node: Node, pair: FlavorResource) -> int:
+    """What a workload below this node can still be given, its borrowing and its ancestors' included. May be negative.
+
+    A node gives what it keeps for itself, plus what its parent can give it, within its borrowing limit.
+    """
+    parent = node.parent
+    used = node.usage.get(pair, 0)
+    if parent is None:
+        return node.subtree.get(pair, 0) - used
+    kept = node.guaranteed.get(pair, 0)
+    above = available(parent, pair)
+    limit = node.borrowing_limit.get(pair)
+    if limit is not None:
+        deposit = node.subtree.get(pair, 0) - kept
+        within = deposit - (used - kept if used > kept else 0) + limit
+        if within < above:
+            above = within
+    return above + kept - used if kept > used else above
+
+
+def queue_available(node: Node, pair: FlavorResource) -> int:
+    """`available` of a ClusterQueue, never negative: debts elsewhere in the tree are not for a message."""
+    amount = available(node, pair)
+    return max(0, amount)
+
+
+def potential(node: Node, pair: FlavorResource) -> int:
+    """What could be given if nothing were in use: the maximum capacity of messages, the lendable base of shares."""
+    parent = node.parent
+    own = node.subtree.get(pair, 0)
+    if parent is None:
+        return own
+    amount = node.guaranteed.get(pair, 0) + potential(parent, pair)
+    limit = node.borrowing_limit.get(pair)
+    return amount if limit is None else min(own + limit, amount)
+
+
+def add_usage(node: Node, pair: FlavorResource, amount: int) -> None:
+    """Count usage in a node; what is past its guaranteed part counts in its parent too."""
+    while True:
+        usage = node.usage
+        used = usage.get(pair, 0)
+        usage[pair] = used + amount
+        parent = node.parent
+        if parent is None:
+            return
+        spare = node.guaranteed.get(pair, 0) - used
+        if spare > 0:
+            amount -= spare
+        if amount <= 0:
+            return
+        node = parent
+
+
+def remove_usage(node: Node, pair: FlavorResource, amount: int) -> None:
+    """The inverse of `add_usage`."""
+    while True:
+        usage = node.usage
+        used = usage.get(pair, 0)
+        usage[pair] = used - amount
+        parent = node.parent
+        if parent is None:
+            return
+        above = used - node.guaranteed.get(pair, 0)
+        if above <= 0:
+            return
+        if above < amount:
+            amount = above
+        node = parent
+
+
+def add_all(node: Node, amounts: Amounts) -> None:
+    """`add_usage` of each pair."""
+    for pair, amount in amounts.items():
+        add_usage(node, pair, amount)
+
+
+def remove_all(node: Node, amounts: Amounts) -> None:
+    """`remove_usage` of each pair."""
+    for pair, amount in amounts.items():
+        remove_usage(node, pair, amount)
+
+
+def fits(node: Node, amounts: Amounts) -> bool:
+    """Whether a ClusterQueue can be given all of it now."""
+    for pair, amount in amounts.items():
+        left = available(node, pair)
+        if amount > (max(0, left)):
+            return False
+    return True
+
+
+def spare(node: Node, pair: FlavorResource) -> int:
+    """The unused rest of the guaranteed part."""
+    left = node.guaranteed.get(pair, 0) - node.usage.get(pair, 0)
+    return max(0, left)
+
+
+def borrowing_with(node: Node, pair: FlavorResource, amount: int) -> bool:
+    """Whether the node would use more than its (subtree) quota with so much more."""
+    return node.subtree.get(pair, 0) < node.usage.get(pair, 0) + amount
+
+
+def is_borrowing(node: Node) -> bool:
+    """Whether any usage is past the (subtree) quota, over all pairs in use."""
+    subtree = node.subtree
+    return any(amount > subtree.get(pair, 0) for pair, amount in node.usage.items())
+
+
+def within_nominal(node: Node, pairs: Iterable[FlavorResource]) -> bool:
+    """Whether the node uses no more than its (subtree) quota, for these pairs."""
+    usage, subtree = node.usage, node.subtree
+    return all(usage.get(pair, 0) <= subtree.get(pair, 0) for pair in pairs)
+
+
+def fits_in_quota(node: Node, requests: Amounts) -> tuple[bool, Amounts]:
+    """Whether the requests fit the node's own (subtree) quota, and what of them reaches its parent."""
+    usage, subtree = node.usage, node.subtree
+    good = all(subtree.get(pair, 0) >= usage.get(pair, 0) + amount for pair, amount in requests.items())
+    rest = {pair: max(0, amount - spare(node, pair)) for pair, amount in requests.items()}
+    return good, rest
+
+
+def level(node: Node, pair: FlavorResource, amount: int) -> tuple[int, bool]:
+    """Height of the lowest subtree around a ClusterQueue that holds so much more within its own quota, and whether that
+    subtree is smaller than the whole tree. Height 0 is not borrowing (Kueue: FindHeightOfLowestSubtreeThatFits)."""
+    if node.parent is None or not borrowing_with(node, pair, amount):
+        return 0, node.parent is not None
+    rest = amount - spare(node, pair)
+    above: Node = node
+    while above.parent is not None:
+        above = above.parent
+        if not borrowing_with(above, pair, rest):
+            return above.height, above.parent is not None
+        rest -= spare(above, pair)
+    return above.height, False
