@@ -19,6 +19,11 @@ _BY_KIND: Final = {(each.kind.GROUP, each.kind.KIND): each for each in INTEGRATI
 _FRAMEWORKS: Final = {key: each.framework for key, each in _BY_KIND.items()}
 
 
+def kinds() -> list[type[Kind]]:
+    """The kinds, in the order of the table."""
+    return [integration.kind for integration in INTEGRATIONS]
+
+
 def by_framework(framework: str) -> Integration[Any]:
     """The integration of that name. Raises KeyError if there is none."""
     return _BY_FRAMEWORK[framework]

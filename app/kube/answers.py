@@ -155,7 +155,7 @@ def decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
 
 @functools.cache
 def _decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
-    decode = msgspec.json.Decoder(kind).decode
+    decode = kind.decoder()
     detach = _detacher(kind)
     api_version = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
 

@@ -1,0 +1,394 @@
+"""Carries decisions out: writes in order, each fenced, each answer taken into the stores, housekeeping last.
+
+The only module that writes for the reconcilers and the scheduler. Its rules:
+
+- A write goes out only while the fence allows it, and may not be retried past the fence's end.
+- No object is written twice at once by this process; different objects are written side by side.
+- The first action that fails ends a decision. A stale write (409) costs one look at the newer object, never a guess.
+- Deferrable patches wait until nothing else is in flight and the API server is at ease, one at a time.
+
+It decides nothing: what to write comes from `decide` functions, what failed goes back to their work queue.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+import orjson
+import structlog
+
+from app.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotLeading,
+    TurnstileError,
+    WireError,
+)
+from app.api.meta import Kind
+from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
+from app.kube.store import Store
+from app.kube.transport import TIMEOUT, Transport
+from app.kube.workqueue import WorkQueue
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T", bound=Kind)
+EventType = Literal["Normal", "Warning"]
+Target = tuple[type[Kind], str]
+"""Kind and `namespace/name` of what is written."""
+
+HOUSEKEEPING_LIMIT: Final = 10_000
+"""Deferred patches kept; one more is written at once, as the price of having let so many wait."""
+QUIET_SECONDS: Final = 0.05
+"""So long nothing urgent may have been written before housekeeping goes on."""
+AT_EASE: Final = 0.5
+"""Pressure of the API server (0 to 1) below which it has time for housekeeping."""
+PATIENCE_SECONDS: Final = 5.0
+"""How long one deferred patch gives way at most, so that housekeeping gets on under endless load."""
+REFUSED_SECONDS: Final = 1.0
+"""What the API server refused is not sent again sooner."""
+ATTEMPTS: Final = 5
+
+
+class Events(Protocol):
+    """Where events go; `app.kube.events.Recorder` is one."""
+
+    def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str) -> None:  # noqa: A002  the field's name in the API
+        """Record an event; must neither block nor raise."""
+        ...
+
+
+class Fence(Protocol):
+    """Whether this process may write; `app.kube.lease.Fence` is one."""
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which writing is still allowed."""
+        ...
+
+    def check(self) -> None:
+        """Raise NotLeading if writing is not allowed."""
+        ...
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the start of this term, for whoever exports metrics."""
+
+    writes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Writes that succeeded, by (kind, verb); the verb of a status patch is `patch status`."""
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Reports by (kind, name of the error)."""
+    deferred: int = 0
+    """Patches that waited for quiet."""
+
+
+@dataclass(slots=True)
+class _Deferred:
+    patch: Patch
+    attempts: int = 0
+
+
+class Executor:
+    """Writes of one term of leadership. `run` must run for deferred patches to be written."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        stores: Mapping[type[Kind], Store[Any]],
+        events: Events,
+        *,
+        fence: Fence,
+    ) -> None:
+        self._transport = transport
+        self._stores = stores
+        self._events = events
+        self._fence = fence
+        self._locks: dict[Target, tuple[asyncio.Lock, int]] = {}
+        self._refused: dict[Target, str] = {}
+        self._deferred: dict[Target, _Deferred] = {}
+        self._housekeeping = asyncio.Event()
+        self._urgent = 0
+        self._last_urgent = float("-inf")
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.stats = Stats()
+
+    @property
+    def in_flight(self) -> int:
+        """Urgent writes that have no answer yet."""
+        return self._urgent
+
+    @property
+    def waiting(self) -> int:
+        """Deferred patches that are not written yet."""
+        return len(self._deferred)
+
+    async def carry_out(self, kind: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
+        """Do what was decided about the object of that kind and key (of the queue), in order.
+
+        Raises the first error that a later try may mend; the caller's worker adds the key again after its back-off.
+        """
+        muted = False
+        try:
+            for action in decision.actions:
+                match action:
+                    case Patch(deferrable=True):
+                        # Looking again while it waits tells nothing new, so its events are not told again either.
+                        muted = not await self._defer(action)
+                    case Patch():
+                        await self._patched(action)
+                    case Create():
+                        await self._created(action)
+                    case Delete():
+                        await self._deleted(action)
+                    case Emit():
+                        if not muted:
+                            self.emit(action)
+                    case RequeueAfter():
+                        queue.add_after(key, action.seconds)
+        except (Invalid, Forbidden) as error:
+            self._tell_refusal(decision, action, error)
+            error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
+            raise
+        except NotFound:
+            # What was to be written is gone; the watch says so too, and that is the next look's beginning.
+            log.debug("write.gone", kind=kind.KIND, key=key)
+
+    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None]) -> T:
+        """Write what `patch` makes of the object as it is now, anew after each conflict; nothing if it makes None.
+
+        Returns the object as the server has it. Raises NotFound if it does not exist, and the last Conflict after
+        several.
+        """
+        store: Store[T] = self._stores[kind]
+        for attempt in range(1, ATTEMPTS + 1):
+            current = store.get(key)
+            if current is None:
+                current = await self.refresh(kind, key)
+            action = patch(current)
+            if action is None:
+                return current
+            try:
+                written: T = await self._send_patch(action)
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+                latest = store.get(key)
+                if latest is None or latest.metadata.resource_version == current.metadata.resource_version:
+                    await self.refresh(kind, key)
+            else:
+                return written
+        raise AssertionError("unreachable")
+
+    async def refresh(self, kind: type[T], key: str) -> T:
+        """Read an object from the API server and take it into the store. Raises NotFound if it does not exist."""
+        namespace, _, name = key.rpartition("/")
+        value = await self._transport.get(kind, name, namespace)
+        self._observe(kind, value)
+        return value
+
+    def emit(self, event: Emit) -> None:
+        """Hand an event to the recorder."""
+        self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
+
+    def report(self, kind: type[Kind], key: str, error: Exception) -> None:
+        """Count and log what went wrong with one object; what a second look mends is no news."""
+        self.stats.failures[kind.KIND, type(error).__name__] += 1
+        if isinstance(error, Conflict | NotLeading):
+            log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
+        elif isinstance(error, TurnstileError):
+            log.warning("reconcile.failed", kind=kind.KIND, key=key, error=str(error))
+        else:
+            log.error("reconcile.broken", kind=kind.KIND, key=key, exc_info=error)
+
+    async def quiet(self, *, at_most: float = PATIENCE_SECONDS) -> None:
+        """Return once nothing urgent was written for a moment and the server is at ease, or after so many seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + at_most
+        while (now := loop.time()) < deadline:
+            if self._urgent:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._idle.wait()
+                except TimeoutError:
+                    return
+                continue
+            still = self._last_urgent + QUIET_SECONDS - now
+            if still <= 0 and self._transport.pressure < AT_EASE:
+                return
+            await asyncio.sleep(min(max(still, 0.01), deadline - now))
+
+    async def run(self) -> None:
+        """Write deferred patches, one at a time, until cancelled or the Lease is lost (NotLeading)."""
+        while True:
+            await self._housekeeping.wait()
+            await self.quiet()
+            target, entry = next(iter(self._deferred.items()), (None, None))
+            if target is None or entry is None:
+                self._housekeeping.clear()
+                continue
+            try:
+                await self._send_patch(entry.patch, urgent=False)
+            except (WireError, ApiError) as error:
+                self._put_off(target, entry, error)
+            else:
+                self._drop(target, entry)
+
+    # --- single writes ------------------------------------------------------------------------------------------------
+
+    async def _patched(self, action: Patch) -> None:
+        target = _target(action)
+        refused = self._refused.pop(target, None)
+        if refused is not None and refused == _version(action.body):
+            # That version was refused already: look at the newer one instead of asking for the same answer.
+            seen = await self.refresh(*target)
+            if seen.metadata.resource_version != refused:
+                raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was looked at")
+        try:
+            await self._send_patch(action)
+        except Conflict:
+            if version := _version(action.body):
+                self._refused[target] = version
+            raise
+
+    async def _send_patch(self, action: Patch, *, urgent: bool = True) -> Any:
+        target = _target(action)
+        async with self._writing(target, urgent=urgent):
+            if urgent:
+                self._deferred.pop(target, None)
+            answer = await self._transport.patch(
+                action.kind,
+                action.name,
+                action.namespace,
+                action.body,
+                type=action.type,
+                subresource=action.subresource,
+                timeout=self._time_left(),
+            )
+            self._count(action.kind, f"patch {action.subresource}".rstrip())
+            self._observe(action.kind, answer)
+        return answer
+
+    async def _created(self, action: Create) -> None:
+        target = _target(action)
+        try:
+            async with self._writing(target):
+                answer = await self._transport.create(
+                    action.kind, action.namespace, action.body, timeout=self._time_left()
+                )
+                self._count(action.kind, "create")
+                self._observe(action.kind, answer)
+        except AlreadyExists:
+            await self.refresh(*target)
+            raise
+
+    async def _deleted(self, action: Delete) -> None:
+        async with self._writing(_target(action)):
+            try:
+                await self._transport.delete(
+                    action.kind,
+                    action.name,
+                    action.namespace,
+                    uid=action.uid,
+                    propagation=action.propagation,
+                    timeout=self._time_left(),
+                )
+            except (NotFound, Conflict):
+                return  # gone, or another object of that name: what was meant is deleted
+            self._count(action.kind, "delete")
+
+    @asynccontextmanager
+    async def _writing(self, target: Target, *, urgent: bool = True) -> AsyncIterator[None]:
+        """The right to write one object, with the fence checked last of all."""
+        lock, users = self._locks.get(target) or (asyncio.Lock(), 0)
+        self._locks[target] = (lock, users + 1)
+        if urgent:
+            self._urgent += 1
+            self._idle.clear()
+        try:
+            async with lock:
+                self._fence.check()
+                yield
+        finally:
+            lock, users = self._locks.pop(target)
+            if users > 1:
+                self._locks[target] = (lock, users - 1)
+            if urgent:
+                self._urgent -= 1
+                self._last_urgent = asyncio.get_running_loop().time()
+                if not self._urgent:
+                    self._idle.set()
+
+    def _time_left(self) -> float:
+        """Seconds that a call with its retries may take: none of it after the fence's end."""
+        return min(TIMEOUT, self._fence.remaining)
+
+    def _observe(self, kind: type[Kind], value: Kind) -> None:
+        store = self._stores.get(kind)
+        if store is not None:
+            store.observe(value)
+
+    def _count(self, kind: type[Kind], verb: str) -> None:
+        self.stats.writes[kind.KIND, verb] += 1
+
+    def _tell_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
+        """An event on the object that the decision is about: its owner is the one who can do something."""
+        regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
+        if regarding is None and isinstance(action, Patch | Delete):
+            namespace, name = action.namespace, action.name
+            store = self._stores.get(action.kind)
+            regarding = store.get(f"{namespace}/{name}" if namespace else name) if store is not None else None
+        if regarding is not None:
+            reason = "FailedCreate" if isinstance(action, Create) else "FailedUpdate"
+            self._events.emit(regarding, type="Warning", reason=reason, note=error.message)
+
+    # --- housekeeping -------------------------------------------------------------------------------------------------
+
+    async def _defer(self, action: Patch) -> bool:
+        """Put a patch off; whether that was news. It takes the place of an older one for the same object."""
+        target = _target(action)
+        waiting = self._deferred.get(target)
+        if waiting is not None and waiting.patch == action:
+            return False
+        if waiting is None and len(self._deferred) >= HOUSEKEEPING_LIMIT:
+            await self._patched(action)
+            return True
+        self._deferred[target] = _Deferred(action)
+        self._housekeeping.set()
+        self.stats.deferred += 1
+        return True
+
+    def _put_off(self, target: Target, entry: _Deferred, error: Exception) -> None:
+        """Try again behind the others after trouble of the wire or server; else the object's next look decides anew."""
+        self.report(target[0], target[1], error)
+        entry.attempts += 1
+        again = not isinstance(error, NotFound | Conflict) and entry.attempts < ATTEMPTS
+        current = self._drop(target, entry)
+        if again and current:
+            self._deferred[target] = entry
+
+    def _drop(self, target: Target, entry: _Deferred) -> bool:
+        """Forget an entry unless a newer one has taken its place."""
+        if self._deferred.get(target) is not entry:
+            return False
+        del self._deferred[target]
+        return True
+
+
+def _target(action: Create | Patch | Delete) -> Target:
+    return action.kind, f"{action.namespace}/{action.name}" if action.namespace else action.name
+
+
+def _version(body: bytes) -> str:
+    """The resourceVersion that a merge patch asks for; empty if none."""
+    plain = orjson.loads(body)
+    metadata = plain.get("metadata") if isinstance(plain, dict) else None
+    return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
