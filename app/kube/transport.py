@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlencode
@@ -202,7 +202,8 @@ class Transport:
                 proxy=self._access.proxy,
                 server_hostname=self._access.server_name,
             ) as response:
-                answer = await response.read()
+                with _abandoned(response):
+                    answer = await response.read()
                 outcome = str(response.status)
                 if response.status < 300:
                     self.load.answered(self._loop.time() - started)
@@ -273,34 +274,36 @@ class Transport:
                 return
 
     async def _lines(self, path: str, url: yarl.URL, timeout: aiohttp.ClientTimeout) -> AsyncGenerator[bytes, None]:
-        async with self._watches.get(
+        opened = self._watches.get(
             url,
             headers=self._headers(None),
             timeout=timeout,
             allow_redirects=False,
             proxy=self._access.proxy,
             server_hostname=self._access.server_name,
-        ) as response:
-            self.stats.requests["WATCH", str(response.status)] += 1
-            if response.status != 200:
-                raise self._refused(response, await response.content.read(2**16))
-            if response.content_type != "application/json":
-                body = await response.content.read(2**16)
-                raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
-            rest = b""
-            given = 0
-            while chunk := await response.content.readany():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if line:
-                        yield line
-                        given += 1
-                        if given % _YIELD_AFTER == 0:
-                            await asyncio.sleep(0)
-                if len(rest) > LINE_LIMIT:
-                    raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
-            if rest:
-                raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+        )
+        async with opened as response:
+            with _abandoned(response):
+                self.stats.requests["WATCH", str(response.status)] += 1
+                if response.status != 200:
+                    raise self._refused(response, await response.content.read(2**16))
+                if response.content_type != "application/json":
+                    body = await response.content.read(2**16)
+                    raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
+                rest = b""
+                given = 0
+                while chunk := await response.content.readany():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        if line:
+                            yield line
+                            given += 1
+                            if given % _YIELD_AFTER == 0:
+                                await asyncio.sleep(0)
+                    if len(rest) > LINE_LIMIT:
+                        raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
+                if rest:
+                    raise ConnectionLost(f"WATCH {path}: cut in mid-line")
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -486,6 +489,17 @@ class _NeverSent(ConnectionLost):
 
 class _Untrusted(ConnectionLost):
     """The server's certificate is not one we trust; asking again gives the same one."""
+
+
+@contextlib.contextmanager
+def _abandoned(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Drop the connection if the answer is left before its end: a dead peer never answers a polite end of TLS."""
+    try:
+        yield
+    finally:
+        connection = response.connection  # none any more once all was read
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
 
 
 def _may_repeat(
