@@ -1,0 +1,365 @@
+"""Events (events.k8s.io/v1) for who runs `kubectl describe`: recorded without waiting, written when there is room.
+
+`emit` only notes what happened; one writer task sends it. Events are the first thing to give up: while the server is
+under pressure only Warnings are written, and when the queue is full the oldest Normal ones are dropped and counted.
+
+What happens again to the same object for the same reason is one series. The first occurrence is written at once, the
+following ones together, at most once an interval: as a higher count, or, since the text of an event cannot be changed,
+as a new event if the sentence has changed meanwhile. So a reason that repeats costs one write an interval, whatever its
+text.
+
+Never blocks a caller, never raises to one, and never writes anything but events.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import hashlib
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import msgspec
+import structlog
+
+from app.api import names
+from app.api.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests, WireError
+from app.api.meta import Kind, Object
+from app.kube.lease import micro_time
+from app.kube.transport import Transport
+
+EventType = Literal["Normal", "Warning"]
+
+NOTE_BYTES = 1024
+WORD_BYTES = 128
+NAME_LENGTH = 253
+INSTANCE_LENGTH = 128
+
+_ATTEMPTS = 4
+_RETRY_PAUSE = 1.0
+_PRESSURE_PAUSE = 0.25
+_log = structlog.get_logger(__name__)
+
+
+class ObjectReference(Object):
+    """corev1.ObjectReference."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class EventSeries(Object):
+    """eventsv1.EventSeries."""
+
+    count: int
+    last_observed_time: str
+
+
+class Event(Kind):
+    """events.k8s.io/v1 Event."""
+
+    GROUP: ClassVar = "events.k8s.io"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Event"
+    PLURAL: ClassVar = "events"
+    NAMESPACED: ClassVar = True
+
+    event_time: str = ""
+    series: EventSeries | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    note: str = ""
+    type: str = ""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the start, for whoever exports metrics."""
+
+    emitted: int = 0
+    created: int = 0
+    """Events written."""
+    repeated: int = 0
+    """Series written again with a higher count."""
+    dropped: Counter[tuple[EventType, str]] = field(default_factory=Counter)
+    """By (type, cause): `full` queue, `refused` by the server, `failed` too often."""
+
+
+@dataclass(slots=True, eq=False)
+class _Series:
+    """One thing that happens to one object, once or again and again."""
+
+    key: tuple[str, ...]
+    regarding: ObjectReference
+    type: EventType
+    reason: str
+    action: str
+    note: str
+    first: dt.datetime
+    last: dt.datetime
+    seen_at: float
+    count: int = 1
+    name: str = ""  # given when it is written for the first time
+    due_at: float = 0.0
+    written_note: str | None = None
+    attempts: int = 0
+
+
+class Recorder:
+    """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
+
+    `capacity` bounds the events that wait to be written. A reason repeats within a series if it comes again within
+    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true only
+    Warnings are written. When `run` is cancelled it has `flush` seconds to write what waits.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        controller: str = names.FIELD_MANAGER,
+        instance: str,
+        capacity: int = 2000,
+        window: float = 600.0,
+        interval: float = 30.0,
+        flush: float = 1.0,
+        pressure: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+    ) -> None:
+        self._transport = transport
+        self._controller = controller
+        self._instance = instance[:INSTANCE_LENGTH]
+        self._capacity = capacity
+        self._window = window
+        self._interval = interval
+        self._flush = flush
+        self._pressure = pressure
+        self._clock = clock
+        self._wall = wall
+        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+        self._new: dict[EventType, OrderedDict[_Series, None]] = {"Warning": OrderedDict(), "Normal": OrderedDict()}
+        self._repeats: OrderedDict[_Series, None] = OrderedDict()  # in the order in which they are due
+        self._writing: _Series | None = None
+        self._wake = asyncio.Event()
+        self.stats = Stats()
+
+    def __len__(self) -> int:
+        """Number of new events that wait to be written."""
+        return sum(len(waiting) for waiting in self._new.values())
+
+    def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str, action: str = "") -> None:  # noqa: A002
+        """Record that something happened to an object. `action` is what was done about it, by default the reason."""
+        self.stats.emitted += 1
+        meta = regarding.metadata
+        action = action or reason
+        key = (meta.uid or f"{regarding.KIND}/{meta.key}", type, reason, action)
+        now, moment = self._clock(), self._wall()
+        series = self._series.get(key)
+        if series is not None and now - series.seen_at <= self._window:
+            series.seen_at, series.last, series.note = now, moment, note
+            series.count += 1
+            if series.written_note is not None and series not in self._repeats and series is not self._writing:
+                self._repeat(series)
+            return
+        series = _Series(key, _reference(regarding), type, reason, action, note, moment, moment, now)
+        if self._make_room(type):
+            self._series[key] = series
+            self._series.move_to_end(key)
+            if len(self._series) > self._capacity:
+                self._series.popitem(last=False)
+            self._new[type][series] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write events until cancelled, then for a moment longer."""
+        try:
+            while True:
+                self._wake.clear()
+                series = self._next()
+                if series is not None:
+                    await self._write(series)
+                else:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._wake.wait(), self._idle_time())
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._flush):
+                    await self._drain()
+
+    # --- what waits ---------------------------------------------------------------------------------------------------
+
+    def _make_room(self, type: EventType) -> bool:  # noqa: A002
+        """Drop the oldest of the least value, so that one more fits; False if that is the new one itself."""
+        if len(self) < self._capacity:
+            return True
+        victims: EventType = "Normal" if self._new["Normal"] else "Warning"
+        if victims == "Warning" and type == "Normal":
+            self.stats.dropped[type, "full"] += 1
+            return False
+        dropped, _ = self._new[victims].popitem(last=False)
+        self._forget(dropped, "full")
+        return True
+
+    def _forget(self, series: _Series, cause: str) -> None:
+        self.stats.dropped[series.type, cause] += 1
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    def _repeat(self, series: _Series) -> None:
+        series.due_at = self._clock() + self._interval
+        self._repeats[series] = None
+        self._wake.set()
+
+    def _next(self) -> _Series | None:
+        """What to write now, if anything."""
+        if self._new["Warning"]:
+            return self._new["Warning"].popitem(last=False)[0]
+        if self._pressure():
+            return None
+        if self._new["Normal"]:
+            return self._new["Normal"].popitem(last=False)[0]
+        if self._repeats and next(iter(self._repeats)).due_at <= self._clock():
+            return self._repeats.popitem(last=False)[0]
+        return None
+
+    def _idle_time(self) -> float | None:
+        """Seconds until something may be due without a new event; None for never."""
+        if self._new["Normal"]:
+            return _PRESSURE_PAUSE
+        if self._repeats:
+            return max(_PRESSURE_PAUSE, next(iter(self._repeats)).due_at - self._clock())
+        return None
+
+    async def _drain(self) -> None:
+        if self._writing is not None:  # cut off in the middle: whether it arrived is unknown
+            await self._write(self._writing)
+        for waiting in (*self._new.values(), self._repeats):
+            while waiting:
+                await self._write(waiting.popitem(last=False)[0])
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def _write(self, series: _Series) -> None:
+        self._writing = series
+        try:
+            if series.written_note == series.note:
+                await self._raise_count(series)
+            else:
+                await self._create(series)
+        except (WireError, ServerError, TooManyRequests) as error:
+            self._writing = None
+            if self._may_try_again(series, error):
+                await asyncio.sleep(_RETRY_PAUSE * series.attempts)
+        except ApiError as error:  # the namespace is going away, or the object's name cannot be one of an event
+            _log.info("event.refused", reason=series.reason, regarding=series.key[0], error=str(error))
+            self._forget(series, "refused")
+        except Exception:  # one event that cannot be written must not cost all the others
+            _log.exception("event.unwritable", reason=series.reason, regarding=series.key[0])
+            self._forget(series, "failed")
+        else:
+            series.attempts = 0
+        self._writing = None
+
+    def _may_try_again(self, series: _Series, error: Exception) -> bool:
+        series.attempts += 1
+        if series.attempts >= _ATTEMPTS:
+            _log.warning("event.failed", reason=series.reason, regarding=series.key[0], error=str(error))
+            self._forget(series, "failed")
+            return False
+        if series.written_note is not None:
+            self._repeat(series)
+        else:
+            self._new[series.type][series] = None
+            self._new[series.type].move_to_end(series, last=False)
+        return True
+
+    async def _create(self, series: _Series) -> None:
+        if series.written_note is not None:  # a new sentence: the count starts over with it
+            series.first, series.name, series.written_note = series.last, "", None
+            series.count = 1
+        series.name = series.name or self._event_name(series)
+        note, count = series.note, series.count
+        body = Event(
+            api_version="events.k8s.io/v1",
+            kind="Event",
+            event_time=micro_time(series.first),
+            series=EventSeries(count=count, last_observed_time=micro_time(series.last)) if count > 1 else None,
+            reporting_controller=self._controller,
+            reporting_instance=self._instance,
+            action=_cut(series.action, WORD_BYTES),
+            reason=_cut(series.reason, WORD_BYTES),
+            regarding=series.regarding,
+            note=_cut(note, NOTE_BYTES),
+            type=series.type,
+        )
+        body.metadata.name, body.metadata.namespace = series.name, series.regarding.namespace or "default"
+        # An earlier attempt may have arrived after all: then its name is taken, and all is well.
+        with contextlib.suppress(AlreadyExists):
+            await self._transport.request(
+                "POST",
+                Event.collection_path(body.metadata.namespace),
+                params={"fieldManager": names.FIELD_MANAGER},
+                body=msgspec.json.encode(body),
+            )
+        series.written_note = note
+        self.stats.created += 1
+        self._go_on(series, count)
+
+    async def _raise_count(self, series: _Series) -> None:
+        count = series.count
+        body = {"series": EventSeries(count=count, last_observed_time=micro_time(series.last))}
+        try:
+            await self._transport.request(
+                "PATCH",
+                Event.path(series.name, series.regarding.namespace or "default"),
+                params={"fieldManager": names.FIELD_MANAGER},
+                body=msgspec.json.encode(body),
+                content_type="application/merge-patch+json",
+                retry="always",
+            )
+        except NotFound:  # events live for an hour
+            await self._create(series)
+            return
+        self.stats.repeated += 1
+        self._go_on(series, count)
+
+    def _go_on(self, series: _Series, count: int) -> None:
+        """What was emitted while this was being written waits for the next interval."""
+        if series.count != count and series not in self._repeats:
+            self._repeat(series)
+
+    def _event_name(self, series: _Series) -> str:
+        """`<name of the object>.<hash>`, within the limits of a name."""
+        text = "\0".join((*series.key, self._instance, series.first.isoformat(), series.note))
+        digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
+        return f"{series.regarding.name[: NAME_LENGTH - len(digest) - 1].rstrip('.-')}.{digest}"
+
+
+def _reference(regarding: Kind) -> ObjectReference:
+    meta = regarding.metadata
+    return ObjectReference(
+        api_version=f"{regarding.GROUP}/{regarding.VERSION}" if regarding.GROUP else regarding.VERSION,
+        kind=regarding.KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8, cut between characters and marked with dots."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - 3].decode(errors="ignore") + "..."
