@@ -103,8 +103,9 @@ class ConcurrentAdmissionMigration(Object):
     """How variants move to better flavors."""
 
     mode: Annotated[
-        Literal["TryPreferredFlavors", "RetainFirstAdmission"], Field("Whether to move at all.", max_length=253)
-    ]
+        Literal["TryPreferredFlavors", "RetainFirstAdmission"] | None,
+        Field("Whether to move at all.", required=True, max_length=253),
+    ] = None
     constraints: Annotated[ConcurrentAdmissionConstraints | None, Field("Limits of the move.")] = None
 
 

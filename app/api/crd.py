@@ -133,7 +133,7 @@ def _struct(struct: type[msgspec.Struct]) -> Schema:
 def _required(struct: type[msgspec.Struct], field: msgspec.structs.FieldInfo, said: Field) -> bool:
     if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
         return True
-    if said.required and not isinstance(field.default_factory, Always):
+    if said.required and field.default is not None and not isinstance(field.default_factory, Always):
         raise TypeError(
             f"{struct.__name__}.{field.name}: a required field needs `always(...)`, or the encoder drops it"
         )

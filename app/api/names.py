@@ -28,6 +28,8 @@ ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 JOB_MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 JOB_COMPLETIONS_EQUAL_PARALLELISM: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 JOB_STOPPING: Final = "kueue.x-k8s.io/stopping"
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 PROVISIONING_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 

@@ -16,12 +16,12 @@ Quantity = str | int | float
 TaintEffect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
-class Taint(Object):
+class Taint(Object, kw_only=True):
     """corev1.Taint."""
 
     key: Annotated[str, Field("Key of the taint.")]
-    effect: Annotated[str, Field("What happens to pods that do not tolerate it.")]
     value: Annotated[str | None, Field("Value that goes with the key.")] = None
+    effect: Annotated[str, Field("What happens to pods that do not tolerate it.")]
     time_added: Annotated[Time | None, Field("When it was added.")] = None
 
 

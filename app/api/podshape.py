@@ -44,6 +44,12 @@ def containers_digest(template: bytes | msgspec.Raw) -> bytes:
     return _digest(bytes(spec.containers), bytes(spec.init_containers))
 
 
+def template_digest(template: bytes | msgspec.Raw) -> bytes:
+    """Sixteen bytes that are the same for templates that mean the same in all they say."""
+    canonical = _canonical(orjson.loads(bytes(template)))
+    return blake2b(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
 @lru_cache(maxsize=1024)
 def _digest(containers: bytes, init_containers: bytes) -> bytes:
     """Jobs of one kind come in thousands with the same bytes: the canonical form is worked out once for them."""

@@ -1,5 +1,6 @@
 """Workload: what one job asks for, and what it was given."""
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -63,7 +64,7 @@ class SliceConstraint(Object):
     """One layer of a multi-layer topology request."""
 
     topology: Annotated[str, Field("Node label of the level.", min_length=1, max_length=63)]
-    size: Annotated[int, Field("Pods that stay together.", minimum=1)]
+    size: Annotated[int, Field("Pods that stay together.", required=True, minimum=1)] = always(int)
 
 
 class TopologyRequest(Object):
@@ -290,11 +291,18 @@ class PodSetUpdate(Object):
     tolerations: Annotated[Tolerations, Field("Tolerations to add.")] = []
 
 
-class AdmissionCheckState(Object):
+CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]
+
+
+def _pending() -> CheckState:
+    return "Pending"
+
+
+class AdmissionCheckState(Object, kw_only=True):
     """State of one check."""
 
-    name: Annotated[str, Field("AdmissionCheck.", min_length=1, max_length=316)]
-    state: Annotated[Literal["Pending", "Ready", "Retry", "Rejected"], Field("Where it stands.")]
+    name: Annotated[str, Field("AdmissionCheck.", required=True, min_length=1, max_length=316)] = always(str)
+    state: Annotated[CheckState, Field("Where it stands.", required=True)] = always(_pending)
     last_transition_time: Annotated[Time, Field("When the state changed last.", required=True)] = always(str)
     message: Annotated[str, Field("A sentence for people.", required=True, max_length=32768)] = always(str)
     requeue_after_seconds: Annotated[int | None, Field("Wait after a Retry.", minimum=0)] = None
@@ -455,6 +463,11 @@ class Workload(Kind):
 
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+    @classmethod
+    def decoder(cls) -> Callable[[bytes | msgspec.Raw], "Workload"]:
+        """`decode`: with the digests of the templates."""
+        return decode
 
     @property
     def finished(self) -> bool:

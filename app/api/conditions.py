@@ -1,0 +1,81 @@
+"""Sets a condition in a list of conditions, and cuts texts to what the API server takes.
+
+The rules are those of Kubernetes' `meta.SetStatusCondition`. Must never read a clock: the time comes from the caller.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from app.api.meta import Condition, ConditionStatus
+
+MAX_MESSAGE: Final = 32768
+"""Bytes of a condition's message."""
+MAX_NOTE: Final = 1024
+"""Bytes of an event's note."""
+
+_CUT: Final = " ..."
+
+
+def timestamp(now: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as metav1.Time travels. Raises ValueError for a time without a zone."""
+    if now.tzinfo is None:
+        raise ValueError(f"now: {now.isoformat()}: give a time with a zone, such as datetime.now(UTC)")
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def set_condition(
+    conditions: Iterable[Condition],
+    *,
+    type: str,  # noqa: A002
+    status: ConditionStatus,
+    reason: str,
+    now: datetime | str,
+    message: str = "",
+    observed_generation: int | None = None,
+) -> list[Condition]:
+    """A new list with that condition set: in its place if it was there, else at the end; the others stay as they are.
+
+    `lastTransitionTime` becomes `now` only if the status changes. The message is cut to what the API server takes.
+    """
+    entry = Condition(
+        type=type,
+        status=status,
+        reason=reason,
+        message=truncate_message(message),
+        last_transition_time=now if isinstance(now, str) else timestamp(now),
+        observed_generation=observed_generation,
+    )
+    result = []
+    found = False
+    for condition in conditions:
+        if condition.type != type:
+            result.append(condition)
+        elif not found:
+            found = True
+            if condition.status == status and condition.last_transition_time:
+                entry.last_transition_time = condition.last_transition_time
+            result.append(entry)
+    return result if found else [*result, entry]
+
+
+def remove_condition(conditions: Iterable[Condition], kind: str) -> list[Condition]:
+    """A new list without the condition of that type."""
+    return [condition for condition in conditions if condition.type != kind]
+
+
+def truncate_message(message: str) -> str:
+    """A condition's message, cut to 32768 bytes."""
+    return _cut(message, MAX_MESSAGE)
+
+
+def truncate_note(note: str) -> str:
+    """An event's note, cut to 1024 bytes."""
+    return _cut(note, MAX_NOTE)
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of UTF-8; what is cut ends in an ellipsis and never in half a character."""
+    if len(text) * 4 <= limit or len(encoded := text.encode(errors="replace")) <= limit:
+        return text
+    return encoded[: limit - len(_CUT)].decode(errors="ignore") + _CUT
