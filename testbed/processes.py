@@ -88,7 +88,7 @@ class ProcessGroup:
 
     def __init__(self, directory: Path | None = None) -> None:
         self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_WATCHDOG), str(directory or "")],
+            [sys.executable, "-I", "-S", str(_WATCHDOG), str(os.getpid()), str(directory or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

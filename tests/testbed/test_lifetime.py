@@ -16,7 +16,7 @@ from testbed.processes import wait_until_gone
 
 _ROOT = Path(__file__).parents[2]
 _CHILD = """
-import json, sys, threading, time
+import json, os, sys, threading, time
 from testbed import ControlPlane
 
 def start(into):
@@ -33,6 +33,10 @@ if sys.argv[2] == "thread":
     print(json.dumps({"pids": cp.pids, "directory": str(cp.directory)}), flush=True)
     time.sleep(600)
 with ControlPlane(components=sys.argv[1].split(",")) as cp:
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        os.close(1)
+        time.sleep(8)  # longer than the test waits
+        os._exit(0)
     print(json.dumps({"pids": cp.pids, "directory": str(cp.directory)}), flush=True)
     time.sleep(600)
 """
@@ -96,10 +100,11 @@ class TestEnd:
             ("etcd", "plain", signal.SIGTERM),
             ("etcd", "plain", signal.SIGINT),
             ("etcd", "thread", signal.SIGKILL),
+            ("etcd", "fork", signal.SIGKILL),
         ],
     )
     def test_all_die_with_their_parent(self, components: str, how: str, number: signal.Signals) -> None:
-        """However the parent ends, nothing outlives it, also what was started by a thread that has ended."""
+        """However the parent ends, nothing outlives it, also with a thread that has ended or a forked copy."""
         child, told = start_child(components, how)
         try:
             assert len(told["pids"]) == 1 + len(components.split(","))
@@ -109,8 +114,8 @@ class TestEnd:
             if child.poll() is None and number is not signal.SIGINT:
                 child.kill()
             child.wait(20)
-        assert wait_until_gone(told["pids"], timeout=10) == []
-        deadline = time.monotonic() + 10
+        assert wait_until_gone(told["pids"], timeout=5) == []
+        deadline = time.monotonic() + 5
         while Path(told["directory"]).exists():
             assert time.monotonic() < deadline, "the directory is still there"
 
