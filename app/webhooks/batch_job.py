@@ -11,8 +11,9 @@ import msgspec
 from app.api import names
 from app.api.core import Job
 from app.api.meta import Object, ObjectMeta
+from app.api.validation.errors import FieldError, forbidden, invalid
 from app.kube.patch import JsonPatch
-from app.webhooks.fields import FieldError, forbidden, invalid, parse_bool, parse_int
+from app.webhooks.gotext import parse_bool, parse_int
 from app.webhooks.job_rules import create_errors, is_elastic
 from app.webhooks.jobs import JobKind
 from app.webhooks.review import GroupVersionKind

@@ -8,25 +8,16 @@ from typing import Final
 
 from app.api import names
 from app.api.meta import ObjectMeta
-from app.webhooks.fields import (
-    FieldError,
-    domain_path_errors,
-    forbidden,
-    invalid,
-    parse_int,
-    subdomain_faults,
-    too_long,
-)
+from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
+from app.api.validation.labels import subdomain_faults
+from app.api.validation.workload import admission_gated_by_errors, admission_gated_by_update_errors
+from app.webhooks.gotext import parse_int
 from app.webhooks.review import GroupVersionKind
 
 QUEUE_PATH: Final = f"metadata.labels[{names.QUEUE_LABEL}]"
 PRIORITY_PATH: Final = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
 MAX_EXEC_TIME_PATH: Final = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
 ELASTIC_PATH: Final = f"metadata.annotations[{names.ELASTIC_JOB}]"
-GATED_BY_PATH: Final = f"metadata.annotations[{names.ADMISSION_GATED_BY}]"
-_GATED_BY_LIMIT: Final = 63
-
-IMMUTABLE: Final = "field is immutable"
 
 _PREBUILT_KINDS: Final = frozenset(
     {
@@ -69,7 +60,7 @@ def create_errors(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
         *_prebuilt(meta, kind),
         *_max_exec_time(meta),
         *_elastic(meta, kind),
-        *_gated_by(meta),
+        *admission_gated_by_errors(meta.annotations.get(names.ADMISSION_GATED_BY, "")),
     ]
 
 
@@ -106,8 +97,8 @@ def update_errors(
     errors += _priority_class_change(old, new, suspended=suspended)
     if is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
-    errors += _gated_by_change(old, new)
-    return errors
+    gates, old_gates = (each.annotations.get(names.ADMISSION_GATED_BY, "") for each in (new, old))
+    return errors + admission_gated_by_update_errors(gates, old_gates)
 
 
 def _queue_name(meta: ObjectMeta) -> list[FieldError]:
@@ -139,39 +130,6 @@ def _elastic(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
     if not is_elastic(meta) or (kind.group, kind.kind) in _ELASTIC_KINDS:
         return []
     return [forbidden(ELASTIC_PATH, f'elastic job is not supported for "{_spelled(kind)}"')]
-
-
-def _gated_by(meta: ObjectMeta) -> list[FieldError]:
-    value = meta.annotations.get(names.ADMISSION_GATED_BY, "")
-    if not value:
-        return []
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for gate in (part.strip() for part in value.split(",")):
-        if not gate:
-            errors.append(invalid(GATED_BY_PATH, value, "cannot contain empty gate names"))
-        elif gate in seen:
-            errors.append(invalid(GATED_BY_PATH, value, f"duplicate gate name: {gate}"))
-        else:
-            errors += domain_path_errors(GATED_BY_PATH, gate)
-            if len(gate.encode()) > _GATED_BY_LIMIT:
-                errors.append(too_long(GATED_BY_PATH, _GATED_BY_LIMIT))
-        seen.add(gate)
-    return errors
-
-
-def _gates(meta: ObjectMeta) -> list[str]:
-    value = meta.annotations.get(names.ADMISSION_GATED_BY, "")
-    return [gate for part in value.split(",") if (gate := part.strip())]
-
-
-def _gated_by_change(old: ObjectMeta, new: ObjectMeta) -> list[FieldError]:
-    before, after = _gates(old), _gates(new)
-    if after and not before:
-        return [forbidden(GATED_BY_PATH, "cannot add admission gate after creation")]
-    if not set(after) <= set(before):
-        return [forbidden(GATED_BY_PATH, "can only remove gates, not add new ones")]
-    return []
 
 
 def _priority_class_change(old: ObjectMeta, new: ObjectMeta, *, suspended: bool) -> list[FieldError]:

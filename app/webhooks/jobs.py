@@ -5,31 +5,18 @@ Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Children
 Turnstile does not dispatch to other clusters yet, so `managedBy` is never set here.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-import msgspec
-
 from app.api import names
 from app.api.meta import Kind, ObjectMeta
+from app.api.validation.errors import FieldError, format_errors
 from app.kube.patch import JsonPatch
-from app.webhooks.fields import FieldError, format_errors
+from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
-from app.webhooks.review import (
-    ALLOWED,
-    CREATE,
-    UPDATE,
-    Answer,
-    Handler,
-    Request,
-    changed,
-    decoder,
-    denied,
-    failed,
-    undecodable,
-)
-from app.webhooks.world import Undecided, World, has_managed_ancestor, namespace_is_managed, owned_by_managed_kind
+from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
+from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed, owned_by_managed_kind
 
 
 class View(Protocol):
@@ -57,30 +44,6 @@ class JobKind(Generic[V]):
     create_errors: Callable[[V], list[FieldError]]
     update_errors: Callable[[V, V], list[FieldError]]
     warnings: Callable[[V], tuple[str, ...]] = lambda _: ()
-
-
-def guarded(handler: Handler, *, kind: type[Kind], operations: Collection[str]) -> Handler:
-    """A handler that sees only the operations it is for, on the object itself.
-
-    Sub-resources and other operations pass unchanged. An object that does not decode is refused with the reason, one
-    that cannot be decided yet with an error that makes the client try again.
-    """
-
-    def guard(request: Request) -> Answer:
-        if request.operation not in operations or request.sub_resource:
-            return ALLOWED
-        if request.kind.kind != kind.KIND or request.kind.group != kind.GROUP:
-            return undecodable(f"this path reviews {kind.KIND} of group {kind.GROUP!r}, not {request.kind.kind}")
-        try:
-            return handler(request)
-        except Undecided as error:
-            return failed(str(error))
-        except RecursionError:
-            return undecodable(f"{kind.KIND}: nested too deeply")
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return undecodable(f"{kind.KIND}: {error}")
-
-    return guard
 
 
 def add_default_labels(patch: JsonPatch, meta: ObjectMeta, world: World) -> bool:

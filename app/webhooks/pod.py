@@ -14,10 +14,13 @@ import msgspec
 from app.api import names
 from app.api.core import Pod
 from app.api.meta import Object, ObjectMeta
+from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
+from app.api.validation.labels import subdomain_faults
 from app.kube.patch import JsonPatch
-from app.webhooks.fields import FieldError, forbidden, invalid, parse_int, required, subdomain_faults
-from app.webhooks.job_rules import IMMUTABLE, identifier
-from app.webhooks.jobs import JobKind, add_default_labels, add_label, guarded
+from app.webhooks.gotext import parse_int
+from app.webhooks.handlers import guarded
+from app.webhooks.job_rules import identifier
+from app.webhooks.jobs import JobKind, add_default_labels, add_label
 from app.webhooks.review import ALLOWED, CREATE, Answer, Handler, Request, changed, decoder
 from app.webhooks.topology import topology_errors
 from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed, owned_by_managed_kind

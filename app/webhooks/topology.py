@@ -10,16 +10,9 @@ from typing import Final
 import msgspec
 
 from app.api.meta import Object
-from app.webhooks.fields import (
-    NO_VALUE,
-    FieldError,
-    duplicate,
-    forbidden,
-    invalid,
-    label_key_faults,
-    parse_bool,
-    required,
-)
+from app.api.validation.errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
+from app.api.validation.labels import label_key_errors
+from app.webhooks.gotext import parse_bool, parse_int32
 
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
@@ -30,7 +23,6 @@ SLICE_CONSTRAINTS: Final = "kueue.x-k8s.io/podset-slice-required-topology-constr
 GROUP_NAME: Final = "kueue.x-k8s.io/podset-group-name"
 
 _PREFIX: Final = "kueue.x-k8s.io/podset-"
-_INT32_MAX: Final = (1 << 31) - 1
 _MAX_LAYERS: Final = 3
 
 
@@ -49,7 +41,7 @@ def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | N
     errors: list[FieldError] = []
     if sum(key in annotations for key in (REQUIRED, PREFERRED, UNCONSTRAINED)) > 1:
         detail = f'must not contain more than one topology annotation: ["{REQUIRED}", "{PREFERRED}", "{UNCONSTRAINED}"]'
-        errors.append(invalid(path, NO_VALUE, detail))
+        errors.append(invalid(path, OMITTED, detail))
     errors += _level(annotations, REQUIRED, path)
     errors += _level(annotations, PREFERRED, path)
     if (value := annotations.get(UNCONSTRAINED)) is not None and isinstance(parse_bool(value), str):
@@ -63,7 +55,7 @@ def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | N
 
 def _level(annotations: Mapping[str, str], key: str, path: str) -> list[FieldError]:
     value = annotations.get(key)
-    return [] if value is None else [invalid(f"{path}[{key}]", value, fault) for fault in label_key_faults(value)]
+    return [] if value is None else label_key_errors(f"{path}[{key}]", value)
 
 
 def _slice_size(annotations: Mapping[str, str], path: str, count: int | None) -> list[FieldError]:
@@ -73,13 +65,8 @@ def _slice_size(annotations: Mapping[str, str], path: str, count: int | None) ->
         return [] if value is None else [forbidden(field, f"may not be set when '{SLICE_REQUIRED}' is not specified")]
     if value is None:
         return [required(field, f"must be set when '{SLICE_REQUIRED}' is specified")]
-    try:
-        size = (
-            int(value) if value.isascii() and len(value) < 12 and "_" not in value and value == value.strip() else None
-        )
-    except ValueError:
-        size = None
-    if size is None or not -_INT32_MAX - 1 <= size <= _INT32_MAX:
+    size = parse_int32(value)
+    if size is None:
         return [invalid(field, value, "must be a numeric value")]
     if size < 1:
         return [invalid(field, value, "must be greater than or equal to 1")]
@@ -124,9 +111,7 @@ def _layers(annotations: Mapping[str, str], path: str, count: int | None) -> lis
         return [*errors, invalid(field, value, "topology constraints must contain between 1 and 3 entries")]
     first_seen: dict[str, int] = {}
     for index, layer in enumerate(layers):
-        errors += [
-            invalid(f"{field}[{index}].topology", layer.topology, fault) for fault in label_key_faults(layer.topology)
-        ]
+        errors += label_key_errors(f"{field}[{index}].topology", layer.topology)
         if layer.topology in first_seen:
             value = f"{layer.topology} (also at index {first_seen[layer.topology]})"
             errors.append(duplicate(f"{field}[{index}].topology", value))

@@ -1,0 +1,96 @@
+"""How a handler is made: what all of them refuse or let pass, and the two shapes that Turnstile's own kinds need."""
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+import msgspec
+
+from app.api.meta import Kind, Object, ObjectMeta
+from app.api.validation import FieldError, format_errors
+from app.kube.patch import JsonPatch
+from app.webhooks.review import (
+    ALLOWED,
+    CREATE,
+    UPDATE,
+    Answer,
+    Handler,
+    Request,
+    changed,
+    decoder,
+    denied,
+    failed,
+    undecodable,
+)
+from app.webhooks.world import Undecided
+
+K = TypeVar("K", bound=Kind)
+
+
+class _Metadata(Object):
+    metadata: ObjectMeta
+
+
+def guarded(
+    handler: Handler, *, kind: type[Kind], operations: Collection[str], sub_resources: Collection[str] = ("",)
+) -> Handler:
+    """A handler that sees only the operations and sub-resources it is for; everything else passes unchanged.
+
+    An object that does not decode is refused with the reason, and one that cannot be decided yet with an error that
+    makes the client try again.
+    """
+
+    def guard(request: Request) -> Answer:
+        if request.operation not in operations or request.sub_resource not in sub_resources:
+            return ALLOWED
+        if request.kind.kind != kind.KIND or request.kind.group != kind.GROUP:
+            return undecodable(f"this path reviews {kind.KIND} of group {kind.GROUP!r}, not {request.kind.kind}")
+        try:
+            return handler(request)
+        except Undecided as error:
+            return failed(str(error))
+        except RecursionError:
+            return undecodable(f"{kind.KIND}: nested too deeply")
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return undecodable(f"{kind.KIND}: {error}")
+
+    return guard
+
+
+def finalizing(kind: type[Kind], default: Callable[[ObjectMeta], list[str] | None]) -> Handler:
+    """A handler that gives new objects the finalizers that `default` names, None where they are right already.
+
+    Reads the metadata alone: an object is mutated before the API server checks it against its schema.
+    """
+    decode = decoder(_Metadata)
+
+    def mutate(request: Request) -> Answer:
+        patch = JsonPatch()
+        finalizers = default(decode(request.object).metadata)
+        if finalizers is not None:
+            patch.add("metadata", "finalizers", value=finalizers)
+        return changed(patch)
+
+    return guarded(mutate, kind=kind, operations={CREATE})
+
+
+def checking(
+    kind: type[K],
+    validate: Callable[[Request, K, K | None], list[FieldError]],
+    *,
+    sub_resources: Collection[str] = ("",),
+) -> Handler:
+    """A handler that refuses an object for what `validate(request, new, old)` finds; `old` is None on create.
+
+    An object that is being deleted passes: only its finalizers are left to go, and nothing may be in their way.
+    """
+    decode = decoder(kind)
+
+    def check(request: Request) -> Answer:
+        new = decode(request.object)
+        if new.metadata.deletion_timestamp is not None:
+            return ALLOWED
+        old = decode(request.old_object) if request.operation == UPDATE else None
+        errors = validate(request, new, old)
+        return denied(format_errors(errors)) if errors else ALLOWED
+
+    return guarded(check, kind=kind, operations={CREATE, UPDATE}, sub_resources=sub_resources)

@@ -1,0 +1,201 @@
+"""A Job that has a queue, or gets one, is suspended; every other Job is left as it came."""
+
+import pytest
+
+from app.api import names
+from app.api.core import Job
+from app.api.meta import OwnerReference
+from app.webhooks.batch_job import BATCH_JOB
+from app.webhooks.jobs import mutating
+from app.webhooks.review import ALLOWED
+from app.webhooks.world import Options, all_but
+from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
+
+QUEUED = {names.QUEUE_LABEL: "main"}
+
+
+def test_a_job_with_a_queue_is_suspended_by_one_operation() -> None:
+    """The patch of a queued Job sets suspend and nothing else."""
+    answer = mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED)))
+    assert operations(answer) == [{"op": "add", "path": "/spec/suspend", "value": True}]
+
+
+def test_a_running_job_with_a_queue_is_suspended() -> None:
+    """An explicit `suspend: false` does not get past the queue."""
+    assert mutated(mutating(BATCH_JOB, Cluster()), job(labels=QUEUED, suspend=False))["spec"]["suspend"] is True
+
+
+def test_a_suspended_job_with_a_queue_needs_no_patch() -> None:
+    """Nothing is sent for an object that is as it should be."""
+    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED, suspend=True))) is ALLOWED
+
+
+def test_a_job_without_a_queue_is_left_alone() -> None:
+    """Without a queue, a default queue or the option to manage all, a Job runs at once."""
+    assert mutating(BATCH_JOB, Cluster())(request(job())) is ALLOWED
+
+
+def test_an_empty_queue_name_is_no_queue() -> None:
+    """A label without a value names no queue."""
+    assert mutating(BATCH_JOB, Cluster())(request(job(labels={names.QUEUE_LABEL: ""}))) is ALLOWED
+
+
+class TestDefaultQueue:
+    """A namespace with a LocalQueue named `default` gives it to Jobs that name none."""
+
+    cluster = Cluster(default_queue_in=("team-a", "kube-system"))
+
+    def test_it_is_given_and_the_job_suspended(self) -> None:
+        """Label and suspension come in one patch, the label map made if there was none."""
+        answer = mutating(BATCH_JOB, self.cluster)(request(job()))
+        assert operations(answer) == [
+            {"op": "add", "path": "/metadata/labels", "value": {names.QUEUE_LABEL: "default"}},
+            {"op": "add", "path": "/spec/suspend", "value": True},
+        ]
+
+    def test_it_does_not_replace_a_named_queue(self) -> None:
+        """Who names a queue keeps it."""
+        assert mutated(mutating(BATCH_JOB, self.cluster), job(labels=QUEUED))["metadata"]["labels"] == QUEUED
+
+    def test_other_labels_stay(self) -> None:
+        """Only one label is added to those that are there."""
+        after = mutated(mutating(BATCH_JOB, self.cluster), job(labels={"app": "x"}))
+        assert after["metadata"]["labels"] == {"app": "x", names.QUEUE_LABEL: "default"}
+
+    def test_not_in_a_namespace_that_is_not_managed(self) -> None:
+        """The selector of managed namespaces is the limit of defaulting."""
+        assert mutating(BATCH_JOB, self.cluster)(request(job(), namespace="kube-system")) is ALLOWED
+
+    def test_not_for_the_child_of_a_job_kind(self) -> None:
+        """Whose owner is of a job kind gets no queue of its own, whatever is known of the owner."""
+        assert mutating(BATCH_JOB, self.cluster)(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
+
+    def test_for_the_child_of_another_kind(self) -> None:
+        """A Job made by a CronJob stands on its own."""
+        after = mutated(mutating(BATCH_JOB, self.cluster), job(owner=owned_by("CronJob", "nightly")))
+        assert after["metadata"]["labels"] == {names.QUEUE_LABEL: "default"}
+
+
+class TestDefaultPriorityClass:
+    """A WorkloadPriorityClass named `default` is given to Jobs that name none."""
+
+    cluster = Cluster(has_default_priority_class=True)
+
+    def test_it_is_given_whether_or_not_the_job_has_a_queue(self) -> None:
+        """The label does not depend on a queue."""
+        after = mutated(mutating(BATCH_JOB, self.cluster), job())
+        assert after["metadata"]["labels"] == {names.PRIORITY_CLASS_LABEL: "default"}
+        assert "suspend" not in after["spec"]
+
+    def test_it_does_not_replace_a_named_class(self) -> None:
+        """Who names a class keeps it."""
+        labels = {names.PRIORITY_CLASS_LABEL: "high"}
+        assert mutated(mutating(BATCH_JOB, self.cluster), job(labels=labels))["metadata"]["labels"] == labels
+
+
+class TestWithoutQueueName:
+    """With `manageJobsWithoutQueueName` every Job of a managed namespace waits."""
+
+    options = Options(manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=all_but("kube-system"))
+
+    def test_a_job_without_a_queue_is_suspended(self) -> None:
+        """It waits until somebody names a queue."""
+        after = mutated(mutating(BATCH_JOB, Cluster(options=self.options)), job())
+        assert after["spec"]["suspend"] is True
+        assert "labels" not in after["metadata"]
+
+    def test_not_in_a_namespace_that_is_not_managed(self) -> None:
+        """Jobs of other namespaces run at once."""
+        handler = mutating(BATCH_JOB, Cluster(options=self.options))
+        assert handler(request(job(), namespace="kube-system")) is ALLOWED
+
+    def test_the_child_of_a_job_is_left_alone(self) -> None:
+        """Its parent is managed even without a queue."""
+        parent = Job(metadata=meta(name="parent", uid="uid-1"))
+        handler = mutating(BATCH_JOB, Cluster(options=self.options, jobs=(parent,)))
+        assert handler(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
+
+
+class TestChildren:
+    """A Job below a queued Job is its parent's business."""
+
+    def test_the_child_of_a_queued_job_is_left_alone(self) -> None:
+        """Even with a queue label of its own."""
+        parent = Job(metadata=meta(name="parent", uid="uid-1", labels=QUEUED))
+        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        assert handler(request(job(labels=QUEUED, owner=owned_by("Job", "parent")))) is ALLOWED
+
+    def test_the_child_of_a_job_without_a_queue_stands_on_its_own(self) -> None:
+        """Nobody else would hold it back."""
+        parent = Job(metadata=meta(name="parent", uid="uid-1"))
+        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
+
+    def test_a_forged_owner_does_not_help(self) -> None:
+        """A reference whose uid is not the owner's is no reason to run."""
+        parent = Job(metadata=meta(name="parent", uid="another", labels=QUEUED))
+        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
+
+    def test_an_owner_that_is_not_seen_yet_is_an_error_to_try_again(self) -> None:
+        """Neither running nor waiting would be safe to answer."""
+        answer = mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
+        assert (answer.code, answer.outcome) == (500, "error")
+        assert "workload owner not found: Job team-a/parent" in answer.message
+
+    def test_owners_in_a_circle_are_an_error(self) -> None:
+        """A cycle ends the walk instead of the process."""
+        up = OwnerReference(api_version="batch/v1", kind="Job", name="other", uid="uid-2", controller=True)
+        down = OwnerReference(api_version="batch/v1", kind="Job", name="parent", uid="uid-1", controller=True)
+        circle = (
+            Job(metadata=meta(name="parent", uid="uid-1", owner_references=[up])),
+            Job(metadata=meta(name="other", uid="uid-2", owner_references=[down])),
+        )
+        answer = mutating(BATCH_JOB, Cluster(jobs=circle))(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
+        assert answer.code == 500
+        assert "circle" in answer.message
+
+
+def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter() -> None:
+    """A selector on other labels cannot be decided for a namespace made a moment ago."""
+    from app.api.selectors import LabelSelector
+
+    options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"kueue-managed": "true"}))
+    answer = mutating(BATCH_JOB, Cluster(options=options, default_queue_in=("team-a",)))(request(job()))
+    assert answer.code == 500
+    assert "'team-a' is not known yet" in answer.message
+
+
+def test_a_job_on_its_way_out_is_not_suspended() -> None:
+    """Suspending would be too late, and its ancestors may be gone."""
+    leaving = job(labels=QUEUED, owner=owned_by("Job", "gone"))
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert mutating(BATCH_JOB, Cluster())(request(leaving)) is ALLOWED
+
+
+@pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT", "SOMETHING"])
+def test_other_operations_pass(operation: str) -> None:
+    """Only creation is changed; rules that send more do no harm."""
+    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED), operation=operation)) is ALLOWED
+
+
+def test_sub_resources_pass() -> None:
+    """A status write is nobody's business here."""
+    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED), sub_resource="status")) is ALLOWED
+
+
+def test_another_kind_on_this_path_is_refused_with_a_reason() -> None:
+    """A rule that sends Pods here is a mistake to be seen."""
+    stray = {**job(), "kind": "Pod", "apiVersion": "v1"}
+    answer = mutating(BATCH_JOB, Cluster())(request(stray))
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert "reviews Job" in answer.message
+
+
+def test_an_object_against_its_schema_is_refused_with_the_field() -> None:
+    """What cannot be read is the client's mistake, not a crash."""
+    broken = job()
+    broken["metadata"]["labels"] = ["not", "a", "map"]
+    answer = mutating(BATCH_JOB, Cluster())(request(broken))
+    assert answer.code == 400
+    assert "$.metadata.labels" in answer.message
