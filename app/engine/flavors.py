@@ -408,20 +408,12 @@ class Assigner:
             attempted = index
             flavor = flavors[index]
             if pins is not None and pins.get(names[0], {}).get(resource) != flavor:
-                self._skip(
-                    attempts,
-                    reasons,
-                    flavor,
-                    f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}",
+                reasons.append(
+                    f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
                 )
                 continue
             if info.allowed_flavors is not None and flavor not in info.allowed_flavors:
-                self._skip(
-                    attempts,
-                    reasons,
-                    flavor,
-                    f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation",
-                )
+                reasons.append(f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
                 continue
             try:
                 unfit = self._unfit(info, members, flavor)
@@ -435,7 +427,7 @@ class Assigner:
             reasons.extend(attempt.reasons)
             attempts.append(attempt)
             attempt.mode = MODE_OF[how]
-            attempt.borrow = level_ if how is not NO_FIT else 0
+            attempt.borrow = level_
             attempt.possibility = how
             if not self.fungible:
                 if how > best_how:
@@ -514,7 +506,7 @@ class Assigner:
             if better(how, level_, one, one_level, queue.fungibility):
                 how, level_ = one, one_level
             if how is NO_FIT:
-                return {}, NO_FIT, 0
+                return {}, NO_FIT, level_
             choices[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
         return choices, how, level_
 

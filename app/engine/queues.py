@@ -84,6 +84,14 @@ class Pending:
         for heap in self.heaps.values():
             journal.keep(heap)
 
+    def active_infos(self) -> "list[Info]":
+        """Who stands in line, in no order."""
+        return list(self.active.values())
+
+    def inadmissible_infos(self) -> "list[Info]":
+        """Who is parked, in no order."""
+        return list(self.inadmissible.values())
+
     def find(self, key: str) -> "Info | None":
         """The waiting workload of that key, wherever it is."""
         found = self.active.get(key) or self.inadmissible.get(key)

@@ -1,0 +1,252 @@
+"""Cycles: the world is built, cycles are run, and every entry and what is left is compared."""
+
+from typing import Any
+
+from app.api.quantity import to_int
+from app.engine.cycle import Cycle, Entry, cycle
+from app.engine.flavors import PodSetAssignment
+from app.engine.state import State
+from tests.conformance import world
+from tests.conformance.cases import Case
+
+Json = Any
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str]:
+    """Differences between a recorded run and ours."""
+    scenario = case.body["scenario"]
+    gates = world.gates(case.body.get("featureGates"), run.get("gates"))
+    now = world.when(scenario["now"])
+    presence = scenario.get("presence") or {}
+    absent = frozenset(presence.get("notInCache") or ())
+    state = world.build(
+        scenario["objects"], world.options(scenario["config"], gates, case.body.get("params")), now, absent
+    )
+    found: list[str] = []
+    issued: dict[str, tuple[str, str]] = {}
+    for number, step in enumerate(run["steps"]):
+        match step["do"]:
+            case "cycle":
+                for _ in range(100):
+                    result = cycle(state, now)
+                    if result.entries or result.inadmissible or not step.get("heads"):
+                        break
+                found += [f"step {number}: {text}" for text in compare_cycle(step, result, state)]
+                for decision in result.decisions:
+                    for victim in decision.victims:
+                        issued.setdefault(victim.key, (victim.reason, victim.message))
+            case "clock.set":
+                now = world.when(step["args"]["now"])
+            case "client.delete":
+                _delete(state, step["args"]["object"], now)
+            case "cache/queue/afs.AfsUsageLedger.SetForTest":
+                args = step["args"]
+                state.set_consumed(args["lqKey"], args["resources"] or {}, world.when(args["lastUpdate"]))
+            case _:
+                pass
+    found += compare_outcome(run["outcome"], state, issued)
+    return found
+
+
+def _delete(state: State, item: Json, now: float) -> None:
+    key = "/".join(part for part in (item["metadata"].get("namespace", ""), item["metadata"]["name"]) if part)
+    match item["kind"]:
+        case "Workload":
+            state.drop_workload(key)
+        case "LocalQueue":
+            state.drop_local_queue(key)
+        case "ClusterQueue":
+            state.drop_cluster_queue(key)
+        case "ResourceFlavor":
+            state.drop_flavor(key)
+    _ = now
+
+
+def compare_cycle(step: dict[str, Json], result: Cycle, state: State) -> list[str]:
+    """Differences of one cycle."""
+    found: list[str] = []
+    if "entries" not in step:
+        if result.entries or result.inadmissible:
+            found.append(f"nothing was to be done, but {[entry.info.key for entry in result.entries]} were looked at")
+        return found
+    for name, mine in (("entries", result.entries), ("inadmissibleEntries", result.inadmissible)):
+        want = {entry["workload"]: entry for entry in step[name] or ()}
+        have = {entry.info.key: entry for entry in mine}
+        if set(want) != set(have):
+            found.append(f"{name}: want {sorted(want)}, have {sorted(have)}")
+        for key in sorted(set(want) & set(have)):
+            found += [f"{key}: {text}" for text in compare_entry(want[key], have[key], state)]
+    if step.get("order") is not None and not same_order(step["order"], result, state):
+        found.append(f"order: want {step['order']}, have {result.order}")
+    return found
+
+
+def same_order(want: list[str], result: Cycle, state: State) -> bool:
+    """Whether the recorded order is ours, but for ties, which Kueue leaves to chance: between equals in all that is
+    compared, and with fair sharing between trees."""
+    entries = {entry.info.key: entry for entry in result.entries}
+    if sorted(want) != sorted(entries):
+        return False
+    if state.options.fair_sharing is not None:
+        trees: dict[str, list[str]] = {}
+        for key in result.order:
+            trees.setdefault(entries[key].queue.node.root.name, []).append(key)
+        return all([key for key in want if key in keys] == keys for keys in trees.values())
+    ranks = [
+        (
+            entry.assignment.borrowing,
+            entry.info.order[0] if state.options.gates.priority_sorting_within_cohort else 0,
+            entry.info.order[1],
+        )
+        for key in want
+        if (entry := entries[key]).assignment is not None
+    ]
+    return state.options.gates.prioritize_preemptor_workloads or ranks == sorted(ranks)
+
+
+def compare_entry(want: dict[str, Json], entry: Entry, state: State) -> list[str]:
+    """Differences of one entry."""
+    found: list[str] = []
+
+    def same(what: str, wanted: Json, have: Json) -> None:
+        if wanted != have:
+            found.append(f"{what}: want {wanted!r}, have {have!r}")
+
+    same("status", want["status"], entry.status)
+    reason = entry.requeue_reason
+    same("requeueReason", want["requeueReason"], "" if reason == "FailedAfterNomination" else reason)
+    same("message", want["inadmissibleMsg"], "" if entry.status == "assumed" else entry.message)
+    same("quotaReservedReason", want["quotaReservedReason"], entry.quota_reason)
+    assignment = entry.assignment
+    if assignment is None or "mode" not in want:
+        return found
+    same("mode", want["mode"], assignment.mode.text)
+    same("borrowing", want["borrowing"], assignment.borrowing)
+    targets = [
+        {"workload": target.info.key, "reason": target.reason, "clusterQueue": target.queue.name}
+        for target in entry.targets
+    ]
+    same("targets", want.get("preemptionTargets") or [], targets)
+    found += compare_pod_sets(
+        want.get("podSets") or [],
+        assignment.pod_sets,
+        observable=state.options.gates.unadmitted_workloads_observability,
+    )
+    if want["status"] != "assumed":
+        last = want.get("lastAssignment")
+        have = entry.info.last_assignment
+        same(
+            "lastAssignment",
+            None if last is None else [tried or {} for tried in last.get("LastTriedFlavorIdx") or []],
+            None if have is None else have.tried,
+        )
+    return found
+
+
+def compare_pod_sets(want: list[Json], have: list[PodSetAssignment], *, observable: bool) -> list[str]:
+    """Differences of flavors, reasons and attempts."""
+    found: list[str] = []
+    if [item.get("Name", "") for item in want] != [item.name for item in have]:
+        return [f"pod sets: want {[item.get('Name') for item in want]}, have {[item.name for item in have]}"]
+    for wanted, mine in zip(want, have, strict=True):
+        flavors = {
+            resource: (
+                choice["Name"],
+                choice.get("Mode", "NoFit"),
+                choice.get("borrow", 0),
+                choice.get("TriedFlavorIdx", 0),
+            )
+            for resource, choice in (wanted.get("Flavors") or {}).items()
+        }
+        ours = {
+            resource: (choice.flavor, choice.mode.text, choice.borrow, choice.tried_index)
+            for resource, choice in mine.flavors.items()
+        }
+        if flavors != ours:
+            found.append(f"pod set {mine.name}: flavors: want {flavors}, have {ours}")
+        if wanted.get("Count", 0) != mine.count:
+            found.append(f"pod set {mine.name}: count: want {wanted.get('Count', 0)}, have {mine.count}")
+        requests = {name: to_int(name, value) for name, value in (wanted.get("Requests") or {}).items()}
+        if requests != mine.requests:
+            found.append(f"pod set {mine.name}: requests: want {requests}, have {mine.requests}")
+        reasons = sorted((wanted.get("Status") or {}).get("reasons") or [])
+        if reasons != sorted(mine.reasons):
+            found.append(f"pod set {mine.name}: reasons: want {reasons}, have {sorted(mine.reasons)}")
+        attempts = [
+            (
+                attempt["Flavor"],
+                attempt.get("Mode", "NoFit"),
+                attempt.get("Borrow", 0),
+                sorted(attempt.get("Reasons") or []),
+                attempt.get("NoFitReason", ""),
+            )
+            for attempt in wanted.get("FlavorAssignmentAttempts") or []
+        ]
+        made = [
+            (
+                attempt.flavor,
+                attempt.mode.text,
+                attempt.borrow,
+                sorted(attempt.reasons),
+                attempt.no_fit_reason if observable else "",
+            )
+            for attempt in mine.merged_attempts()
+        ]
+        if sorted(attempts) != sorted(made):
+            found.append(f"pod set {mine.name}: attempts: want {attempts}, have {made}")
+    return found
+
+
+def compare_outcome(outcome: dict[str, Json], state: State, issued: dict[str, tuple[str, str]]) -> list[str]:
+    """Differences of what holds quota, what waits where, and what is evicted."""
+    found: list[str] = []
+    held = {
+        key: {
+            item.name: (
+                dict(sorted((item.flavors or {}).items())),
+                {name: amount for name, amount in sorted(item.requests.items())},
+                item.count,
+            )
+            for item in info.totals
+        }
+        for queue in state.cluster_queues.values()
+        for key, info in queue.workloads.items()
+    }
+    want = {
+        key: {
+            item.get("name", "main"): (
+                dict(sorted((item.get("flavors") or {}).items())),
+                {name: to_int(name, value) for name, value in sorted((item.get("resourceUsage") or {}).items())},
+                item.get("count", 0),
+            )
+            for item in admission.get("podSetAssignments") or []
+        }
+        for key, admission in (outcome.get("assignments") or {}).items()
+    }
+    if "assignments" in outcome and want != held:
+        for key in sorted(set(want) | set(held)):
+            if want.get(key) != held.get(key):
+                found.append(f"assignment of {key}: want {want.get(key)}, have {held.get(key)}")
+    for name, place in (("left", "active"), ("inadmissible", "inadmissible")):
+        if name not in outcome:
+            continue
+        wanted = {queue: sorted(keys) for queue, keys in (outcome[name] or {}).items() if keys}
+        have = {
+            queue.name: sorted(keys)
+            for queue in state.cluster_queues.values()
+            if (keys := [info.key for info in getattr(queue.pending, f"{place}_infos")()])
+        }
+        if wanted != have:
+            found.append(f"{name}: want {wanted}, have {have}")
+    for workload in outcome.get("workloads") or []:
+        meta = workload["metadata"]
+        key = f"{meta.get('namespace', '')}/{meta['name']}".lstrip("/")
+        conditions = {
+            condition["type"]: condition for condition in (workload.get("status") or {}).get("conditions", [])
+        }
+        preempted = conditions.get("Preempted")
+        if preempted is not None and preempted["status"] == "True" and key in issued:
+            mine = issued[key]
+            if (preempted["reason"], preempted["message"]) != mine:
+                found.append(f"victim {key}: want {(preempted['reason'], preempted['message'])}, have {mine}")
+    return found

@@ -1,0 +1,34 @@
+"""Which adapter runs a suite."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tests.conformance import engine_cycles
+from tests.conformance.cases import Case
+
+Adapter = Callable[[Case, dict[str, Any]], list[str]]
+
+ADAPTERS: tuple[tuple[str, Adapter], ...] = (
+    ("scheduler.TestSchedule*", engine_cycles.check),
+    ("scheduler.TestLastSchedulingContext", engine_cycles.check),
+)
+
+
+def adapter(suite: str) -> Adapter | None:
+    """The first whose pattern matches."""
+    return next((found for pattern, found in ADAPTERS if fnmatchcase(suite, pattern)), None)
+
+
+def differences(case: Case) -> list[str]:
+    """All differences of a case, over every run that was recorded."""
+    check = adapter(case.suite)
+    assert check is not None
+    found = []
+    for run in case.body.get("runs") or []:
+        label = ",".join(f"{name}={on}" for name, on in (run.get("gates") or {}).items())
+        try:
+            found += [f"[{label}] {text}" for text in check(case, run)]
+        except Exception as error:  # noqa: BLE001 - one case that breaks must not hide the others
+            found.append(f"[{label}] {type(error).__name__}: {error}")
+    return found

@@ -1,0 +1,145 @@
+"""Builds the engine's state from a recorded scenario."""
+
+import dataclasses
+import re
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.quantity import parse
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine.options import (
+    AdmissionFairSharing,
+    FairSharing,
+    Gates,
+    Options,
+    Transformation,
+    WaitForPodsReady,
+)
+from app.engine.state import State
+
+Json = Any
+
+
+def load(kind: type[Any], value: Json) -> Any:
+    """A plain object as a struct."""
+    return msgspec.convert(value, kind, strict=False)
+
+
+def snake(name: str) -> str:
+    """`TASProfileMixed` is `tas_profile_mixed`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def gates(*maps: dict[str, bool] | None) -> Gates:
+    """Feature gates: those that the engine knows."""
+    known = {field.name for field in dataclasses.fields(Gates)}
+    chosen = {snake(name): on for each in maps for name, on in (each or {}).items()}
+    return Gates(**{name: on for name, on in chosen.items() if name in known})
+
+
+def seconds(text: str) -> float:
+    """A Go duration."""
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+    return sum(float(number) * units[unit] for number, unit in re.findall(r"([\d.]+)(h|ms|us|µs|ns|m|s)", text))
+
+
+def when(text: str | None) -> float:
+    """An RFC 3339 time as Unix seconds."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def transformations(value: Json) -> tuple[Transformation, ...]:
+    """Resource transformations of a recorded configuration: a list, or a map by input."""
+    items = value.values() if isinstance(value, dict) else value or ()
+    return tuple(
+        Transformation(
+            input=item["input"],
+            outputs={name: Fraction(parse(factor)) for name, factor in (item.get("outputs") or {}).items()},
+            strategy=item.get("strategy") or "Retain",
+            multiply_by=item.get("multiplyBy") or None,
+        )
+        for item in items
+    )
+
+
+def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | None = None) -> Options:
+    """Options of the engine from what was given to Kueue's constructors."""
+
+    def given(name: str) -> Json:
+        return next((value for key, value in config.items() if key.split(".", 1)[-1] == name), None)
+
+    fair = None
+    sharing = config.get("scheduler.FairSharing", config.get("preemption.fs"))
+    if isinstance(sharing, dict) and (params or {}).get("enableFairSharing", True):
+        strategies = tuple(sharing.get("preemptionStrategies") or sharing.get("PreemptionStrategies") or ())
+        fair = FairSharing(strategies=strategies) if strategies else FairSharing()
+    usage = given("AdmissionFairSharing")
+    admission = None
+    if isinstance(usage, dict):
+        admission = AdmissionFairSharing(
+            usage_half_life=seconds(usage.get("usageHalfLifeTime", "0s")),
+            usage_sampling_interval=seconds(usage.get("usageSamplingInterval", "5m")),
+            resource_weights=usage.get("resourceWeights") or {},
+        )
+    ordering = given("workloadOrdering") or {}
+    return Options(
+        gates=chosen,
+        fair_sharing=fair,
+        admission_fair_sharing=admission,
+        wait_for_pods_ready=WaitForPodsReady(
+            block_admission=bool(given("PodsReadyTracking")),
+            requeuing_timestamp=ordering.get("PodsReadyRequeuingTimestamp", "Eviction"),
+        ),
+        transformations=transformations(given("ResourceTransformations")),
+        exclude_resource_prefixes=tuple(given("ExcludedResourcePrefixes") or ()),
+        quota_check_strategy=given("QuotaCheckStrategy") or "BlockUndeclared",
+    )
+
+
+def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: frozenset[str] = frozenset()) -> State:
+    """A state that was told of all objects; `absent` are `Kind/name` that the engine is not told of."""
+    state = State(chosen)
+
+    def each(kind: str) -> list[Json]:
+        found = []
+        for item in objects.get(kind, []):
+            meta = item.get("metadata", {})
+            name = "/".join(part for part in (kind, meta.get("namespace", ""), meta.get("name", "")) if part)
+            if name not in absent:
+                found.append(item)
+        return found
+
+    for item in each("Namespace"):
+        state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+    for item in each("ResourceFlavor"):
+        state.put_flavor(load(ResourceFlavor, item))
+    for item in each("Topology"):
+        state.put_topology(item["metadata"]["name"])
+    for item in each("AdmissionCheck"):
+        active = any(
+            condition["type"] == "Active" and condition["status"] == "True"
+            for condition in (item.get("status") or {}).get("conditions") or []
+        )
+        state.put_admission_check(item["metadata"]["name"], active=active)
+    for item in each("LimitRange"):
+        state.put_limit_range(load(LimitRange, item), now)
+    for item in each("RuntimeClass"):
+        state.put_runtime_class(load(RuntimeClass, item), now)
+    for item in each("Cohort"):
+        if item["metadata"].get("name"):
+            state.put_cohort(load(Cohort, item))
+    for item in each("ClusterQueue"):
+        state.put_cluster_queue(load(ClusterQueue, item), now)
+    for item in each("LocalQueue"):
+        state.put_local_queue(load(LocalQueue, item), now)
+    for item in each("Workload"):
+        state.put_workload(load(Workload, item), now)
+    return state
