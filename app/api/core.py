@@ -155,3 +155,16 @@ class Pod(Kind):
 
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class Secret(Kind):
+    """v1 Secret; values are decoded."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Secret"
+    PLURAL: ClassVar = "secrets"
+    NAMESPACED: ClassVar = True
+
+    type: str = ""
+    data: dict[str, bytes] = {}
