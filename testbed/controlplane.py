@@ -229,6 +229,10 @@ class ControlPlane:
         except KeyError:
             raise ValueError(f"component: {component!r} is none of {', '.join(sorted(self._processes))}") from None
 
+    def ended(self) -> dict[str, str]:
+        """The components that do not run, each with the end of its log: what to show when a test fails."""
+        return {name: process.tail() for name, process in self._processes.items() if process.poll() is not None}
+
     def kill(self, component: str) -> None:
         """SIGKILL a component; `restart` brings it back."""
         self.process(component).kill()

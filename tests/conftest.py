@@ -3,7 +3,8 @@
 Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ import pytest
 from testbed import Api, ControlPlane, build
 
 _KEPT = pytest.StashKey[Path]()
+
+
+def pytest_configure() -> None:
+    """Say that there is no event loop: looptime asks for one outside of any, and what it gets would never be closed."""
+    asyncio.set_event_loop(None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,6 +41,16 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         directory = cp.directory
     if directory.exists():
         request.config.stash[_KEPT] = directory
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows which components do not run: the usual reason why nothing happened."""
+    report = yield
+    cp = getattr(item, "funcargs", {}).get("control_plane")
+    if report.failed and cp is not None:
+        report.sections += [(f"{name} does not run; the end of its log", tail) for name, tail in cp.ended().items()]
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

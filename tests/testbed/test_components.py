@@ -45,6 +45,7 @@ def test_paused_api_server_is_silent(control_plane: ControlPlane, api: Api) -> N
 def test_controllers_come_back(control_plane: ControlPlane, namespace: str, api: Api) -> None:
     """Work left while the controller manager was down is done when it is back."""
     control_plane.kill("kube-controller-manager")
+    assert list(control_plane.ended()) == ["kube-controller-manager"]
     created = api.create(
         {
             "apiVersion": "batch/v1",
