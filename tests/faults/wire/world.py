@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+import msgspec
+
 from app.api.meta import Kind
 from app.kube.reflector import Reflector
 from app.kube.store import Store
@@ -23,7 +25,7 @@ class ConfigMap(Kind):
     PLURAL: ClassVar = "configmaps"
     NAMESPACED: ClassVar = True
 
-    data: dict[str, str] = {}  # noqa: RUF012  msgspec copies it
+    data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Namespace(Kind):

@@ -1,0 +1,137 @@
+"""Whatever a server or a proxy answers becomes an object or an honest error."""
+
+import datetime
+import sys
+from typing import ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import errors
+from app.api.core import Job
+from app.api.meta import Kind, Object
+from app.api.workload import Workload
+from app.kube import answers
+
+STATUS = b'{"kind":"Status","status":"Failure","message":"jobs \\"a\\" not found","reason":"NotFound","code":404}'
+
+
+class TestErrors:
+    """An answer that is no success."""
+
+    def test_a_status_gives_reason_message_and_details(self) -> None:
+        """As the server words them."""
+        error = answers.error(404, STATUS)
+        assert isinstance(error, errors.NotFound)
+        assert error.reason == "NotFound"
+        assert str(error) == '404 NotFound: jobs "a" not found'
+
+    def test_a_status_without_a_reason_is_named_by_its_code(self) -> None:
+        """Webhook denials come so."""
+        assert answers.error(403, b'{"kind":"Status","message":"denied"}').reason == "Forbidden"
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [
+            (b"", "the answer has no body"),
+            (b"<html><body></body></html>", "the answer holds only markup"),
+            (b"upstream connect error", "upstream connect error"),
+            (b"\xff\xfe not utf-8", "�� not utf-8"),
+            (b'{"kind":"Status","message":', '{"kind":"Status","message":'),
+            (b'{"message":"json of somebody else"}', '{"message":"json of somebody else"}'),
+        ],
+    )
+    def test_any_other_body_is_quoted(self, body: bytes, text: str) -> None:
+        """Without its markup."""
+        assert answers.error(502, body).message == text
+
+    @given(st.integers(300, 999), st.binary(max_size=2000))
+    def test_no_body_breaks_it(self, code: int, body: bytes) -> None:
+        """There is always an error of the tree, and it is short."""
+        error = answers.error(code, body)
+        assert isinstance(error, errors.ApiError)
+        assert len(error.message) <= answers.MESSAGE_LIMIT + 1
+
+    @pytest.mark.parametrize(
+        ("headers", "body", "seconds"),
+        [
+            ({"Retry-After": "7"}, b"", 7.0),
+            ({"Retry-After": "Sat, 21 Nov 2026 12:00:30 GMT"}, b"", 30.0),
+            ({"Retry-After": "Sat, 21 Nov 2026 11:00:00 GMT"}, b"", 0.0),
+            ({"Retry-After": "soon"}, b"", None),
+            ({}, b'{"kind":"Status","details":{"retryAfterSeconds":3}}', 3.0),
+            ({}, b"", None),
+        ],
+    )
+    def test_the_time_to_come_back_is_understood(
+        self, headers: dict[str, str], body: bytes, seconds: float | None
+    ) -> None:
+        """In seconds, as a date, or inside the Status."""
+        now = datetime.datetime(2026, 11, 21, 12, 0, 0, tzinfo=datetime.UTC)
+        assert answers.retry_after(headers, answers.parse_status(body), now) == seconds
+
+
+class Inner(Object):
+    """Holds bytes."""
+
+    raw: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Holder(Kind):
+    """A kind with bytes in several places."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Holder"
+    PLURAL: ClassVar = "holders"
+    NAMESPACED: ClassVar = False
+
+    one: Inner | None = None
+    many: list[Inner] = msgspec.field(default_factory=list)
+    top: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class TestObjects:
+    """Bytes become structs."""
+
+    def test_items_of_a_list_get_their_kind(self) -> None:
+        """Servers leave it out there for built-ins."""
+        job = answers.decoder(Job)(b'{"metadata":{"name":"a"}}')
+        assert (job.kind, job.api_version) == ("Job", "batch/v1")
+
+    def test_raw_fields_let_go_of_the_message(self) -> None:
+        """Else a template would keep the whole event in memory."""
+        message = b'{"one":{"raw":[1]},"many":[{"raw":[2]},{"raw":[3]}],"top":{"x":4}}'
+        before = sys.getrefcount(message)
+        holder = answers.decoder(Holder)(message)
+        assert sys.getrefcount(message) == before
+        assert holder.one is not None
+        assert [bytes(each.raw) for each in (holder.one, *holder.many)] == [b"[1]", b"[2]", b"[3]"]
+        assert bytes(holder.top) == b'{"x":4}'
+
+    @pytest.mark.parametrize("kind", [Job, Workload])
+    def test_kinds_without_their_fields_decode(self, kind: type[Kind]) -> None:
+        """An object that was just created has little."""
+        assert answers.decoder(kind)(b"{}").kind == kind.KIND
+
+
+class TestVersionedPatches:
+    """A patch that says which version it is for may be sent twice."""
+
+    @pytest.mark.parametrize(
+        ("body", "carries"),
+        [
+            (b'{"metadata":{"resourceVersion":"5"},"spec":{}}', True),
+            (b'{"metadata":{"resourceVersion":""}}', False),
+            (b'{"spec":{"resourceVersion":"5"}}', False),
+            (b'[{"op":"test","path":"/metadata/resourceVersion","value":"5"},{"op":"remove","path":"/a"}]', True),
+            (b'[{"op":"replace","path":"/metadata/resourceVersion","value":"5"}]', False),
+            (b"not json", False),
+            (b"3", False),
+        ],
+    )
+    def test_it_is_told_from_its_body(self, body: bytes, carries: bool) -> None:
+        """By the field that the server checks, and by nothing that looks like it."""
+        assert answers.carries_version(body) is carries

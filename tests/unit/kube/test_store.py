@@ -1,0 +1,250 @@
+"""What a store holds after any history of watches and writes."""
+
+from typing import ClassVar
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from app.api.meta import Kind, ObjectMeta
+from app.kube import store as module
+from app.kube.store import Store
+
+
+class Thing(Kind):
+    """A kind for tests."""
+
+    GROUP: ClassVar = "example.com"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Thing"
+    PLURAL: ClassVar = "things"
+    NAMESPACED: ClassVar = True
+
+    colours: list[str] = msgspec.field(default_factory=list)
+
+
+def thing(name: str, version: int, *colours: str, uid: str = "") -> Thing:
+    """One version of an object."""
+    metadata = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", resource_version=str(version))
+    return Thing(metadata=metadata, colours=list(colours))
+
+
+class TestVersions:
+    """The larger version wins, as numbers."""
+
+    def test_a_newer_version_replaces_an_older_one(self) -> None:
+        """Versions are compared as numbers, so 10 is newer than 9."""
+        store = Store[Thing]()
+        assert store.observe(thing("a", 9))
+        assert store.observe(thing("a", 10))
+        assert not store.observe(thing("a", 9))
+        found = store.get("ns/a")
+        assert found is not None
+        assert found.metadata.resource_version == "10"
+
+    def test_the_same_version_is_no_change(self) -> None:
+        """A watch event for our own write tells nobody twice."""
+        store = Store[Thing]()
+        heard: list[str] = []
+        store.subscribe(lambda key, old, new: heard.append(key))
+        store.observe(thing("a", 1))
+        store.observe(thing("a", 1))
+        assert heard == ["ns/a"]
+
+
+class TestDeletions:
+    """What is deleted stays deleted."""
+
+    def test_a_late_answer_does_not_bring_it_back(self) -> None:
+        """Not even with a version that was never seen, if the deletion is later."""
+        store = Store[Thing]()
+        store.observe(thing("a", 1))
+        store.delete("ns/a", uid="uid-a", resource_version="5")
+        assert not store.observe(thing("a", 4))
+        assert store.observe(thing("a", 6))
+
+    def test_a_deletion_of_an_older_object_leaves_the_new_one_of_the_name(self) -> None:
+        """Its successor may be known from our own creation before the watch tells of the deletion."""
+        store = Store[Thing]()
+        store.observe(thing("a", 1, uid="old"))
+        store.observe(thing("a", 7, uid="new"))
+        assert not store.delete("ns/a", uid="old", resource_version="5")
+        assert "ns/a" in store
+        assert not store.observe(thing("a", 4, uid="old"))
+
+    def test_only_so_many_deletions_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Memory does not grow with every Job that ever was."""
+        monkeypatch.setattr(module, "REMEMBERED_DELETIONS", 10)
+        store = Store[Thing]()
+        for number in range(50):
+            store.observe(thing(f"t{number}", number + 1))
+            store.delete(f"ns/t{number}")
+        assert len(store._deleted) == 10
+
+
+class TestReplace:
+    """A list shows everything as of one version."""
+
+    def test_subscribers_hear_of_the_difference_only(self) -> None:
+        """Additions, changes and deletions, each once."""
+        store = Store[Thing]()
+        for name in ("same", "gone", "changed"):
+            store.observe(thing(name, 1))
+        heard: list[tuple[str, bool, bool]] = []
+        store.subscribe(lambda key, old, new: heard.append((key, old is None, new is None)))
+        store.replace([thing("same", 1), thing("changed", 5), thing("new", 6)], resource_version="8")
+        assert heard == [("ns/changed", False, False), ("ns/new", True, False), ("ns/gone", False, True)]
+
+    def test_what_was_written_after_the_list_was_taken_stays(self) -> None:
+        """The answer of a write may be newer than a list that was slow to come."""
+        store = Store[Thing]()
+        store.observe(thing("mine", 9))
+        store.replace([], resource_version="8")
+        assert store.keys() == ["ns/mine"]
+
+    def test_what_could_not_be_read_stays(self) -> None:
+        """It is there, only not in our words."""
+        store = Store[Thing]()
+        store.observe(thing("odd", 1))
+        store.replace([], resource_version="8", keep=["ns/odd"])
+        assert store.keys() == ["ns/odd"]
+
+    def test_a_restored_backup_is_taken_as_it_is(self) -> None:
+        """The server's versions started over: what was newer before means nothing now."""
+        store = Store[Thing]()
+        store.observe(thing("a", 100, "new"))
+        store.observe(thing("b", 101))
+        store.delete("ns/b", uid="uid-b", resource_version="102")
+        store.replace([thing("a", 10, "old"), thing("b", 11)], resource_version="12", rewound=True)
+        assert store.keys(ordered=True) == ["ns/a", "ns/b"]
+        assert [each.colours for each in store.values(ordered=True)] == [["old"], []]
+        assert store.observe(thing("a", 13))
+
+
+class TestSubscribers:
+    """Those who want to hear of changes."""
+
+    def test_one_that_fails_does_not_silence_the_others(self) -> None:
+        """A bug in one controller must not stop the watch of all."""
+        store = Store[Thing]()
+        heard: list[str] = []
+
+        def broken(key: str, old: Thing | None, new: Thing | None) -> None:
+            raise RuntimeError("a bug")
+
+        store.subscribe(broken)
+        store.subscribe(lambda key, old, new: heard.append(key))
+        store.observe(thing("a", 1))
+        assert heard == ["ns/a"]
+        assert "ns/a" in store
+
+    def test_a_late_one_may_hear_of_everything_first(self) -> None:
+        """And none hears anything after it left."""
+        store = Store[Thing]()
+        store.observe(thing("a", 1))
+        heard: list[str] = []
+        leave = store.subscribe(lambda key, old, new: heard.append(key), replay=True)
+        store.observe(thing("b", 2))
+        leave()
+        store.observe(thing("c", 3))
+        assert heard == ["ns/a", "ns/b"]
+
+
+class TestIndexes:
+    """Objects are found under what a function says of them."""
+
+    def test_an_index_added_late_knows_what_is_there(self) -> None:
+        """Order of wiring does not matter."""
+        store = Store[Thing]()
+        store.observe(thing("a", 1, "red"))
+        store.add_index("colour", lambda each: each.colours)
+        assert [each.metadata.name for each in store.by_index("colour", "red")] == ["a"]
+
+    def test_a_second_index_of_the_name_is_an_error(self) -> None:
+        """Two parts that disagree on a word would both be wrong."""
+        store = Store[Thing]()
+        store.add_index("colour", lambda each: each.colours)
+        with pytest.raises(ValueError, match="colour"):
+            store.add_index("colour", lambda each: each.colours)
+
+    @given(st.permutations(["c", "a", "b", "e", "d"]))
+    def test_the_order_does_not_depend_on_history(self, names: list[str]) -> None:
+        """Sorted by key, whoever came first."""
+        store = Store[Thing]()
+        store.add_index("colour", lambda each: each.colours)
+        for version, name in enumerate(names, start=1):
+            store.observe(thing(name, version, "red"))
+            store.by_index("colour", "red")
+        assert [each.metadata.name for each in store.by_index("colour", "red")] == ["a", "b", "c", "d", "e"]
+
+
+class Histories(RuleBasedStateMachine):
+    """Versions of a true history arrive in any order, by watch and by answer; each watch event comes in its own order.
+
+    Model: the server's history. Whatever was delivered, the store shows for each name either the newest version of it
+    that was delivered, or nothing if its deletion was delivered and nothing newer was.
+    """
+
+    names = st.sampled_from(["a", "b", "c"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store[Thing]()
+        self.store.add_index("colour", lambda each: each.colours)
+        self.version = 0
+        self.alive: dict[str, str] = {}
+        self.late: list[Thing] = []
+        self.expected: dict[str, Thing] = {}
+        self.deleted_at: dict[str, int] = {}
+
+    def deliver(self, value: Thing) -> None:
+        """Tell the store and the model of a version."""
+        self.store.observe(value)
+        name, version = value.metadata.name, int(value.metadata.resource_version)
+        known = self.expected.get(name)
+        if version <= self.deleted_at.get(value.metadata.uid, -1):
+            return
+        if known is None or int(known.metadata.resource_version) < version:
+            self.expected[name] = value
+
+    @rule(name=names, colours=st.lists(st.sampled_from(["red", "green", "blue"]), max_size=3), now=st.booleans())
+    def write(self, name: str, colours: list[str], now: bool) -> None:
+        """Somebody writes; we hear of it now or later."""
+        self.version += 1
+        uid = self.alive.setdefault(name, f"{name}-{self.version}")
+        value = thing(name, self.version, *colours, uid=uid)
+        if now:
+            self.deliver(value)
+        else:
+            self.late.append(value)
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        """Somebody deletes, and the watch says so."""
+        uid = self.alive.pop(name, None)
+        if uid is None:
+            return
+        self.version += 1
+        self.store.delete(f"ns/{name}", uid=uid, resource_version=str(self.version))
+        self.deleted_at[uid] = self.version
+        self.expected.pop(name, None)
+
+    @rule(data=st.data())
+    def answer_arrives(self, data: st.DataObject) -> None:
+        """A late answer comes, in any order."""
+        if self.late:
+            self.deliver(self.late.pop(data.draw(st.integers(0, len(self.late) - 1))))
+
+    @invariant()
+    def shows_what_was_delivered(self) -> None:
+        """Objects and indexes agree with the model."""
+        assert {each.metadata.name: each for each in self.store.values()} == self.expected
+        for colour in ("red", "green", "blue"):
+            found = [each.metadata.name for each in self.store.by_index("colour", colour)]
+            assert found == sorted(name for name, each in self.expected.items() if colour in each.colours)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
