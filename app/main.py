@@ -1,5 +1,378 @@
-"""Wires Turnstile: reads configuration, builds clock, transport and stores, starts the roles. Nothing else wires."""
+"""Wires Turnstile: reads settings, builds transport, stores and reflectors, starts the roles. Nothing else wires.
+
+Everything that runs has an owner here: one task group, ended by SIGTERM, SIGINT or a failure that no retry can mend. On
+the way out a process first says that it is not ready and stops leading, so that another replica may begin at once, and
+stops answering last.
+"""
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+import structlog
+import typer
+import uvloop
+from prometheus_client import CollectorRegistry
+
+from app import __version__
+from app.api import names
+from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
+from app.api.errors import InvalidValue, TurnstileError
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.cli import logs, serve
+from app.cli.serve import Settings
+from app.controllers.certificates import CertificateKeeper
+from app.controllers.executor import Executor
+from app.controllers.jobs import index_jobs
+from app.controllers.leader import Leader
+from app.controllers.world import World, index_stores
+from app.engine import State
+from app.jobs import table
+from app.jobs.options import Options, namespaces
+from app.kube.certificates import service_hosts
+from app.kube.events import Recorder
+from app.kube.lease import Elector, Fence
+from app.kube.reflector import Reflector
+from app.kube.store import Store
+from app.kube.transport import Transport
+from app.webhooks.health import Health
+from app.webhooks.routes import routes
+from app.webhooks.server import create_app
+from app.webhooks.server import serve as serve_app
+from app.webhooks.tls import ServingCertificate, follow_files
+
+T = TypeVar("T", bound=Kind)
+
+log = structlog.get_logger(__name__)
+
+
+def now() -> datetime:
+    """The one wall clock."""
+    return datetime.now(UTC)
+
+
+class Caches:
+    """A store and a reflector for each kind that this process reads."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._stores: dict[type[Kind], Store[Any]] = {}
+        self._reflectors: dict[type[Kind], Reflector[Any]] = {}
+
+    def of(self, kind: type[T], *, namespace: str = "", params: Mapping[str, str] | None = None) -> Store[T]:
+        """The store of a kind, watched from now on."""
+        if kind not in self._stores:
+            store: Store[T] = Store()
+            self._stores[kind] = store
+            self._reflectors[kind] = Reflector(
+                self._transport, store, kind, namespace=namespace, params=params, on_undecodable=_undecodable(kind)
+            )
+        return cast(Store[T], self._stores[kind])
+
+    @property
+    def stores(self) -> Mapping[type[Kind], Store[Any]]:
+        """All stores by kind."""
+        return self._stores
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to watch."""
+        for kind, reflector in self._reflectors.items():
+            group.create_task(reflector.run(), name=f"watch {kind.PLURAL}")
+
+    async def synced(self) -> None:
+        """Return once every store is full."""
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
+
+    def missing(self) -> list[str]:
+        """Kinds whose store is not full yet."""
+        return [kind.PLURAL for kind, reflector in self._reflectors.items() if not reflector.synced.is_set()]
+
+
+def _undecodable(kind: type[Kind]) -> Callable[[str, Exception], None]:
+    def report(key: str, error: Exception) -> None:
+        log.error("object.unreadable", kind=kind.KIND, key=key, error=str(error))
+
+    return report
+
+
+def controller_world(caches: Caches, options: Options) -> World:
+    """Everything that reconcilers read, watched from now on."""
+    world = World(
+        clock=now,
+        options=options,
+        workloads=caches.of(Workload),
+        cluster_queues=caches.of(ClusterQueue),
+        local_queues=caches.of(LocalQueue),
+        cohorts=caches.of(Cohort),
+        flavors=caches.of(ResourceFlavor),
+        namespaces=caches.of(Namespace),
+        limit_ranges=caches.of(LimitRange),
+        runtime_classes=caches.of(RuntimeClass),
+        priority_classes=caches.of(PriorityClass),
+        workload_priority_classes=caches.of(WorkloadPriorityClass),
+        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds()},
+    )
+    index_stores(world.workloads, world.local_queues, world.cluster_queues)
+    index_jobs(world.workloads)
+    return world
+
+
+_ONLY_MANAGED: Mapping[type[Kind], Mapping[str, str]] = {
+    # Otherwise every pod of the cluster would be watched for the few that queue by themselves.
+    Pod: {"labelSelector": f"{names.MANAGED_LABEL}=true"},
+}
+
+
+class WebhookCaches:
+    """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
+
+    def __init__(self, caches: Caches, options: Options) -> None:
+        self.options = options
+        self._local_queues = caches.of(
+            LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"}
+        )
+        self._namespaces = caches.of(Namespace)
+        self._priority_classes = caches.of(WorkloadPriorityClass)
+        self._jobs = {kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds()}
+
+    def default_local_queue(self, namespace: str) -> bool:
+        """Whether the namespace has a LocalQueue named `default`."""
+        return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in self._local_queues
+
+    def default_priority_class(self) -> bool:
+        """Whether a WorkloadPriorityClass named `default` exists."""
+        return names.DEFAULT_PRIORITY_CLASS in self._priority_classes
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None while it was not seen."""
+        found = self._namespaces.get(namespace)
+        return found.metadata.labels if found is not None else None
+
+    def find(self, kind: type[Kind], key: str) -> Kind | None:
+        """A job by its key, or None while it was not seen."""
+        return self._jobs[kind].get(key)
+
+
+class Turnstile:
+    """One process: its settings, its connection, and the roles it plays."""
+
+    def __init__(self, settings: Settings, transport: Transport) -> None:
+        self.settings = settings
+        self.transport = transport
+        self.stop = asyncio.Event()
+        self.caches = Caches(transport)
+        self.options = Options(
+            manage_jobs_without_queue_name=settings.manage_jobs_without_queue_name,
+            managed_jobs_namespace_selector=namespaces(
+                without=settings.excluded_namespaces, labels=settings.namespace_labels
+            ),
+        )
+        self.registry = CollectorRegistry()
+        self._secret_name = f"{settings.name}-webhook-server-cert"
+        self._secret_key = f"{settings.namespace}/{self._secret_name}"
+        if settings.tls_cert is None:
+            self._secrets = self.caches.of(
+                Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
+            )
+        if settings.manage_certificates and settings.role.controller:
+            for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
+                name = f"{settings.name}-{kind.KIND.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
+                self.caches.of(kind, params={"fieldSelector": f"metadata.name={name}"})
+
+    async def run(self) -> None:
+        """Play the roles until asked to stop."""
+        settings = self.settings
+        world = controller_world(self.caches, self.options) if settings.role.controller else None
+        reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
+        async with asyncio.TaskGroup() as watches:
+            gc.disable()  # the first lists make objects by the ten thousand and no garbage
+            self.caches.start(watches)
+            watches.create_task(self._settle_memory(), name="settle memory")
+            async with asyncio.TaskGroup() as roles:
+                if reviewer is not None:
+                    roles.create_task(self._serve(reviewer), name="webhook")
+                if world is not None:
+                    roles.create_task(self._campaign(world), name="controller")
+                if settings.health_bind is not None:
+                    roles.create_task(self._probes(settings.health_bind), name="probes")
+            raise _Ended
+
+    async def _settle_memory(self) -> None:
+        """Once the stores are full, what is in them is not looked at by the garbage collector again."""
+        await self.caches.synced()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
+        gc.enable()
+        log.info("caches.synced", missing=self.caches.missing())
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reviewer: WebhookCaches) -> None:
+        settings = self.settings
+        certificate = ServingCertificate()
+        health = Health({"caches": self._caches_fault}, certificate=certificate)
+        app = create_app(routes(reviewer), health=health, registry=self.registry)
+        async with asyncio.TaskGroup() as group:
+            source = group.create_task(self._certificate(certificate), name="certificate")
+            host, port = settings.bind
+            await serve_app(
+                app, host=host, port=port, health=health, stop=self.stop, drain_seconds=settings.drain_seconds
+            )
+            source.cancel()
+
+    async def _certificate(self, certificate: ServingCertificate) -> None:
+        """Keep the serving certificate what the files or the Secret say."""
+        settings = self.settings
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            await follow_files(certificate, cert=settings.tls_cert, key=settings.tls_key)
+            return
+        self._take_certificate(certificate, self._secrets.get(self._secret_key))
+        self._secrets.subscribe(lambda key, old, new: self._take_certificate(certificate, new))
+        await self.stop.wait()
+
+    def _take_certificate(self, certificate: ServingCertificate, secret: Secret | None) -> None:
+        if secret is None or secret.metadata.key != self._secret_key or not secret.data.get("tls.crt"):
+            return
+        try:
+            if certificate.load(secret.data["tls.crt"], secret.data.get("tls.key", b"")):
+                log.info("certificate.loaded", secret=self._secret_key)
+        except InvalidValue as error:
+            log.warning("certificate.unusable", secret=self._secret_key, error=str(error))
+
+    async def _probes(self, address: tuple[str, int]) -> None:
+        health = Health({"caches": self._caches_fault})
+        app = create_app({}, health=health, registry=self.registry)
+        await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
+
+    def _caches_fault(self) -> str:
+        missing = self.caches.missing()
+        return f"not synced: {', '.join(missing)}" if missing else ""
+
+    async def _campaign(self, world: World) -> None:
+        settings = self.settings
+        elector = Elector(
+            self.transport,
+            namespace=settings.namespace,
+            name=f"{settings.name}-controller",
+            identity=settings.identity,
+            on_change=lambda holder: log.info("lease.holder", holder=holder),
+        )
+        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(world, fence)), name="campaign")
+        stopping = asyncio.create_task(self.stop.wait(), name="stop")
+        await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        campaign.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await campaign
+
+    async def _lead(self, world: World, fence: Fence) -> None:
+        """One term of leadership."""
+        await self.caches.synced()
+        log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
+        recorder = Recorder(self.transport, instance=self.settings.identity, pressure=lambda: busy(executor))
+        executor = Executor(self.transport, self.caches.stores, recorder, fence=fence)
+        leader = Leader(world, executor, State())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(recorder.run(), name="events")
+            group.create_task(executor.run(), name="housekeeping")
+            group.create_task(leader.run(), name="leader")
+            if self.settings.manage_certificates:
+                group.create_task(self._certificates(executor).run(), name="certificates")
+
+    def _certificates(self, executor: Executor) -> CertificateKeeper:
+        settings = self.settings
+        return CertificateKeeper(
+            executor,
+            namespace=settings.namespace,
+            secret_name=self._secret_name,
+            prefix=settings.name,
+            hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
+            secrets=self._secrets,
+            mutating=self.caches.of(MutatingWebhookConfiguration),
+            validating=self.caches.of(ValidatingWebhookConfiguration),
+            clock=now,
+        )
+
+
+def busy(executor: Executor) -> bool:
+    """Whether events had better wait: admissions are on their way."""
+    return executor.in_flight > 8
+
+
+class _Ended(Exception):
+    """Every role has ended in order; takes the watches along."""
+
+
+async def _run(settings: Settings) -> int:
+    transport = await Transport.connect(
+        settings.kubeconfig, settings.context, user_agent=f"turnstile/{__version__} ({settings.role})"
+    )
+    async with transport:
+        turnstile = Turnstile(settings, transport)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, turnstile.stop.set)
+        log.info("starting", role=str(settings.role), version=__version__, server=transport.server)
+        try:
+            await turnstile.run()
+        except* _Ended:
+            log.info("stopped")
+    return 0
+
+
+def run(settings: Settings) -> int:
+    """Run until told to stop; the exit code. An error that no retry mends is one line, not a traceback."""
+    logs.set_up(level=settings.log_level, form=settings.log_format)
+    try:
+        return uvloop.run(_run(settings))
+    except* (TurnstileError, OSError) as group:
+        for error in _leaves(group):
+            log.error("failed", error=str(error))
+    return 1
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def main() -> None:
     """Entry point of the `turnstile` command."""
+    app = typer.Typer(
+        name="turnstile",
+        help="A quota keeper for shared Kubernetes clusters.",
+        no_args_is_help=True,
+        add_completion=False,
+    )
+
+    @app.callback()
+    def _root() -> None:
+        """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
+
+    @app.command()
+    def version() -> None:
+        """Print the version."""
+        typer.echo(__version__)
+
+    serve.register(app, run)
+    app()
+
+
+if __name__ == "__main__":
+    main()

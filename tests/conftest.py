@@ -11,6 +11,8 @@ import pytest
 
 from testbed import Api, ControlPlane, build
 
+pytest_plugins = ["tests.turnstile"]
+
 _KEPT = pytest.StashKey[Path]()
 
 

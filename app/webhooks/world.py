@@ -5,37 +5,17 @@ server: a review must be answered in microseconds and with the API server as bus
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from app.api.errors import PermanentError, TurnstileError
 from app.api.meta import Kind, ObjectMeta
-from app.api.selectors import LabelSelector, LabelSelectorRequirement
 from app.jobs import table
 from app.jobs.ancestors import managed_ancestor
-
-NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""Label that every namespace carries with its own name as value."""
+from app.jobs.options import NAMESPACE_NAME_LABEL, Options
 
 
 class Undecided(TurnstileError):
     """The caches do not tell yet, or the owners make no sense; the client should try again."""
-
-
-def all_but(*namespaces: str) -> LabelSelector:
-    """A selector of every namespace except these."""
-    excluded = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=list(namespaces))
-    return LabelSelector(match_expressions=[excluded])
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The part of the configuration that decides which jobs are managed (Kueue's names)."""
-
-    manage_jobs_without_queue_name: bool = False
-    managed_jobs_namespace_selector: LabelSelector = field(
-        default_factory=lambda: all_but("kube-system", "turnstile-system")
-    )
 
 
 class World(Protocol):

@@ -9,8 +9,8 @@ import jsonpatch
 import msgspec
 
 from app.api.meta import Kind, ObjectMeta
+from app.jobs.options import Options, namespaces
 from app.webhooks.review import Answer, GroupVersionKind, Handler, Request
-from app.webhooks.world import Options, all_but
 
 Json = dict[str, Any]
 MANAGED = {"kubernetes.io/metadata.name": "team-a"}
@@ -20,7 +20,9 @@ MANAGED = {"kubernetes.io/metadata.name": "team-a"}
 class Cluster:
     """A World made of plain values."""
 
-    options: Options = field(default_factory=lambda: Options(managed_jobs_namespace_selector=all_but("kube-system")))
+    options: Options = field(
+        default_factory=lambda: Options(managed_jobs_namespace_selector=namespaces(without=["kube-system"]))
+    )
     default_queue_in: tuple[str, ...] = ()
     has_default_priority_class: bool = False
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -5,10 +5,10 @@ import pytest
 from app.api import names
 from app.api.core import Job
 from app.api.meta import OwnerReference
+from app.jobs.options import Options, namespaces
 from app.webhooks.batch_job import BATCH_JOB
 from app.webhooks.jobs import mutating
 from app.webhooks.review import ALLOWED
-from app.webhooks.world import Options, all_but
 from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}
@@ -96,7 +96,9 @@ class TestDefaultPriorityClass:
 class TestWithoutQueueName:
     """With `manageJobsWithoutQueueName` every Job of a managed namespace waits."""
 
-    options = Options(manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=all_but("kube-system"))
+    options = Options(
+        manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=namespaces(without=["kube-system"])
+    )
 
     def test_a_job_without_a_queue_is_suspended(self) -> None:
         """It waits until somebody names a queue."""

@@ -1,0 +1,155 @@
+"""`turnstile serve`: run the webhook, the controller, or both."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Role(StrEnum):
+    """What this process does."""
+
+    ALL = "all"
+    WEBHOOK = "webhook"
+    CONTROLLER = "controller"
+
+    @property
+    def webhook(self) -> bool:
+        """Whether this process answers admission reviews."""
+        return self in (Role.ALL, Role.WEBHOOK)
+
+    @property
+    def controller(self) -> bool:
+        """Whether this process campaigns for the Lease and, as leader, writes."""
+        return self in (Role.ALL, Role.CONTROLLER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that the command line decides."""
+
+    role: Role
+    kubeconfig: str | None
+    context: str | None
+    namespace: str
+    name: str
+    bind: tuple[str, int]
+    health_bind: tuple[str, int] | None
+    webhook_hosts: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    manage_certificates: bool
+    manage_jobs_without_queue_name: bool
+    excluded_namespaces: tuple[str, ...]
+    namespace_labels: dict[str, str]
+    identity: str
+    drain_seconds: float
+    log_level: str
+    log_format: str
+
+
+def _address(value: str, flag: str) -> tuple[str, int]:
+    host, separator, port = value.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise typer.BadParameter(f"{value!r} is not host:port, for example 127.0.0.1:9443", param_hint=flag)
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- an address without a host means all of them
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise typer.BadParameter(f"{text!r} is not key=value", param_hint="--managed-namespace-label")
+    return key, value
+
+
+def _default_namespace() -> str:
+    mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+    return mounted.read_text().strip() if mounted.exists() else "turnstile-system"
+
+
+def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
+    """Add the command to `app`; it ends with the exit code that `run` returns."""
+
+    @app.command()
+    def serve(
+        *,
+        role: Annotated[Role, typer.Option(help="What this process does.")] = Role.ALL,
+        kubeconfig: Annotated[
+            str | None,
+            typer.Option(
+                help="Kubeconfig file. Without it: the service account in a pod, else $KUBECONFIG or ~/.kube/config."
+            ),
+        ] = None,
+        context: Annotated[
+            str | None, typer.Option(help="Context of the kubeconfig; its current one by default.")
+        ] = None,
+        namespace: Annotated[
+            str | None,
+            typer.Option(help="Namespace of the Lease and the certificate Secret; the pod's own by default."),
+        ] = None,
+        name: Annotated[str, typer.Option(help="Full name of the release; prefixes its objects.")] = "turnstile",
+        bind: Annotated[str, typer.Option(help="host:port of the webhook (TLS).")] = "127.0.0.1:9443",
+        health_bind: Annotated[
+            str, typer.Option(help="host:port of /healthz, /readyz and /metrics without TLS; empty for none.")
+        ] = "",
+        webhook_host: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="Further host or address the API server may call; goes into the certificate. Repeatable."
+            ),
+        ] = None,
+        tls_cert: Annotated[
+            Path | None,
+            typer.Option(help="Serving certificate file; by default the managed Secret is used.", exists=True),
+        ] = None,
+        tls_key: Annotated[Path | None, typer.Option(help="Key of --tls-cert.", exists=True)] = None,
+        manage_certificates: Annotated[
+            bool, typer.Option(help="Make and renew the serving certificate and keep caBundle right.")
+        ] = True,
+        manage_jobs_without_queue_name: Annotated[
+            bool, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
+        ] = False,
+        exclude_namespace: Annotated[
+            list[str] | None,
+            typer.Option(help="Namespace never managed, besides kube-system and our own. Repeatable."),
+        ] = None,
+        drain_seconds: Annotated[
+            float, typer.Option(help="How long reviews are still answered after a request to stop.", min=0.0)
+        ] = 1.0,
+        managed_namespace_label: Annotated[
+            list[str] | None,
+            typer.Option(help="key=value that a managed namespace must carry; every namespace without it. Repeatable."),
+        ] = None,
+        log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+        log_format: Annotated[str, typer.Option(help="json for machines, console for people.")] = "json",
+    ) -> None:
+        """Answer admission reviews, keep quota, or both."""
+        if (tls_cert is None) != (tls_key is None):
+            raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
+        own = namespace or _default_namespace()
+        settings = Settings(
+            role=role,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=own,
+            name=name,
+            bind=_address(bind, "--bind"),
+            health_bind=_address(health_bind, "--health-bind") if health_bind else None,
+            webhook_hosts=tuple(webhook_host or ()),
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            manage_certificates=manage_certificates and tls_cert is None,
+            manage_jobs_without_queue_name=manage_jobs_without_queue_name,
+            excluded_namespaces=("kube-system", own, *(exclude_namespace or ())),
+            namespace_labels=dict(_label(text) for text in managed_namespace_label or ()),
+            identity=f"{socket.gethostname()}-{os.getpid()}",
+            drain_seconds=drain_seconds,
+            log_level=log_level,
+            log_format=log_format,
+        )
+        raise typer.Exit(run(settings))

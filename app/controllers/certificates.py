@@ -1,0 +1,197 @@
+"""Keeps the webhook's certificates valid and the API server's trust in them right; runs in the leader only.
+
+Two things are watched: the Secret, whose next step `app.kube.certificates` plans, and our two webhook configurations,
+in which every entry's `caBundle` must be the bundle of the Secret. Whatever empties or changes it is undone at once.
+Nothing else of a configuration is touched: the write is a server-side apply of exactly these fields.
+
+Not for installations whose certificates come from elsewhere (cert-manager, an existing Secret): there it must not run.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from app.api.admissionregistration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+    WebhookConfiguration,
+)
+from app.api.core import Secret
+from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
+from app.controllers.executor import EventType, Executor
+from app.kube.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
+from app.kube.store import Store
+from app.kube.workqueue import WorkQueue, run_workers
+
+SETTLED_AFTER = 10.0
+"""Seconds for which all bundles must have been right before a leaf may change its CA: API servers notice by a watch."""
+LOOK_AGAIN = 3600.0
+"""Longest time in seconds between two looks, for clocks that jump."""
+
+_REASONS = {
+    Step.START_OVER: "CertificatesCreated",
+    Step.ISSUE_LEAF: "CertificateRenewed",
+    Step.STAGE_CA: "AuthorityStaged",
+    Step.SWITCH_CA: "AuthoritySwitched",
+    Step.DROP_CA: "AuthorityDropped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is when it is decided: the objects as last seen, the time, and for how many seconds the bundles have
+    been right everywhere.
+    """
+
+    secret: Secret | None
+    configurations: Sequence[WebhookConfiguration]
+    now: dt.datetime
+    settled_for: float = 0.0
+
+
+def is_everywhere(bundle: bytes, configurations: Sequence[WebhookConfiguration]) -> bool:
+    """Whether every entry of every configuration trusts exactly this bundle."""
+    return all(entry.client_config.ca_bundle == bundle for one in configurations for entry in one.webhooks)
+
+
+def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> Decision:
+    """What is due for the Secret `name` and the configurations. Draws nothing but new keys from outside.
+
+    Bundles are put right before the Secret goes on by a step; the step after that is decided when its write is seen.
+    """
+    data = seen.secret.data if seen.secret is not None else {}
+    bundle = ca_bundle(data)
+    actions: list[Action] = []
+    if bundle:
+        for configuration in seen.configurations:
+            if not is_everywhere(bundle, [configuration]):
+                actions += _install(configuration, bundle)
+    settled = not actions and seen.settled_for >= SETTLED_AFTER
+    due = plan(data, seen.now, hosts, distributed=settled)
+    if due.step is not Step.NOTHING:
+        actions += _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
+        if seen.secret is not None:
+            damaged = due.step is Step.START_OVER and any(data.get(key) for key in KEYS)
+            note = f"{due.step.value}: {due.why}"
+            actions.append(Emit(seen.secret, "Warning" if damaged else "Normal", _REASONS[due.step], note))
+    elif not settled:
+        actions.append(RequeueAfter(SETTLED_AFTER))
+    else:
+        actions.append(RequeueAfter(max(1.0, min(LOOK_AGAIN, (due.look_again - seen.now).total_seconds()))))
+    return Decision(actions, due.why)
+
+
+def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]:
+    # All entries, also those that are right: what an apply leaves out and had set before would be removed.
+    entries = [{"name": entry.name, "clientConfig": {"caBundle": bundle}} for entry in configuration.webhooks]
+    body = {
+        "apiVersion": f"{configuration.GROUP}/{configuration.VERSION}",
+        "kind": configuration.KIND,
+        "metadata": {
+            "name": configuration.metadata.name,
+            "resourceVersion": configuration.metadata.resource_version,
+        },
+        "webhooks": entries,
+    }
+    bundles = [entry.client_config.ca_bundle for entry in configuration.webhooks]
+    wrong = sum(one not in (bundle, b"") for one in bundles)
+    note = f"caBundle written: it was empty in {bundles.count(b'')} entries and another in {wrong}"
+    return [
+        Patch(type(configuration), "", configuration.metadata.name, msgspec.json.encode(body), type="apply"),
+        Emit(configuration, "Normal", "CABundleInstalled", note),
+    ]
+
+
+def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[str, bytes]) -> list[Action]:
+    if secret is None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": namespace},
+            "type": "Opaque",
+            "data": data,
+        }
+        return [Create(Secret, namespace, name, msgspec.json.encode(body))]
+    changed: dict[str, bytes | None] = {key: value for key, value in data.items() if secret.data.get(key) != value}
+    changed |= {key: None for key in secret.data if key not in data}
+    body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": changed}
+    return [Patch(Secret, namespace, name, msgspec.json.encode(body))]
+
+
+class CertificateKeeper:
+    """The reconciler around `decide`: looks whenever one of the three objects changes, and when something is due.
+
+    The stores must be full before `run`; others than the named objects in them are ignored. `hosts` are all names and
+    addresses under which the webhook is called. `prefix` is that of the configurations' names. `clock` gives aware
+    times. Raises InvalidValue for a host that is none.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        namespace: str,
+        secret_name: str,
+        prefix: str,
+        hosts: Sequence[str],
+        secrets: Store[Secret],
+        mutating: Store[MutatingWebhookConfiguration],
+        validating: Store[ValidatingWebhookConfiguration],
+        clock: Callable[[], dt.datetime],
+    ) -> None:
+        check_hosts(hosts)
+        self._executor = executor
+        self._namespace = namespace
+        self._secret_name = secret_name
+        self._prefix = prefix
+        self._hosts = tuple(hosts)
+        self._secrets = secrets
+        self._mutating = mutating
+        self._validating = validating
+        self._clock = clock
+        self._right_since: tuple[bytes, dt.datetime] | None = None
+
+    @property
+    def key(self) -> str:
+        """Key of the Secret, under which this reconciler's work is queued and reported."""
+        return f"{self._namespace}/{self._secret_name}"
+
+    async def run(self) -> None:
+        """Keep everything right until cancelled."""
+        queue = WorkQueue(base_delay=0.02, max_delay=30.0)
+
+        def changed(_key: str, _old: object, _new: object) -> None:
+            queue.add(self.key)
+
+        undo = [store.subscribe(changed) for store in (self._secrets, self._mutating, self._validating)]
+        queue.add(self.key)
+        try:
+            await run_workers(queue, lambda key: self._look(key, queue), workers=1, on_error=self._report)
+        finally:
+            for unsubscribe in undo:
+                unsubscribe()
+
+    async def _look(self, key: str, queue: WorkQueue) -> None:
+        decision = decide(self._seen(), namespace=self._namespace, name=self._secret_name, hosts=self._hosts)
+        await self._executor.carry_out(Secret, key, decision, queue)
+
+    def _seen(self) -> Seen:
+        now = self._clock()
+        secret = self._secrets.get(self.key)
+        found = (
+            self._mutating.get(f"{self._prefix}-mutating-webhook-configuration"),
+            self._validating.get(f"{self._prefix}-validating-webhook-configuration"),
+        )
+        configurations = [one for one in found if one is not None]
+        bundle = ca_bundle(secret.data) if secret is not None else b""
+        if not is_everywhere(bundle, configurations):
+            self._right_since = None
+        elif self._right_since is None or self._right_since[0] != bundle or self._right_since[1] > now:
+            self._right_since = (bundle, now)
+        settled_for = (now - self._right_since[1]).total_seconds() if self._right_since is not None else 0.0
+        return Seen(secret, configurations, now, settled_for)
+
+    def _report(self, key: str, error: Exception) -> None:
+        self._executor.report(Secret, key, error)

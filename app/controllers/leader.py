@@ -1,0 +1,205 @@
+"""What the leader runs: the reconcilers behind their work queues, and the scheduler.
+
+Everything starts from the stores as they are when leadership begins, and then follows their changes. When leadership
+ends nothing is left behind but what the API server has; the next leader starts from that.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.core import Job
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers import jobs, queues, workload, workloadpriorityclass
+from app.controllers.actions import Decision
+from app.controllers.executor import Executor
+from app.controllers.ledger import LedgerBooks, follow
+from app.controllers.scheduler import Scheduler
+from app.controllers.world import (
+    CLUSTER_QUEUES_BY_FLAVOR,
+    LOCAL_QUEUES_BY_CLUSTER_QUEUE,
+    WORKLOADS_BY_CLUSTER_QUEUE,
+    WORKLOADS_BY_QUEUE,
+    World,
+)
+from app.engine import State
+from app.jobs import table
+from app.kube.workqueue import WorkQueue, run_workers
+
+STATUS_SECONDS = 1.0
+"""Changes of a queue's figures within this time cost one status write."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reconciler:
+    """One kind's queue of keys, what is decided about a key, and how many are decided side by side."""
+
+    kind: type[Kind]
+    decide: Callable[[str], Decision]
+    workers: int
+    queue: WorkQueue
+
+
+class Leader:
+    """The reconcilers of one term of leadership."""
+
+    def __init__(self, world: World, executor: Executor, state: State) -> None:
+        self.world = world
+        self.executor = executor
+        self.state = state
+        self.scheduler = Scheduler(state, world, executor)
+        books = LedgerBooks(state)
+        self._reconcilers: list[_Reconciler] = []
+        self.jobs = self._reconciler(Job, lambda key: jobs.decide(key, world), workers=32)
+        self.workloads = self._reconciler(Workload, lambda key: workload.decide(key, world), workers=8)
+        self.cluster_queues = self._reconciler(
+            ClusterQueue, lambda key: queues.decide_cluster_queue(key, world, books), workers=2
+        )
+        self.local_queues = self._reconciler(
+            LocalQueue, lambda key: queues.decide_local_queue(key, world, books), workers=2
+        )
+        self.flavors = self._reconciler(ResourceFlavor, lambda key: queues.decide_flavor(key, world), workers=1)
+        self.priority_classes = self._reconciler(
+            WorkloadPriorityClass, lambda key: workloadpriorityclass.decide(key, world), workers=1
+        )
+
+    def _reconciler(self, kind: type[Kind], decide: Callable[[str], Decision], *, workers: int) -> WorkQueue:
+        queue = WorkQueue()
+        self._reconcilers.append(_Reconciler(kind, decide, workers, queue))
+        return queue
+
+    async def run(self) -> None:
+        """Reconcile and schedule until cancelled."""
+        with self._following():
+            self._look_at_everything()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.scheduler.run(), name="scheduler")
+                for reconciler in self._reconcilers:
+                    group.create_task(self._work(reconciler), name=f"{reconciler.kind.KIND} reconciler")
+
+    async def _work(self, reconciler: _Reconciler) -> None:
+        kind, queue = reconciler.kind, reconciler.queue
+
+        async def handle(key: str) -> None:
+            await self.executor.carry_out(kind, key, reconciler.decide(key), queue)
+
+        await run_workers(
+            queue,
+            handle,
+            workers=reconciler.workers,
+            on_error=lambda key, error: self.executor.report(kind, key, error),
+        )
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Subscribed to the stores for as long as this lasts. The ledger hears of a change before the reconcilers."""
+        world = self.world
+        undo = [
+            *follow(self.state, world, wake=self.scheduler.wake),
+            world.workloads.subscribe(self._workload_changed),
+            world.cluster_queues.subscribe(self._cluster_queue_changed),
+            world.local_queues.subscribe(self._local_queue_changed),
+            world.flavors.subscribe(self._flavor_changed),
+            world.workload_priority_classes.subscribe(lambda key, old, new: self.priority_classes.add(key)),
+            *(store.subscribe(self._job_changed) for store in world.jobs.values()),
+        ]
+        try:
+            yield
+        finally:
+            for unsubscribe in undo:
+                unsubscribe()
+
+    def _look_at_everything(self) -> None:
+        world = self.world
+        for queue, keys in (
+            (self.workloads, world.workloads.keys(ordered=True)),
+            (self.cluster_queues, world.cluster_queues.keys(ordered=True)),
+            (self.local_queues, world.local_queues.keys(ordered=True)),
+            (self.flavors, world.flavors.keys(ordered=True)),
+            (self.priority_classes, world.workload_priority_classes.keys(ordered=True)),
+        ):
+            for key in keys:
+                queue.add(key)
+        for store in world.jobs.values():
+            for job in store.values(ordered=True):
+                self.jobs.add(jobs.key_of(job))
+        self.scheduler.wake()
+
+    # --- what a change makes us look at ---------------------------------------------------------------------------
+
+    def _job_changed(self, key: str, old: Kind | None, new: Kind | None) -> None:
+        job = new or old
+        if job is not None:
+            self.jobs.add(jobs.key_of(job))
+
+    def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:
+        self.workloads.add(key)
+        latest = new or old
+        if latest is not None:
+            for job in table.jobs_of(latest):
+                self.jobs.add(job)
+        for version in (old, new):
+            if version is None:
+                continue
+            self._figures_of(f"{version.metadata.namespace}/{version.spec.queue_name or ''}")
+            if version.status.admission is not None:
+                self.cluster_queues.add_after(version.status.admission.cluster_queue, STATUS_SECONDS)
+
+    def _figures_of(self, local_queue: str) -> None:
+        queue = self.world.local_queues.get(local_queue)
+        if queue is None:
+            return
+        self.local_queues.add_after(local_queue, STATUS_SECONDS)
+        if queue.spec.cluster_queue:
+            self.cluster_queues.add_after(queue.spec.cluster_queue, STATUS_SECONDS)
+
+    def _cluster_queue_changed(self, key: str, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
+        self.cluster_queues.add(key)
+        if old is not None and new is not None and _same_spec(old, new):
+            if [c.status for c in old.status.conditions] != [c.status for c in new.status.conditions]:
+                self._look_at_members(key)
+            return
+        self._look_at_members(key)
+        for version in (old, new):
+            for group in version.spec.resource_groups if version is not None else ():
+                for flavor in group.flavors:
+                    self.flavors.add(flavor.name)
+
+    def _look_at_members(self, cluster_queue: str) -> None:
+        """Look again at all that a ClusterQueue's spec or activity decides about."""
+        world = self.world
+        for local_queue in world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, cluster_queue):
+            self.local_queues.add(local_queue)
+            for key in world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, local_queue):
+                self.workloads.add(key)
+        for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue):
+            self.workloads.add(key)
+
+    def _local_queue_changed(self, key: str, old: LocalQueue | None, new: LocalQueue | None) -> None:
+        self.local_queues.add(key)
+        if old is not None and new is not None and _same_spec(old, new):
+            return
+        for version in (old, new):
+            if version is not None and version.spec.cluster_queue:
+                self.cluster_queues.add_after(version.spec.cluster_queue, STATUS_SECONDS)
+        for workload_key in self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, key):
+            self.workloads.add(workload_key)
+
+    def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
+        self.flavors.add(key)
+        for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_FLAVOR, key):
+            self.cluster_queues.add_after(name, STATUS_SECONDS)
+
+
+def _same_spec(old: Kind, new: Kind) -> bool:
+    """The generation grows with every change of a spec; a deletion changes the metadata only."""
+    return (old.metadata.generation, old.metadata.deletion_timestamp) == (
+        new.metadata.generation,
+        new.metadata.deletion_timestamp,
+    )

@@ -1,0 +1,83 @@
+"""Keeps the engine's ledger in step with the stores, and answers for the figures that queue statuses show."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from app.api.meta import Kind
+from app.controllers.queues import Activity, Amount, Figures
+from app.controllers.world import World
+from app.engine import State
+from app.kube.store import Store
+
+T = TypeVar("T", bound=Kind)
+
+
+def follow(state: State, world: World, *, wake: Callable[[], None]) -> list[Callable[[], None]]:
+    """Put what the stores hold now and all that changes into the ledger; returns what ends it."""
+
+    def attend(store: Store[T], put: Callable[[T], None], drop: Callable[[str], None]) -> Callable[[], None]:
+        def changed(key: str, old: T | None, new: T | None) -> None:
+            if new is not None:
+                put(new)
+            else:
+                drop(key)
+            wake()
+
+        return store.subscribe(changed, replay=True)
+
+    def now() -> float:
+        return world.now.timestamp()
+
+    return [
+        attend(
+            world.namespaces, lambda n: state.put_namespace(n.metadata.name, n.metadata.labels), state.drop_namespace
+        ),
+        attend(world.flavors, state.put_flavor, state.drop_flavor),
+        attend(
+            world.limit_ranges, lambda r: state.put_limit_range(r, now()), lambda k: state.drop_limit_range(k, now())
+        ),
+        attend(
+            world.runtime_classes,
+            lambda r: state.put_runtime_class(r, now()),
+            lambda k: state.drop_runtime_class(k, now()),
+        ),
+        attend(world.cohorts, state.put_cohort, state.drop_cohort),
+        attend(world.cluster_queues, lambda q: state.put_cluster_queue(q, now()), state.drop_cluster_queue),
+        attend(world.local_queues, lambda q: state.put_local_queue(q, now()), state.drop_local_queue),
+        attend(world.workloads, lambda w: state.put_workload(w, now()), state.drop_workload),
+    ]
+
+
+class LedgerBooks:
+    """The figures of `controllers.queues.Books`, read from the engine's ledger."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def cluster_queue(self, name: str) -> Figures:
+        """Figures of a ClusterQueue; zeros if it is unknown."""
+        state = self._state
+        pending, reserving, admitted = state.queue_counts(name)
+        return Figures(
+            pending=pending,
+            reserving=reserving,
+            admitted=admitted,
+            reservation=tuple(Amount(*usage) for usage in state.queue_usage(name)),
+            usage=tuple(Amount(*usage) for usage in state.queue_usage(name, admitted_only=True)),
+        )
+
+    def local_queue(self, key: str) -> Figures:
+        """Figures of a LocalQueue; zeros if it is unknown."""
+        state = self._state
+        pending, reserving, admitted = state.local_queue_counts(key)
+        return Figures(
+            pending=pending,
+            reserving=reserving,
+            admitted=admitted,
+            reservation=tuple(Amount(*usage) for usage in state.local_queue_usage(key)),
+            usage=tuple(Amount(*usage) for usage in state.local_queue_usage(key, admitted_only=True)),
+        )
+
+    def activity(self, name: str) -> Activity:
+        """Whether a ClusterQueue may admit."""
+        return Activity(*self._state.active_reason(name))

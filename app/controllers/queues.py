@@ -1,0 +1,208 @@
+"""Decides about queues and flavors: their status, their Active condition, and when their finalizer may go.
+
+Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the caller:
+a queue's figures change with every admission, and people read them by the second.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.api import names
+from app.api.clusterqueue import ClusterQueue
+from app.api.conditions import set_condition
+from app.api.localqueue import LocalQueue
+from app.api.meta import Condition, Kind, find_condition, to_plain
+from app.api.quantity import from_int
+from app.controllers.actions import Action, Decision, Patch
+from app.controllers.status import condition_body, encode
+from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, WORKLOADS_BY_CLUSTER_QUEUE, World
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Amount of one resource of one flavor, in the engine's integers (milli for cpu)."""
+
+    flavor: str
+    resource: str
+    total: int
+    borrowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the ledger counts for one queue. Reservation counts quota reserved, usage counts admitted."""
+
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    reservation: tuple[Amount, ...] = ()
+    usage: tuple[Amount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Whether a ClusterQueue may admit, with Kueue's reason and message."""
+
+    active: bool
+    reason: str
+    message: str
+
+
+class Books(Protocol):
+    """The ledger, as far as statuses need it."""
+
+    def cluster_queue(self, name: str) -> Figures:
+        """Figures of a ClusterQueue; zeros if it is unknown."""
+        ...
+
+    def local_queue(self, key: str) -> Figures:
+        """Figures of a LocalQueue; zeros if it is unknown."""
+        ...
+
+    def activity(self, name: str) -> Activity:
+        """Whether a ClusterQueue may admit."""
+        ...
+
+
+def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
+    """Status of one ClusterQueue, and its finalizer once it is deleted and holds nothing."""
+    queue = world.cluster_queues.get(name)
+    if queue is None:
+        return Decision(why="gone")
+    actions: list[Action] = []
+    if queue.metadata.deletion_timestamp:
+        in_use = any(
+            workload.quota_reserved and not workload.finished
+            for workload in world.workloads.by_index(WORKLOADS_BY_CLUSTER_QUEUE, name)
+        )
+        if not in_use:
+            return Decision(_drop_finalizer(queue), why="deleted and unused")
+    elif names.RESOURCE_IN_USE not in queue.metadata.finalizers:
+        actions.extend(_add_finalizer(queue))
+    figures, activity = books.cluster_queue(name), books.activity(name)
+    status = {
+        "pendingWorkloads": figures.pending,
+        "reservingWorkloads": figures.reserving,
+        "admittedWorkloads": figures.admitted,
+        "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=True),
+        "flavorsUsage": _by_flavor(figures.usage, with_borrowed=True),
+    }
+    actions.extend(_status(queue, queue.status.conditions, activity, status, world))
+    return Decision(actions, why=activity.message)
+
+
+def decide_local_queue(key: str, world: World, books: Books) -> Decision:
+    """Status of one LocalQueue."""
+    queue = world.local_queues.get(key)
+    if queue is None:
+        return Decision(why="gone")
+    figures, activity = books.local_queue(key), local_queue_activity(queue, world, books)
+    status = {
+        "pendingWorkloads": figures.pending,
+        "reservingWorkloads": figures.reserving,
+        "admittedWorkloads": figures.admitted,
+        "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=False),
+        "flavorsUsage": _by_flavor(figures.usage, with_borrowed=False),
+    }
+    return Decision(_status(queue, queue.status.conditions, activity, status, world), why=activity.message)
+
+
+def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activity:
+    """The Active condition of a LocalQueue (kueue-api 4.9)."""
+    if queue.spec.stop_policy != "None":
+        return Activity(active=False, reason="Stopped", message="LocalQueue is stopped")
+    refused = "Can't submit new workloads to clusterQueue"
+    name = queue.spec.cluster_queue or ""
+    if world.cluster_queues.get(name) is None:
+        return Activity(active=False, reason="ClusterQueueDoesNotExist", message=refused)
+    if not books.activity(name).active:
+        return Activity(active=False, reason="ClusterQueueIsInactive", message=refused)
+    return Activity(active=True, reason="Ready", message="Can submit new workloads to localQueue")
+
+
+def decide_flavor(name: str, world: World) -> Decision:
+    """A deleted ResourceFlavor stays until no ClusterQueue names it."""
+    flavor = world.flavors.get(name)
+    if flavor is None:
+        return Decision(why="gone")
+    users = world.cluster_queues.by_index(CLUSTER_QUEUES_BY_FLAVOR, name)
+    if flavor.metadata.deletion_timestamp:
+        if users:
+            return Decision(why=f"in use by ClusterQueue {users[0].metadata.name}")
+        return Decision(_drop_finalizer(flavor), why="deleted and unused")
+    if users and names.RESOURCE_IN_USE not in flavor.metadata.finalizers:
+        return Decision(_add_finalizer(flavor), why="in use")
+    return Decision(why="nothing to do")
+
+
+def _status(
+    queue: ClusterQueue | LocalQueue,
+    conditions: list[Condition],
+    activity: Activity,
+    status: dict[str, Any],
+    world: World,
+) -> list[Action]:
+    kept = find_condition(conditions, "Active")
+    generation = queue.metadata.generation
+    wanted = ("True" if activity.active else "False", activity.reason, activity.message, generation)
+    changed: dict[str, Any] = {
+        name: value for name, value in status.items() if to_plain(getattr(queue.status, _attribute(name))) != value
+    }
+    if kept is None or (kept.status, kept.reason, kept.message, kept.observed_generation) != wanted:
+        new = set_condition(
+            conditions,
+            type="Active",
+            status="True" if activity.active else "False",
+            reason=activity.reason,
+            message=activity.message,
+            now=world.now,
+            observed_generation=generation,
+        )
+        changed["conditions"] = [condition_body(condition) for condition in new]
+    if not changed:
+        return []
+    body = encode({"status": changed})
+    meta = queue.metadata
+    return [Patch(type(queue), meta.namespace, meta.name, body, subresource="status", deferrable=True)]
+
+
+_ATTRIBUTES = {
+    "pendingWorkloads": "pending_workloads",
+    "reservingWorkloads": "reserving_workloads",
+    "admittedWorkloads": "admitted_workloads",
+    "flavorsReservation": "flavors_reservation",
+    "flavorsUsage": "flavors_usage",
+}
+
+
+def _attribute(name: str) -> str:
+    return _ATTRIBUTES[name]
+
+
+def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]]:
+    """Amounts as the status lists them: flavors and resources in the order the ledger gives."""
+    flavors: dict[str, list[dict[str, Any]]] = {}
+    for amount in amounts:
+        entry: dict[str, Any] = {"name": amount.resource, "total": from_int(amount.resource, amount.total)}
+        if with_borrowed:
+            entry["borrowed"] = from_int(amount.resource, amount.borrowed)
+        flavors.setdefault(amount.flavor, []).append(entry)
+    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
+
+
+def _drop_finalizer(obj: Kind) -> list[Action]:
+    meta = obj.metadata
+    if names.RESOURCE_IN_USE not in meta.finalizers:
+        return []
+    left = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
+    return [_finalizers(obj, left)]
+
+
+def _add_finalizer(obj: Kind) -> list[Action]:
+    return [_finalizers(obj, [*obj.metadata.finalizers, names.RESOURCE_IN_USE])]
+
+
+def _finalizers(obj: Kind, finalizers: list[str]) -> Patch:
+    meta = obj.metadata
+    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}})
+    return Patch(type(obj), meta.namespace, meta.name, body)

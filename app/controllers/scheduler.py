@@ -1,0 +1,233 @@
+"""Drives the engine: runs its cycles and writes what they decided. Only the leader runs this.
+
+Cycles follow one another without waiting for writes. An admission is assumed in the ledger when it is decided, confirmed
+when its write comes back, and forgotten when the write failed, which returns exactly that Workload to its place. While it
+is not known whether a write arrived, the assumption stays: quota may be held too long for a moment, never given twice.
+
+A cycle is cut into slices, so that the event loop is free again within a millisecond; what the watches see meanwhile
+reaches the ledger after the cycle. It decides nothing about quota itself and never touches a job.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from app.api import workload as wl
+from app.api.errors import NotFound, NotLeading, TurnstileError
+from app.api.meta import find_condition
+from app.api.workload import Workload
+from app.controllers.actions import Emit, Patch
+from app.controllers.executor import Executor
+from app.controllers.status import StatusDraft, instant
+from app.controllers.world import World
+from app.engine import Cycle, Decision, State, Victim, cycle_steps
+
+log = structlog.get_logger(__name__)
+
+SLICE_SECONDS = 0.001
+"""How long a cycle may hold the event loop."""
+RETRY_SECONDS = (0.05, 2.0)
+"""First and longest pause between attempts to find out what became of a write."""
+
+
+class Scheduler:
+    """One scheduling loop over one ledger."""
+
+    def __init__(self, state: State, world: World, executor: Executor) -> None:
+        self.state = state
+        self.world = world
+        self.executor = executor
+        self._wake = asyncio.Event()
+        self._waiting: dict[str, Decision] = {}
+        self._reasons = asyncio.Event()
+        self.cycles = 0
+        self.admissions = 0
+        self.preemptions = 0
+
+    def wake(self) -> None:
+        """The ledger changed: there may be something to decide."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads what became of them."""
+        async with asyncio.TaskGroup() as writes:
+            writes.create_task(self._write_reasons(), name="reasons for waiting")
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self.state.has_work:
+                    await self._cycle(writes)
+                    await asyncio.sleep(0)
+
+    async def _cycle(self, writes: asyncio.TaskGroup) -> None:
+        self.cycles += 1
+        steps = cycle_steps(self.state, self.world.now.timestamp())
+        began = time.perf_counter()
+        result: Cycle | None = None
+        while result is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result = end.value
+            else:
+                if time.perf_counter() - began > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+        for decision in result or ():
+            if decision.outcome == "admit":
+                self._waiting.pop(decision.key, None)
+                writes.create_task(self._admit(decision), name=f"admit {decision.key}")
+                continue
+            for victim in decision.victims:
+                if victim.new:
+                    writes.create_task(self._preempt(victim, decision), name=f"preempt {victim.key}")
+            if decision.condition_reason:
+                self._waiting[decision.key] = decision
+                self._reasons.set()
+
+    # --- admissions -----------------------------------------------------------------------------------------------
+
+    async def _admit(self, decision: Decision) -> None:
+        """Write one admission, then tell the ledger what became of it."""
+
+        def patch(workload: Workload) -> Patch | None:
+            if decision.admission is None or workload.metadata.uid != decision.uid or not _in_line(workload):
+                return None
+            draft = StatusDraft(workload, self.world.now)
+            draft.reserve(decision.admission, admitted=decision.admitted)
+            return draft.patch()
+
+        after = await self._settle(decision.key, patch)
+        if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
+            self.state.forget(decision.key, self.world.now.timestamp())
+            self.wake()
+            return
+        self.state.confirm(decision.key, after.metadata.resource_version)
+        self.admissions += 1
+        self._tell_admission(decision, after)
+
+    def _tell_admission(self, decision: Decision, after: Workload) -> None:
+        queued = queued_since(decision.workload)
+        waited = max(0, int((self.world.now - queued).total_seconds())) if queued else 0
+        considered = decision.flavors_considered
+        note = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s"
+        note += f"; Flavors considered: {considered}" if considered else ""
+        self.executor.emit(Emit(after, "Normal", "QuotaReserved", note))
+        if after.admitted:
+            note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
+            self.executor.emit(Emit(after, "Normal", "Admitted", note))
+
+    async def _settle(self, key: str, patch: Callable[[Workload], Patch | None]) -> Workload | None:
+        """Write until it is known what the server has; the Workload as it is then, None if it is gone.
+
+        An error leaves open whether the write took effect, so the object is read back. While even that fails, this
+        goes on trying: the ledger's assumption stands until the truth is known.
+        """
+        pause, longest = RETRY_SECONDS
+        while True:
+            try:
+                return await self.executor.update(Workload, key, patch)
+            except NotFound:
+                return None
+            except NotLeading:
+                raise
+            except TurnstileError as error:
+                self.executor.report(Workload, key, error)
+            try:
+                return await self.executor.refresh(Workload, key)
+            except NotFound:
+                return None
+            except TurnstileError:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, longest)
+
+    # --- preemptions ----------------------------------------------------------------------------------------------
+
+    async def _preempt(self, victim: Victim, decision: Decision) -> None:
+        """Ask one victim to go. Its quota stays counted until its job has stopped."""
+
+        def patch(workload: Workload) -> Patch | None:
+            if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
+                return None
+            draft = StatusDraft(workload, self.world.now)
+            draft.evict("Preempted", victim.message)
+            draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
+            return draft.patch()
+
+        after = await self._settle(victim.key, patch)
+        if after is None:
+            return
+        if not after.evicted:
+            self.state.forget_eviction(victim.key)
+            self.wake()
+            return
+        self.preemptions += 1
+        self.executor.emit(Emit(after, "Normal", "EvictedDueToPreempted", victim.message))
+        self.executor.emit(Emit(after, "Normal", "Preempted", victim.message))
+        note = f"Preempted workload {victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
+        self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
+
+    # --- reasons for waiting --------------------------------------------------------------------------------------
+
+    async def _write_reasons(self) -> None:
+        """Write why Workloads wait, behind everything that lets Workloads in."""
+        while True:
+            await self._reasons.wait()
+            self._reasons.clear()
+            while self._waiting:
+                await self.executor.quiet(at_most=1.0)
+                if not self._waiting:
+                    break
+                key = next(iter(self._waiting))
+                decision = self._waiting.pop(key)
+                try:
+                    await self._write_reason(key, decision)
+                except NotLeading:
+                    raise
+                except TurnstileError as error:
+                    self.executor.report(Workload, key, error)
+
+    async def _write_reason(self, key: str, decision: Decision) -> None:
+        said = False
+
+        def patch(workload: Workload) -> Patch | None:
+            nonlocal said
+            if workload.metadata.uid != decision.uid or not _in_line(workload):
+                return None
+            draft = StatusDraft(workload, self.world.now)
+            draft.unreserve(reason=decision.condition_reason, message=reason_message(decision))
+            draft.requests(decision.resource_requests)
+            said = draft.changed
+            return draft.patch() if said else None
+
+        after = await self.executor.update(Workload, key, patch)
+        if said:
+            self.executor.emit(Emit(after, "Warning", decision.condition_reason, reason_message(decision)))
+
+
+def reason_message(decision: Decision) -> str:
+    """Kueue's message, and where amounts are the reason a sentence that names what was requested and what is there."""
+    explanation = decision.explanation
+    return f"{decision.message} ({explanation})" if explanation else decision.message
+
+
+def queued_since(workload: Workload) -> datetime | None:
+    """When the Workload joined the queue: when it was requeued or last evicted, else when it was created."""
+    for kind in (wl.REQUEUED, wl.EVICTED):
+        condition = find_condition(workload.status.conditions, kind)
+        if condition is not None and condition.status == "True":
+            return instant(condition.last_transition_time)
+    return instant(workload.metadata.creation_timestamp)
+
+
+def _in_line(workload: Workload) -> bool:
+    """Whether it still waits for quota."""
+    return (
+        workload.spec.active
+        and not workload.quota_reserved
+        and not workload.finished
+        and not workload.metadata.deletion_timestamp
+    )

@@ -1,0 +1,240 @@
+"""Decides about one Workload: deactivation, stop policies, time limits, requeueing, orphans, and why it waits.
+
+What belongs to the job (creating the Workload, starting, stopping, finishing) is decided in `controllers.jobs`; what belongs
+to quota is decided by the engine and written by `controllers.scheduler`. This module never reserves quota.
+
+Order and texts follow Kueue's workload controller (kueue-scheduler 9.1, 9.6; kueue-api 4).
+"""
+
+from datetime import timedelta
+
+import orjson
+
+from app.api import names
+from app.api import workload as wl
+from app.api.clusterqueue import ClusterQueue
+from app.api.localqueue import LocalQueue
+from app.api.meta import find_condition, is_true
+from app.api.workload import Workload
+from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.status import StatusDraft, instant, metadata_patch
+from app.controllers.world import World
+
+DEACTIVATED = "Deactivated"
+MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
+STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
+
+
+def decide(key: str, world: World) -> Decision:
+    """The next step for one Workload; no actions when it is as it should be."""
+    workload = world.workloads.get(key)
+    if workload is None:
+        return Decision(why="gone")
+    if _orphaned(workload):
+        return _orphan(workload, world)
+    if workload.finished or workload.metadata.deletion_timestamp:
+        return Decision(why="finished" if workload.finished else "being deleted")
+    target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
+    if target is not None and target.status == "True" and workload.spec.active:
+        body = {"metadata": {"resourceVersion": workload.metadata.resource_version}, "spec": {"active": False}}
+        meta = workload.metadata
+        return Decision(
+            [Patch(Workload, meta.namespace, meta.name, orjson.dumps(body))], why=f"deactivated: {target.message}"
+        )
+    return (
+        _deactivated(workload, world)
+        or _requeue(workload, world)
+        or _stopped(workload, world)
+        or _overdue(workload, world)
+        or _unreserved(workload, world)
+        or Decision(why="nothing to do")
+    )
+
+
+def _orphaned(workload: Workload) -> bool:
+    """Without any owner, and either on its way out or once made for a job (kueue-integrations 3.6)."""
+    meta = workload.metadata
+    return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
+
+
+def _orphan(workload: Workload, world: World) -> Decision:
+    decision = Decision(why="its owner is gone")
+    meta = workload.metadata
+    if not workload.finished and not meta.deletion_timestamp:
+        draft = StatusDraft(workload, world.now)
+        draft.set(wl.FINISHED, "True", reason="OwnerNotFound", message="The owner of the workload is gone")
+        decision.actions.append(draft.patch())
+    elif names.RESOURCE_IN_USE in meta.finalizers:
+        finalizers = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
+        decision.actions.append(
+            Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, {"finalizers": finalizers}))
+        )
+    return decision
+
+
+def _deactivated(workload: Workload, world: World) -> Decision | None:
+    if workload.spec.active:
+        return None
+    evicted = find_condition(workload.status.conditions, wl.EVICTED)
+    if evicted is not None and evicted.status == "True" and evicted.reason.startswith(DEACTIVATED):
+        return Decision(why=evicted.message)
+    target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
+    cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
+    message = f"The workload is deactivated{detail}"
+    draft = StatusDraft(workload, world.now)
+    draft.evict(DEACTIVATED, message, cause=cause)
+    draft.remove(wl.DEACTIVATION_TARGET)
+    if workload.status.requeue_state is not None:
+        draft.field("requeueState", None)
+    if not workload.quota_reserved:
+        draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
+    reason = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
+    # Kueue's wire string for a deactivation without a cause differs from its condition reason (kueue-api 10.1).
+    event = reason if cause else "EvictedDueToDeactivation"
+    return Decision([draft.patch(), Emit(workload, "Normal", event, message)], why=message)
+
+
+def _requeue(workload: Workload, world: World) -> Decision | None:
+    """Requeued False turns True once what held the Workload back is over (kueue-scheduler 9.1)."""
+    held = find_condition(workload.status.conditions, wl.REQUEUED)
+    if held is None or held.status != "False" or not workload.spec.active:
+        return None
+    draft = StatusDraft(workload, world.now)
+    queue = world.local_queue_of(workload)
+    cluster_queue = _cluster_queue(queue, world)
+    match held.reason:
+        case "Deactivated":
+            draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
+        case "PodsReadyTimeout" | "AdmissionCheck":
+            state = workload.status.requeue_state
+            due = instant(state.requeue_at) if state is not None else None
+            if due is not None and due > world.now:
+                return Decision([RequeueAfter((due - world.now).total_seconds())], why="waiting for its back-off")
+            draft.set(wl.REQUEUED, "True", reason="BackoffFinished", message="The workload backoff was finished")
+        case "ClusterQueueStopped" if cluster_queue is not None and cluster_queue.spec.stop_policy == "None":
+            draft.set(wl.REQUEUED, "True", reason="ClusterQueueRestarted", message="The ClusterQueue was restarted")
+        case "LocalQueueStopped" if queue is not None and queue.spec.stop_policy == "None":
+            draft.set(wl.REQUEUED, "True", reason="LocalQueueRestarted", message="The LocalQueue was restarted")
+        case _:
+            return None
+    return Decision([draft.patch()], why="back in the queue")
+
+
+def _stopped(workload: Workload, world: World) -> Decision | None:
+    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted (kueue-scheduler 9.6)."""
+    if not workload.quota_reserved:
+        return None
+    queue = world.local_queue_of(workload)
+    admission = workload.status.admission
+    cluster_queue = world.cluster_queues.get(admission.cluster_queue) if admission else _cluster_queue(queue, world)
+    for word, stopped_by in (("LocalQueue", queue), ("ClusterQueue", cluster_queue)):
+        policy = stopped_by.spec.stop_policy if stopped_by is not None else "None"
+        if policy == "None" or stopped_by is None:
+            continue
+        draft = StatusDraft(workload, world.now)
+        if workload.admitted:
+            if policy != "HoldAndDrain" or workload.evicted:
+                continue
+            message = f"The {word} is stopped"
+            draft.evict(f"{word}Stopped", message)
+            return Decision(
+                [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{word}Stopped", message)], why=message
+            )
+        message = f"{word} {stopped_by.metadata.name} is stopped"
+        draft.unreserve(reason="Suspended", message=message)
+        return Decision([draft.patch()], why=message)
+    return None
+
+
+def _overdue(workload: Workload, world: World) -> Decision | None:
+    """The maximum execution time adds up over evictions (kueue-scheduler 9.6)."""
+    limit = workload.spec.maximum_execution_time_seconds
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    if limit is None or admitted is None or admitted.status != "True" or workload.evicted:
+        return None
+    past = workload.status.accumulated_past_execution_time_seconds or 0
+    since = instant(admitted.last_transition_time) or world.now
+    remaining = (since + timedelta(seconds=limit - past) - world.now).total_seconds()
+    if remaining > 0:
+        return Decision([RequeueAfter(remaining)], why="running within its time limit")
+    draft = StatusDraft(workload, world.now)
+    message = "exceeding the maximum execution time"
+    draft.set(wl.DEACTIVATION_TARGET, "True", reason=MAXIMUM_EXECUTION_TIME, message=message)
+    draft.field("accumulatedPastExecutionTimeSeconds", None)
+    note = f"The maximum execution time ({limit}s) exceeded"
+    return Decision([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
+
+
+def _unreserved(workload: Workload, world: World) -> Decision | None:
+    """Why a Workload without quota is not even tried (kueue-scheduler 9.1, granular QuotaReserved condition)."""
+    if workload.quota_reserved:
+        return None
+    reason, message = why_not_tried(workload, world)
+    current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    if not reason:
+        stale = current is not None and current.reason in _WRITTEN_HERE
+        if not stale:
+            return None
+        cleared = current is not None and current.reason == "AdmissionGated"
+        reason = "PendingEvaluation"
+        message = (
+            "AdmissionGatedBy cleared, waiting for quota reservation"
+            if cleared
+            else "Workload is pending evaluation in the scheduling queue"
+        )
+    if current is not None and (current.status, current.reason, current.message) == ("False", reason, message):
+        return Decision(why=message)
+    draft = StatusDraft(workload, world.now)
+    draft.unreserve(reason=reason, message=message)
+    return Decision([draft.patch()], why=message)
+
+
+_WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated"}
+
+
+def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
+    """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does."""
+    name = workload.spec.queue_name or ""
+    queue = world.local_queue_of(workload)
+    if queue is None:
+        return "Misconfigured", f"LocalQueue {name} doesn't exist"
+    if queue.metadata.deletion_timestamp:
+        return "Misconfigured", f"LocalQueue {name} is terminating or missing"
+    if queue.spec.stop_policy != "None":
+        return "Suspended", f"LocalQueue {name} is inactive"
+    cluster_queue = _cluster_queue(queue, world)
+    if cluster_queue is None:
+        return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue or ''} doesn't exist"
+    if not is_active(cluster_queue):
+        return "Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive"
+    selector = cluster_queue.spec.namespace_selector
+    namespace = world.namespaces.get(workload.metadata.namespace)
+    if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
+        return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
+    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    if gates:
+        return "AdmissionGated", f"Admission is gated by: {gates}"
+    return "", ""
+
+
+def is_active(cluster_queue: ClusterQueue) -> bool:
+    """Whether a ClusterQueue may admit: its Active condition, or its stop policy until that is written."""
+    if cluster_queue.spec.stop_policy != "None" or cluster_queue.metadata.deletion_timestamp:
+        return False
+    active = find_condition(cluster_queue.status.conditions, "Active")
+    return active is None or active.status == "True" or active.reason == "Stopped"
+
+
+def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | None:
+    if queue is None or not queue.spec.cluster_queue:
+        return None
+    return world.cluster_queues.get(queue.spec.cluster_queue)
+
+
+def pending(workload: Workload) -> bool:
+    """Whether a Workload waits for quota: neither reserved, nor finished, nor on its way out."""
+    return not (
+        workload.finished
+        or workload.metadata.deletion_timestamp
+        or is_true(workload.status.conditions, wl.QUOTA_RESERVED)
+    )

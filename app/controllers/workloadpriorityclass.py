@@ -1,0 +1,28 @@
+"""Decides about one WorkloadPriorityClass: Workloads that name it follow its value.
+
+Kueue rewrites `spec.priority` of every Workload of the class when its value changes, running or not.
+"""
+
+import orjson
+
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.actions import Decision, Patch
+from app.controllers.world import WORKLOADS_BY_PRIORITY_CLASS, World
+
+__all__ = ["WorkloadPriorityClass", "decide"]
+
+
+def decide(name: str, world: World) -> Decision:
+    """One patch a Workload whose priority is not the value of its class."""
+    priority_class = world.workload_priority_classes.get(name)
+    if priority_class is None:
+        return Decision(why="gone: its Workloads keep the priority they have")
+    decision = Decision(why=f"value {priority_class.value}")
+    for workload in world.workloads.by_index(WORKLOADS_BY_PRIORITY_CLASS, name):
+        if workload.finished or workload.spec.priority == priority_class.value:
+            continue
+        meta = workload.metadata
+        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"priority": priority_class.value}}
+        decision.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+    return decision

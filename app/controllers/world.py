@@ -1,0 +1,95 @@
+"""What reconcilers may look at: the stores, the options, and one reading of the clock. Read-only.
+
+A decision that needs something else gets it added here, where tests can give it too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.options import Options
+from app.kube.store import Store
+
+WORKLOADS_BY_OWNER = "owner"
+"""Index of Workloads by the uid of each owner."""
+WORKLOADS_BY_QUEUE = "queue"
+"""Index of Workloads by `namespace/queueName`."""
+WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
+"""Index of Workloads by the ClusterQueue that their admission names."""
+LOCAL_QUEUES_BY_CLUSTER_QUEUE = "cluster-queue"
+"""Index of LocalQueues by ClusterQueue."""
+WORKLOADS_BY_PRIORITY_CLASS = "priority-class"
+"""Index of Workloads by the name of their WorkloadPriorityClass."""
+CLUSTER_QUEUES_BY_FLAVOR = "flavor"
+"""Index of ClusterQueues by each ResourceFlavor they name."""
+
+
+class Clock(Protocol):
+    """The one way in for wall-clock time."""
+
+    def __call__(self) -> datetime:
+        """The time now, in UTC."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Stores of everything that decisions read."""
+
+    clock: Clock
+    options: Options
+    workloads: Store[Workload]
+    cluster_queues: Store[ClusterQueue]
+    local_queues: Store[LocalQueue]
+    cohorts: Store[Cohort]
+    flavors: Store[ResourceFlavor]
+    namespaces: Store[Namespace]
+    limit_ranges: Store[LimitRange]
+    runtime_classes: Store[RuntimeClass]
+    priority_classes: Store[PriorityClass]
+    workload_priority_classes: Store[WorkloadPriorityClass]
+    jobs: Mapping[type[Kind], Store[Kind]]
+
+    @property
+    def now(self) -> datetime:
+        """One reading of the clock, in UTC."""
+        return self.clock()
+
+    def local_queue_of(self, workload: Workload) -> LocalQueue | None:
+        """The LocalQueue that a Workload names, if it exists."""
+        return self.local_queues.get(f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}")
+
+
+def index_stores(
+    workloads: Store[Workload], local_queues: Store[LocalQueue], cluster_queues: Store[ClusterQueue]
+) -> None:
+    """Declare the indexes that reconcilers look up by."""
+    workloads.add_index(WORKLOADS_BY_OWNER, lambda w: [owner.uid for owner in w.metadata.owner_references])
+    workloads.add_index(WORKLOADS_BY_QUEUE, lambda w: [f"{w.metadata.namespace}/{w.spec.queue_name or ''}"])
+    workloads.add_index(
+        WORKLOADS_BY_CLUSTER_QUEUE, lambda w: [w.status.admission.cluster_queue] if w.status.admission else []
+    )
+    workloads.add_index(
+        WORKLOADS_BY_PRIORITY_CLASS,
+        lambda w: (
+            [w.spec.priority_class_ref.name]
+            if w.spec.priority_class_ref and w.spec.priority_class_ref.kind == "WorkloadPriorityClass"
+            else []
+        ),
+    )
+    local_queues.add_index(
+        LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
+    )
+    cluster_queues.add_index(
+        CLUSTER_QUEUES_BY_FLAVOR,
+        lambda q: sorted({flavor.name for group in q.spec.resource_groups for flavor in group.flavors}),
+    )

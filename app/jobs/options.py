@@ -1,0 +1,29 @@
+"""Which jobs are managed: the part of the configuration that the webhooks and the reconcilers must agree on.
+
+If they disagreed, a job could be suspended by the one and never be looked at by the other.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.api.selectors import LabelSelector, LabelSelectorRequirement
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""Label that every namespace carries with its own name as value."""
+
+
+def namespaces(*, without: Iterable[str], labels: Mapping[str, str] | None = None) -> LabelSelector:
+    """A selector of the namespaces that carry all of `labels`, except those named in `without`."""
+    excluded = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=sorted(set(without)))
+    return LabelSelector(match_labels=dict(labels or {}), match_expressions=[excluded])
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does."""
+
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: LabelSelector = field(
+        default_factory=lambda: namespaces(without=("kube-system", "turnstile-system"))
+    )

@@ -1,0 +1,109 @@
+"""Turnstile installed from its chart on a test bed, its processes running beside the cluster.
+
+The chart renders everything but the Deployments (`webhook.url` points at this machine); `turnstile serve` runs as a child
+process under the chart's own service accounts, so a missing right shows here as it would in production.
+"""
+
+import json
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from testbed.client import Json, wait_until
+from testbed.controlplane import ControlPlane
+from testbed.ports import ReservedPort
+from testbed.processes import Process
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "turnstile"
+NAMESPACE = "turnstile-system"
+RELEASE = "turnstile"
+MANAGED = {"kueue-managed": "true"}
+"""Labels of a namespace that opted in."""
+
+
+class Installation:
+    """One release of the chart and the processes that serve it."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self.control_plane = control_plane
+        with ReservedPort() as port:  # free again before Turnstile, which does not share ports, binds it
+            self.port = port.number
+        self._count = 0
+
+    def install(self, *values: str) -> None:
+        """`helm upgrade --install` with the webhooks pointed at this machine; `values` are `--set` pairs."""
+        settings = [f"webhook.url=https://127.0.0.1:{self.port}", "controller.enabled=false", *values]
+        flags = [part for setting in settings for part in ("--set", setting)]
+        self.control_plane.helm(
+            "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace", *flags
+        )
+
+    def start(self, *, role: str = "all", port: int | None = None, arguments: tuple[str, ...] = ()) -> Process:
+        """Start `turnstile serve` under the service account of its role; `all` uses the controller's.
+
+        Only one process can answer on the webhook's port; a second one of role controller needs none.
+        """
+        self._count += 1
+        account = "turnstile-webhook" if role == "webhook" else "turnstile-controller"
+        credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, account)
+        name = f"turnstile-{role}-{self._count}"
+        bind = port if port is not None else self.port
+        command = [
+            sys.executable,
+            "-m",
+            "app.main",
+            "serve",
+            "--role",
+            role,
+            "--kubeconfig",
+            str(credentials),
+            "--namespace",
+            NAMESPACE,
+            "--bind",
+            f"127.0.0.1:{bind}",
+            "--webhook-host",
+            "127.0.0.1",
+            "--managed-namespace-label",
+            "kueue-managed=true",
+            *arguments,
+        ]
+        return self.control_plane.start_process(name, command, cwd=ROOT)
+
+    def ready(self) -> bool:
+        """Whether the webhook says that it is ready."""
+        return self.status().get("ready") is True
+
+    def status(self) -> Json:
+        """What /readyz says, with `ready` added; empty while nobody answers."""
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        url = f"https://127.0.0.1:{self.port}/readyz"
+        try:
+            with urllib.request.urlopen(url, context=context, timeout=2) as answer:
+                return {"ready": True, **json.loads(answer.read() or b"{}")}
+        except urllib.error.HTTPError as error:
+            return {"ready": False, "answer": error.read().decode(errors="replace")}
+        except OSError:
+            return {}
+
+    def wait_ready(self, process: Process, *, timeout: float = 20) -> None:
+        """Wait until the webhook is ready and the API server trusts it; raises with the process's last lines if it ends."""
+
+        def look() -> bool:
+            process.require_running()
+            return self.ready() and self._trusted()
+
+        wait_until(look, timeout=timeout, describe=lambda: f"not ready: {self.status()}\n{process.tail(20)}")
+
+    def _trusted(self) -> bool:
+        """Whether every webhook of ours has a caBundle."""
+        for kind in ("mutating", "validating"):
+            path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
+            found = self.control_plane.api.find(f"{path}/{RELEASE}-{kind}-webhook-configuration")
+            if found is None or not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
+                return False
+        return True

@@ -1,0 +1,308 @@
+"""Jobs wait for their team's quota, start when it is there, and give it back."""
+
+import pytest
+
+from testbed.client import condition, resource_path, wait_until
+from tests.cluster.scenario import GROUP, Scenario, job_path
+
+pytestmark = pytest.mark.cluster
+
+
+class TestOverQuota:
+    def test_a_job_over_quota_stays_suspended_and_says_what_is_missing(self, scenario: Scenario) -> None:
+        """The reason names the flavor, the resource, what was asked for and what is free."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 4}})
+        scenario.job("first", queue="team", cpu="1", pods=3)
+        scenario.wait_started("first")
+        scenario.job("second", queue="team", cpu="1", pods=2)
+        waiting = scenario.wait_pending("second", reason="WaitingForQuota")
+        assert scenario.suspended("second")
+        assert f"insufficient unused quota for cpu in flavor {flavor}, 1 more needed" in waiting["message"]
+        assert "requested: 2" in waiting["message"]
+        assert "available: 1" in waiting["message"]
+
+    def test_a_job_larger_than_the_queue_says_that_it_can_never_fit(self, scenario: Scenario) -> None:
+        """A request above the maximum gets another reason than one that only has to wait."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 4}})
+        scenario.job("huge", queue="team", cpu="5")
+        waiting = scenario.wait_pending("huge", reason="ExceedsMaxQuota")
+        assert "maximum capacity" in waiting["message"]
+
+    def test_a_job_in_a_queue_that_does_not_exist_says_so(self, scenario: Scenario) -> None:
+        """A typing error in the queue name is told, not met with silence."""
+        scenario.job("lost", queue="no-such-queue")
+        waiting = scenario.wait_pending("lost", reason="Misconfigured")
+        assert waiting["message"] == "LocalQueue no-such-queue doesn't exist"
+        assert scenario.suspended("lost")
+
+
+class TestRoom:
+    def test_the_next_head_starts_when_a_job_finishes(self, scenario: Scenario) -> None:
+        """Finishing frees room at once; the first in line gets it."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("short", queue="team", cpu="2", run_for="2s")
+        scenario.wait_started("short")
+        scenario.job("next", queue="team", cpu="2", run_for="60s")
+        scenario.wait_pending("next")
+        scenario.wait_started("next", timeout=15)
+        finished = scenario.workload_of("short")
+        assert condition(finished, "Finished")["reason"] == "Succeeded"
+
+    def test_quota_edited_up_admits(self, scenario: Scenario) -> None:
+        """A waiting job starts when its queue grows."""
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 1}})
+        scenario.job("big", queue="team", cpu="3")
+        scenario.wait_pending("big")
+        scenario.patch_queue(queue, {"resourceGroups": _cpu(flavor, 3)})
+        scenario.wait_started("big")
+
+    def test_quota_edited_down_admits_no_more_and_stops_nothing(self, scenario: Scenario) -> None:
+        """What runs goes on above the new quota; nothing new starts until it is below."""
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 4}})
+        scenario.job("running", queue="team", cpu="3")
+        scenario.wait_started("running")
+        scenario.patch_queue(queue, {"resourceGroups": _cpu(flavor, 2)})
+        scenario.job("small", queue="team", cpu="1")
+        scenario.wait_pending("small")
+        assert scenario.suspended("small")
+        assert not scenario.suspended("running")
+        scenario.delete_job("running")
+        scenario.wait_started("small")
+
+
+class TestCohort:
+    def test_a_queue_borrows_what_its_cohort_does_not_use(self, scenario: Scenario) -> None:
+        """Unused quota of a sibling is lent."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("a", {flavor: {"cpu": 2}}, cohort="all")
+        scenario.queue("b", {flavor: {"cpu": 2}}, cohort="all")
+        scenario.job("wide", queue="a", cpu="4")
+        scenario.wait_started("wide")
+        scenario.job("own", queue="b", cpu="1")
+        scenario.wait_pending("own")
+
+    def test_borrowing_stops_at_its_limit(self, scenario: Scenario) -> None:
+        """Nominal plus borrowing limit is the end, however much is free."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("a", {flavor: {"cpu": {"nominalQuota": 2, "borrowingLimit": 1}}}, cohort="all")
+        scenario.queue("b", {flavor: {"cpu": 8}}, cohort="all")
+        scenario.job("within", queue="a", cpu="3")
+        scenario.wait_started("within")
+        scenario.job("beyond", queue="a", cpu="1")
+        scenario.wait_pending("beyond")
+        assert scenario.suspended("beyond")
+
+
+class TestFlavors:
+    def test_a_tainted_flavor_is_only_for_those_who_tolerate_it(self, scenario: Scenario, nodes: dict[str, str]) -> None:
+        """The first flavor is passed over without the toleration, and taken with it."""
+        spot = scenario.flavor(
+            "spot",
+            labels={"pool": nodes["spot"]},
+            taints=[{"key": "spot", "value": "true", "effect": "NoSchedule"}],
+        )
+        plain = scenario.flavor("plain", labels={"pool": nodes["plain"]})
+        scenario.queue("team", {spot: {"cpu": 4}, plain: {"cpu": 4}})
+        scenario.job("careful", queue="team", cpu="1")
+        tolerant = {"tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]}
+        scenario.job("tolerant", queue="team", cpu="1", template=tolerant)
+        assert scenario.wait_admitted("careful")["podSetAssignments"][0]["flavors"] == {"cpu": plain}
+        assert scenario.wait_admitted("tolerant")["podSetAssignments"][0]["flavors"] == {"cpu": spot}
+
+    def test_affinity_chooses_the_flavor(self, scenario: Scenario, nodes: dict[str, str]) -> None:
+        """Required node affinity on a flavor's label rules the others out."""
+        first = scenario.flavor("first", labels={"pool": nodes["plain"]})
+        second = scenario.flavor("second", labels={"pool": nodes["spot"]})
+        scenario.queue("team", {first: {"cpu": 4}, second: {"cpu": 4}})
+        terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [nodes["spot"]]}]}]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+        scenario.job("picky", queue="team", cpu="1", template={"affinity": affinity})
+        assert scenario.wait_admitted("picky")["podSetAssignments"][0]["flavors"] == {"cpu": second}
+
+    def test_pods_land_only_on_nodes_of_the_flavor(self, scenario: Scenario, nodes: dict[str, str]) -> None:
+        """The flavor's labels become the pods' node selector, its tolerations theirs."""
+        spot = scenario.flavor(
+            "spot",
+            labels={"pool": nodes["spot"]},
+            taints=[{"key": "spot", "value": "true", "effect": "NoSchedule"}],
+            tolerations=[{"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}],
+        )
+        scenario.queue("team", {spot: {"cpu": 8}})
+        scenario.job("wide", queue="team", cpu="1", pods=4)
+
+        def placed() -> list[str] | None:
+            names = [pod["spec"].get("nodeName", "") for pod in scenario.pods_of("wide")]
+            return names if len(names) == 4 and all(names) else None
+
+        names = wait_until(placed, timeout=15, describe=lambda: f"pods are {scenario.pods_of('wide')}")
+        for name in names:
+            node = scenario.api.get(resource_path("v1", "nodes", name))
+            assert node["metadata"]["labels"]["pool"] == nodes["spot"]
+
+
+class TestDefaultQueue:
+    def test_a_job_without_a_queue_gets_the_default_one(self, scenario: Scenario) -> None:
+        """A LocalQueue named default takes what names no queue."""
+        flavor = scenario.flavor("plain")
+        scenario.local_queue("default", scenario.cluster_queue("team", {flavor: {"cpu": 4}}))
+        wait_until(
+            lambda: _default_given(scenario), timeout=10, describe=lambda: "no job was given the default queue"
+        )
+
+    def test_without_a_default_queue_a_job_is_left_alone(self, scenario: Scenario) -> None:
+        """A job that names no queue runs as if Turnstile were not there."""
+        created = scenario.job("free", queue=None)
+        assert not created["spec"].get("suspend")
+        assert "kueue.x-k8s.io/queue-name" not in created["metadata"].get("labels", {})
+
+
+class TestDeletion:
+    @pytest.mark.parametrize("state", ["pending", "running"])
+    def test_a_deleted_job_leaves_nothing_behind(self, scenario: Scenario, state: str) -> None:
+        """No Workload, no finalizer, no quota held."""
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("doomed", queue="team", cpu="2" if state == "running" else "3")
+        if state == "running":
+            scenario.wait_started("doomed")
+        else:
+            scenario.wait_pending("doomed")
+        name = scenario.workload_of("doomed")["metadata"]["name"]
+        scenario.delete_job("doomed")
+        scenario.api.wait_gone(job_path(scenario.namespace, "doomed"))
+        scenario.api.wait_gone(resource_path(GROUP, "workloads", name, namespace=scenario.namespace))
+        wait_until(lambda: not scenario.pods_of("doomed"), timeout=15, describe=lambda: "its pods are still there")
+        scenario.job("after", queue="team", cpu="2")
+        scenario.wait_started("after")
+        status = scenario.api.wait_for(
+            resource_path(GROUP, "clusterqueues", queue),
+            lambda q: q["status"].get("admittedWorkloads") == 1 and not q["status"].get("pendingWorkloads"),
+            describe="one admitted, none pending",
+        )["status"]
+        assert status["flavorsUsage"][0]["resources"][0]["total"] == "2"
+
+
+class TestStopping:
+    def test_deactivating_a_workload_suspends_its_job_and_restores_the_template(
+        self, scenario: Scenario, nodes: dict[str, str]
+    ) -> None:
+        """What was injected at the start is taken out again."""
+        flavor = scenario.flavor("plain", labels={"pool": nodes["plain"]})
+        scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("job", queue="team", cpu="1")
+        started = scenario.wait_started("job")
+        assert started["spec"]["template"]["spec"]["nodeSelector"] == {"pool": nodes["plain"]}
+        workload = scenario.workload_of("job")
+        scenario.api.patch(scenario.api.path_of(workload), {"spec": {"active": False}})
+        scenario.wait_suspended("job")
+        stopped = scenario.wait_workload("job", lambda w: condition(w, "QuotaReserved").get("status") == "False")
+        assert condition(stopped, "Evicted")["reason"] == "Deactivated"
+        assert "admission" not in stopped["status"]
+        assert "nodeSelector" not in scenario.read_job("job")["spec"]["template"]["spec"]
+        scenario.api.patch(scenario.api.path_of(workload), {"spec": {"active": True}})
+        scenario.wait_started("job")
+
+    def test_hold_and_drain_stops_what_runs_and_restarting_lets_it_in_again(self, scenario: Scenario) -> None:
+        """HoldAndDrain evicts; setting the policy back readmits."""
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("job", queue="team", cpu="1")
+        scenario.wait_started("job")
+        scenario.patch_queue(queue, {"stopPolicy": "HoldAndDrain"})
+        scenario.wait_suspended("job")
+        evicted = scenario.wait_workload("job", lambda w: condition(w, "QuotaReserved").get("status") == "False")
+        assert condition(evicted, "Evicted")["reason"] == "ClusterQueueStopped"
+        scenario.patch_queue(queue, {"stopPolicy": "None"})
+        scenario.wait_started("job")
+
+    def test_hold_lets_what_runs_go_on(self, scenario: Scenario) -> None:
+        """Hold admits nothing new and stops nothing."""
+        flavor = scenario.flavor("plain")
+        queue = scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("before", queue="team", cpu="1")
+        scenario.wait_started("before")
+        scenario.patch_queue(queue, {"stopPolicy": "Hold"})
+        scenario.job("after", queue="team", cpu="1")
+        scenario.wait_pending("after", reason="Suspended")
+        assert not scenario.suspended("before")
+        scenario.patch_queue(queue, {"stopPolicy": "None"})
+        scenario.wait_started("after")
+
+    def test_a_workload_deleted_by_hand_stops_its_job_and_a_fresh_one_takes_its_place(self, scenario: Scenario) -> None:
+        """Nobody runs without a Workload, and nobody is lost for want of one."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("job", queue="team", cpu="1")
+        scenario.wait_started("job")
+        first = scenario.workload_of("job")
+        scenario.api.delete(scenario.api.path_of(first))
+        fresh = scenario.wait_workload("job", lambda w: w["metadata"]["uid"] != first["metadata"]["uid"])
+        assert condition(fresh, "Finished") == {}
+        scenario.wait_started("job")
+
+    def test_a_job_whose_node_selector_contradicts_its_flavor_is_refused_on_its_workload(
+        self, scenario: Scenario, nodes: dict[str, str]
+    ) -> None:
+        """A conflict at the start is an error on the Workload, not a crash and not a wrong node."""
+        flavor = scenario.flavor("plain", labels={"pool": nodes["plain"]})
+        scenario.queue("team", {flavor: {"cpu": 2}})
+        scenario.job("job", queue="team", cpu="1", template={"nodeSelector": {"pool": "another"}})
+        waiting = scenario.wait_pending("job", reason="NoMatchingFlavor")
+        assert f"flavor {flavor} doesn't match node affinity" in waiting["message"]
+
+
+class TestPod:
+    def test_a_plain_pod_is_gated_until_its_quota_is_there(self, scenario: Scenario, nodes: dict[str, str]) -> None:
+        """Two pods, room for one: the second waits with its gate on and runs when the first is gone."""
+        flavor = scenario.flavor("plain", labels={"pool": nodes["plain"]})
+        scenario.queue("team", {flavor: {"cpu": 1}})
+        for name in ("one", "two"):
+            scenario.create(_pod(name, scenario.namespace))
+            if name == "one":
+                scenario.wait_admitted("one", kind="Pod")
+        path = resource_path("v1", "pods", namespace=scenario.namespace)
+        scenario.wait_pending("two", kind="Pod")
+        gated = scenario.api.get(f"{path}/two")
+        assert {"name": "kueue.x-k8s.io/admission"} in gated["spec"]["schedulingGates"]
+        running = scenario.api.wait_for(f"{path}/one", lambda p: p["spec"].get("nodeName"), describe="bound")
+        assert running["spec"]["nodeSelector"] == {"pool": nodes["plain"]}
+        scenario.api.delete(f"{path}/one")
+        scenario.api.wait_gone(f"{path}/one")
+        scenario.api.wait_for(f"{path}/two", lambda p: p["spec"].get("nodeName"), describe="bound")
+
+
+def _cpu(flavor: str, amount: int) -> list[dict[str, object]]:
+    return [
+        {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount}]}],
+        }
+    ]
+
+
+def _default_given(scenario: Scenario) -> bool:
+    """Whether a new job gets the default queue; the webhook learns of a new LocalQueue by watch, so the first may not."""
+    name = f"any-{len(scenario.made)}"
+    created = scenario.job(name, queue=None)
+    if created["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name") != "default":
+        return False
+    assert created["spec"]["suspend"] is True
+    scenario.wait_started(name)
+    return True
+
+
+def _pod(name: str, namespace: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}],
+        },
+    }

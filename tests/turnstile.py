@@ -1,0 +1,77 @@
+"""Fixtures that run Turnstile itself on the test bed: one installation a session, one scenario a test."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.controlplane import ControlPlane
+from testbed.installation import MANAGED, Installation
+from testbed.processes import Process
+from tests.cluster.scenario import Scenario
+
+
+class Turnstile:
+    """The running process of the session's installation; tests that end it start it again."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.process: Process | None = None
+        self.startup_seconds = 0.0
+
+    def start(self) -> None:
+        """Start and wait until it is ready; does nothing while it runs."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        began = time.monotonic()
+        self.process = self.installation.start()
+        self.installation.wait_ready(self.process)
+        self.startup_seconds = time.monotonic() - began
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the end."""
+        if self.process is not None:
+            self.process.terminate()
+
+
+@pytest.fixture(scope="session")
+def installation(control_plane: ControlPlane) -> Turnstile:
+    """Turnstile installed from its chart and running with all roles."""
+    installed = Installation(control_plane)
+    installed.install()
+    turnstile = Turnstile(installed)
+    turnstile.start()
+    return turnstile
+
+
+@pytest.fixture
+def turnstile(installation: Turnstile) -> Turnstile:
+    """Turnstile, running."""
+    installation.start()
+    return installation
+
+
+@pytest.fixture(scope="session")
+def nodes(control_plane: ControlPlane) -> dict[str, str]:
+    """Two pools of simulated nodes, the second one tainted: label values of `pool` by short name."""
+    for number in range(2):
+        control_plane.add_node(f"plain-{number}", labels={"pool": "plain"}, cpu=64, memory="256Gi")
+        control_plane.add_node(
+            f"spot-{number}", labels={"pool": "spot"}, taints=["spot=true:NoSchedule"], cpu=64, memory="256Gi"
+        )
+    return {"plain": "plain", "spot": "spot"}
+
+
+@pytest.fixture
+def scenario(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, str]) -> Iterator[Scenario]:
+    """An empty managed namespace to build a world in; all of it is removed at the end."""
+    namespace = control_plane.namespace("team", labels=MANAGED)
+    world = Scenario(control_plane.api, namespace)
+    yield world
+    world.remove()
+

@@ -1,0 +1,258 @@
+"""Jobs and their Workloads as plain objects, changed by actions under the API server's rules that matter here.
+
+A pure function is tested by applying what it returns and asking again. The rules: a stale resourceVersion is refused,
+`status` changes only through its subresource, a finalizer delays deletion, and the scheduling directives of a Job
+change only while it is suspended and has no start time.
+"""
+
+import copy
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.api.core import Job, Namespace, Pod, PriorityClass
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers import jobs
+from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
+from app.controllers.world import World
+from app.jobs.options import Options
+from app.kube.patch import apply_merge_patch
+from app.kube.store import Store
+
+Body = dict[str, Any]
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TEMPLATE: Body = {
+    "metadata": {"labels": {"app": "train"}},
+    "spec": {
+        "containers": [{"name": "c", "image": "trainer:1", "resources": {"requests": {"cpu": "1"}}}],
+        "restartPolicy": "Never",
+    },
+}
+JOB = "batch/job:team/train"
+POD = "pod:team/train"
+KINDS = (Job, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)
+
+
+class Refused(AssertionError):
+    """The API server would refuse the write."""
+
+
+class Cluster:
+    """What is there, what was written, and what was told."""
+
+    def __init__(self, *, options: Options | None = None) -> None:
+        self.now = NOW
+        self.writes: list[str] = []
+        self.events: list[tuple[str, str]] = []
+        self._bodies: dict[tuple[type[Kind], str], Body] = {}
+        self._version = 0
+        stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
+        self._stores = stores
+        jobs.index_jobs(stores[Workload])
+        self.world = World(
+            clock=lambda: self.now,
+            options=options or Options(),
+            workloads=stores[Workload],
+            cluster_queues=Store(),
+            local_queues=Store(),
+            cohorts=Store(),
+            flavors=stores[ResourceFlavor],
+            namespaces=stores[Namespace],
+            limit_ranges=Store(),
+            runtime_classes=Store(),
+            priority_classes=stores[PriorityClass],
+            workload_priority_classes=stores[WorkloadPriorityClass],
+            jobs={Job: stores[Job], Pod: stores[Pod]},
+        )
+        self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
+
+    # --- what others do -----------------------------------------------------------------------------------------------
+
+    def put(self, kind: type[Kind], body: Body) -> None:
+        """Store an object; uid and resourceVersion as the server gives them."""
+        body = copy.deepcopy(body)
+        meta = body.setdefault("metadata", {})
+        self._version += 1
+        meta["resourceVersion"] = str(self._version)
+        meta.setdefault("uid", f"uid-{self._version}")
+        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+        if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+            del self._bodies[kind, key]
+            self._stores[kind].delete(key)
+            return
+        self._bodies[kind, key] = body
+        self._stores[kind].observe(kind.decoder()(json.dumps(body).encode()))
+
+    def get(self, kind: type[Kind], key: str) -> Body | None:
+        """An object as it is now."""
+        body = self._bodies.get((kind, key))
+        return copy.deepcopy(body) if body is not None else None
+
+    def patch(self, kind: type[Kind], key: str, patch: Body) -> None:
+        """Somebody else's change, to any part of an object."""
+        body = self.get(kind, key)
+        assert body is not None
+        self.put(kind, apply_merge_patch(body, patch))
+
+    def delete(self, kind: type[Kind], key: str) -> None:
+        """Somebody asks for deletion."""
+        body = self.get(kind, key)
+        if body is None:
+            return
+        body["metadata"].setdefault("deletionTimestamp", "2026-01-02T03:04:05Z")
+        self.put(kind, body)
+
+    def job(self, *, name: str = "train", suspend: bool = True, labels: Body | None = None, **spec: Any) -> None:
+        """A Job in queue `main` unless its labels say otherwise."""
+        labels = {"kueue.x-k8s.io/queue-name": "main"} if labels is None else labels
+        annotations = spec.pop("annotations", {})
+        template = spec.pop("template", TEMPLATE)
+        metadata = {"name": name, "namespace": "team", "labels": labels, "annotations": annotations}
+        body = {"metadata": metadata, "spec": {"suspend": suspend, "parallelism": 1, "template": template, **spec}}
+        self.put(Job, body)
+
+    def pod(self, *, gates: tuple[str, ...] = ("kueue.x-k8s.io/admission",), **metadata: Any) -> None:
+        """A Pod as the webhook leaves it."""
+        labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true", **metadata.pop("labels", {})}
+        meta = {"name": "train", "namespace": "team", "labels": labels, "finalizers": ["kueue.x-k8s.io/managed"]}
+        spec = {**TEMPLATE["spec"], "schedulingGates": [{"name": gate} for gate in gates]}
+        self.put(Pod, {"metadata": {**meta, **metadata}, "spec": spec, "status": {"phase": "Pending"}})
+
+    def flavor(self, name: str = "default", **spec: Any) -> None:
+        """A ResourceFlavor."""
+        self.put(ResourceFlavor, {"metadata": {"name": name}, "spec": spec})
+
+    @property
+    def workloads(self) -> list[Body]:
+        """All Workloads, by key."""
+        return [body for (kind, _), body in sorted(self._bodies.items(), key=lambda e: e[0][1]) if kind is Workload]
+
+    @property
+    def workload(self) -> Body:
+        """The one Workload."""
+        (only,) = self.workloads
+        return only
+
+    @property
+    def workload_key(self) -> str:
+        """Its key."""
+        meta = self.workload["metadata"]
+        return f"{meta['namespace']}/{meta['name']}"
+
+    def condition(self, kind: str) -> tuple[str, str, str] | None:
+        """Status, reason and message of a condition of the one Workload."""
+        for each in self.workload.get("status", {}).get("conditions", []):
+            if each["type"] == kind:
+                return each["status"], each["reason"], each["message"]
+        return None
+
+    def set_condition(self, kind: str, *, status: str = "True", reason: str = "ByTest", message: str = "") -> None:
+        """What the scheduler or the Workload's reconciler writes."""
+        others = [c for c in self.workload.get("status", {}).get("conditions", []) if c["type"] != kind]
+        entry = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": "2026-01-02T03:04:00Z",
+        }
+        self.patch(Workload, self.workload_key, {"status": {"conditions": [*others, entry]}})
+
+    def admit(self, *, flavor: str = "default", count: int | None = None) -> None:
+        """The scheduler's write: quota reserved, admitted, back from any eviction."""
+        pod_set = self.workload["spec"]["podSets"][0]
+        assignment = {"name": pod_set["name"], "flavors": {"cpu": flavor}, "count": count or pod_set["count"]}
+        self.patch(
+            Workload,
+            self.workload_key,
+            {"status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]}}},
+        )
+        for kind in ("QuotaReserved", "Admitted"):
+            self.set_condition(kind)
+        if self.condition("Evicted") is not None:
+            self.set_condition("Evicted", status="False")
+
+    def evict(self, reason: str = "Preempted", message: str = "Preempted to make room") -> None:
+        """The preemptor's write."""
+        self.set_condition("Evicted", reason=reason, message=message)
+
+    def run_pods(self) -> None:
+        """The Job controller starts the pods of an unsuspended Job."""
+        self.patch(Job, "team/train", {"status": {"active": 1, "startTime": "2026-01-02T03:04:00Z"}})
+
+    def later(self, **delta: float) -> None:
+        """Time passes."""
+        self.now += timedelta(**delta)
+
+    # --- what is decided ----------------------------------------------------------------------------------------------
+
+    def decide(self, key: str = JOB) -> Decision:
+        """One look, nothing done."""
+        return jobs.decide(key, self.world)
+
+    def step(self, key: str = JOB, *, only: int | None = None) -> Decision:
+        """One look, and its actions carried out; the first `only` of them if given, as when a process dies."""
+        decision = self.decide(key)
+        for action in decision.actions[:only]:
+            self._act(action)
+        return decision
+
+    def settle(self, key: str = JOB, *, limit: int = 12) -> None:
+        """Look again until there is nothing to write."""
+        for _ in range(limit):
+            if not any(isinstance(action, Create | Patch | Delete) for action in self.step(key).actions):
+                return
+        raise AssertionError(f"still writing after {limit} looks: {self.writes[-limit:]}")
+
+    def _act(self, action: object) -> None:
+        match action:
+            case Emit():
+                self.events.append((action.reason, action.note))
+            case RequeueAfter():
+                pass
+            case Create():
+                self.writes.append(f"create {action.kind.KIND}")
+                if self.get(action.kind, f"{action.namespace}/{action.name}") is not None:
+                    raise Refused(f"{action.name} is there already")
+                self.put(action.kind, json.loads(action.body))
+            case Delete():
+                self.writes.append(f"delete {action.kind.KIND}")
+                self.delete(action.kind, f"{action.namespace}/{action.name}")
+            case Patch():
+                self.writes.append(f"patch {action.kind.KIND} {action.subresource}".rstrip())
+                self._patch(action)
+
+    def _patch(self, action: Patch) -> None:
+        key = f"{action.namespace}/{action.name}"
+        body, old = json.loads(action.body), self.get(action.kind, key)
+        if old is None:
+            return
+        wanted = body.get("metadata", {}).pop("resourceVersion", None)
+        if wanted is not None and wanted != old["metadata"]["resourceVersion"]:
+            raise Refused(f"stale: {action}")
+        if action.type == "strategic":
+            known = old.get("status", {}).get("conditions", [])
+            added = body["status"]["conditions"]
+            types = {c["type"] for c in added}
+            body["status"]["conditions"] = [*(c for c in known if c["type"] not in types), *added]
+        new = apply_merge_patch(old, body)
+        if action.subresource == "status":
+            new = {**old, "status": new.get("status", {})}
+        elif new.get("status") != old.get("status"):
+            raise Refused(f"status changes through its subresource only: {action}")
+        if new == old:
+            raise Refused(f"nothing changes: {action}")
+        if action.kind is Job and action.subresource == "":
+            _check_job(old, new)
+        self.put(action.kind, new)
+
+
+def _check_job(old: Body, new: Body) -> None:
+    """batch/v1 validation of updates: the template is mutable only while suspended and without a start time."""
+    mutable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
+    if not mutable and new["spec"]["template"] != old["spec"]["template"]:
+        raise Refused("spec.template: field is immutable")

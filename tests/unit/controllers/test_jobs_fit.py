@@ -1,0 +1,241 @@
+"""The one Workload of a Job: what fits, what is brought in line, what is replaced."""
+
+import copy
+from typing import Any, ClassVar
+
+import pytest
+
+from app.api.core import Job, PriorityClass
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.actions import RequeueAfter
+from tests.unit.controllers.job_cluster import TEMPLATE, Cluster
+
+
+@pytest.fixture
+def waiting() -> Cluster:
+    """A Job with a Workload that waits."""
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "a"})
+    cluster.job()
+    cluster.settle()
+    cluster.writes.clear()
+    cluster.events.clear()
+    return cluster
+
+
+def edited(**container: Any) -> dict[str, Any]:
+    """The template with a changed container."""
+    template = copy.deepcopy(TEMPLATE)
+    template["spec"]["containers"][0].update(container)
+    return template
+
+
+class TestAnEditWhileWaiting:
+    """A Job that is edited while its Workload waits."""
+
+    def test_of_what_the_pods_run_rewrites_the_workload_in_place(self, waiting: Cluster) -> None:
+        """An image counts although no quota depends on it: the Workload is the copy that is restored."""
+        before = waiting.workload["metadata"]["uid"]
+        waiting.patch(Job, "team/train", {"spec": {"template": edited(image="trainer:2")}})
+        waiting.settle()
+        assert waiting.workload["spec"]["podSets"][0]["template"] == edited(image="trainer:2")
+        assert waiting.workload["metadata"]["uid"] == before
+        assert waiting.writes == ["patch Workload"]
+        assert waiting.events == [
+            ("UpdatedWorkload", f"Updated not matching Workload for suspended job: {waiting.workload_key}")
+        ]
+
+    def test_keeps_a_deactivation(self, waiting: Cluster) -> None:
+        """`spec.active` is not the Job's to say."""
+        waiting.patch(Workload, waiting.workload_key, {"spec": {"active": False}})
+        waiting.patch(Job, "team/train", {"spec": {"parallelism": 2}})
+        waiting.settle()
+        assert waiting.workload["spec"]["active"] is False
+        assert waiting.workload["spec"]["podSets"][0]["count"] == 2
+
+    def test_of_the_time_limit_is_taken_over(self, waiting: Cluster) -> None:
+        """And taken back."""
+        for value, expected in (("60", 60), (None, None)):
+            patch = {"metadata": {"labels": {"kueue.x-k8s.io/max-exec-time-seconds": value}}}
+            waiting.patch(Job, "team/train", patch)
+            waiting.settle()
+            assert waiting.workload["spec"].get("maximumExecutionTimeSeconds") == expected
+
+    def test_of_the_queue_moves_the_workload(self, waiting: Cluster) -> None:
+        """Nothing else is written."""
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        waiting.settle()
+        assert waiting.workload["spec"]["queueName"] == "other"
+        assert waiting.writes == ["patch Workload"]
+
+    def test_of_admission_gates_is_taken_over(self, waiting: Cluster) -> None:
+        """The annotation comes and goes."""
+        for value in ("example.com/gate", None):
+            patch = {"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": value}}}
+            waiting.patch(Job, "team/train", patch)
+            waiting.settle()
+            annotations = waiting.workload["metadata"].get("annotations", {})
+            assert annotations.get("kueue.x-k8s.io/admission-gated-by") == value
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"resources": {"requests": {"cpu": "1000m"}}},
+            {"env": []},
+            {"image": "trainer:1", "command": None},
+        ],
+    )
+    def test_that_means_the_same_writes_nothing(self, waiting: Cluster, change: dict[str, Any]) -> None:
+        """Quantities by value, empty as absent."""
+        waiting.patch(Job, "team/train", {"spec": {"template": edited(**change)}})
+        waiting.settle()
+        assert waiting.writes == []
+
+
+class TestAnEditWithQuota:
+    """A Job that is edited while its Workload holds quota."""
+
+    def test_of_a_suspended_job_makes_another_workload(self, waiting: Cluster) -> None:
+        """A Workload that holds quota cannot change its pods."""
+        waiting.set_condition("QuotaReserved")
+        waiting.patch(Job, "team/train", {"spec": {"parallelism": 2}})
+        waiting.settle()
+        assert waiting.writes == ["patch Workload", "delete Workload", "create Workload"]
+        assert waiting.workload["spec"]["podSets"][0]["count"] == 2
+        assert [reason for reason, _ in waiting.events] == ["DeletedWorkload", "CreatedWorkload"]
+
+    def test_of_a_running_job_stops_it(self, waiting: Cluster) -> None:
+        """Its template is restored from the Workload that does not fit any more."""
+        waiting.admit()
+        waiting.settle()
+        waiting.run_pods()
+        waiting.patch(Job, "team/train", {"spec": {"parallelism": 2}})
+        key = waiting.workload_key
+        waiting.step()
+        assert waiting.events[-2:] == [
+            ("Stopped", "No matching Workload; restoring pod templates according to existent Workload"),
+            ("DeletedWorkload", f"Deleted not matching Workload: {key}"),
+        ]
+        job = waiting.get(Job, "team/train")
+        assert job is not None
+        assert job["spec"]["suspend"] is True
+        assert not job["spec"]["template"]["spec"].get("nodeSelector")
+        assert waiting.workloads == []
+
+    def test_of_the_queue_waits_for_the_quota_to_go_back(self, waiting: Cluster) -> None:
+        """The API server refuses to change the queue of a Workload with quota."""
+        waiting.set_condition("QuotaReserved")
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        waiting.settle()
+        assert waiting.writes == []
+
+
+def test_a_second_workload_of_a_job_is_deleted(waiting: Cluster) -> None:
+    """One is enough; the first by name stays."""
+    second = waiting.workload
+    first = second["metadata"]["name"]
+    second["metadata"] = {**second["metadata"], "name": "zzz", "uid": "second"}
+    waiting.put(Workload, second)
+    waiting.settle()
+    assert waiting.workload["metadata"]["name"] == first
+
+
+def test_a_workload_of_an_earlier_job_of_that_name_is_replaced(waiting: Cluster) -> None:
+    """Owners are told apart by uid."""
+    old = waiting.workload["metadata"]["name"]
+    waiting.patch(Job, "team/train", {"metadata": {"uid": "another"}})
+    waiting.set_condition("Finished", reason="Succeeded")
+    waiting.settle()
+    assert waiting.workload["metadata"]["name"] != old
+
+
+class TestPriority:
+    """Where the priority of a Workload comes from."""
+
+    def test_of_a_class_that_does_not_exist_makes_no_workload(self) -> None:
+        """The owner is told, and the class may still come."""
+        cluster = Cluster()
+        labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"}
+        cluster.job(labels=labels)
+        assert any(isinstance(action, RequeueAfter) for action in cluster.step().actions)
+        assert cluster.events == [("WorkloadPriorityClassNotFound", 'WorkloadPriorityClass "high" not found')]
+        assert cluster.workloads == []
+        cluster.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
+        cluster.settle()
+        assert cluster.workload["spec"]["priority"] == 7
+        assert cluster.workload["spec"]["priorityClassRef"] == {
+            "group": "kueue.x-k8s.io",
+            "kind": "WorkloadPriorityClass",
+            "name": "high",
+        }
+
+    def test_follows_the_label_while_the_job_waits(self, waiting: Cluster) -> None:
+        """Name and value change together."""
+        waiting.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+        waiting.settle()
+        assert waiting.workload["spec"]["priority"] == 7
+        assert waiting.events == [("UpdatedWorkload", f"Updated workload priority class: {waiting.workload_key}")]
+
+    def test_of_the_pods_stays_what_it_was(self) -> None:
+        """A PriorityClass of the pods goes before a label that comes later."""
+        cluster = Cluster()
+        cluster.put(PriorityClass, {"metadata": {"name": "pods"}, "value": 3})
+        cluster.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
+        template = {"spec": {**TEMPLATE["spec"], "priorityClassName": "pods"}}
+        cluster.job(template=template)
+        cluster.settle()
+        assert cluster.workload["spec"]["priority"] == 3
+        cluster.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+        cluster.settle()
+        assert cluster.workload["spec"]["priority"] == 3
+
+    def test_is_the_lowest_global_default_without_any_class(self) -> None:
+        """As Kubernetes chooses among several."""
+        cluster = Cluster()
+        for name, value in (("a", 9), ("b", 4)):
+            cluster.put(PriorityClass, {"metadata": {"name": name}, "value": value, "globalDefault": True})
+        cluster.job()
+        cluster.settle()
+        assert (cluster.workload["spec"]["priority"], cluster.workload["spec"]["priorityClassRef"]["name"]) == (4, "b")
+
+
+class TestAPrebuiltWorkload:
+    """A Workload that the user made."""
+
+    LABELS: ClassVar = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}
+
+    def body(self, **container: Any) -> dict[str, Any]:
+        """A Workload that a user made."""
+        pod_sets = [{"name": "main", "count": 1, "template": edited(**container)}]
+        return {"metadata": {"name": "mine", "namespace": "team"}, "spec": {"podSets": pod_sets}}
+
+    def test_is_taken_over(self) -> None:
+        """It gets the Job as its controller, and no other Workload is made."""
+        cluster = Cluster()
+        cluster.put(Workload, self.body())
+        cluster.job(labels=self.LABELS)
+        cluster.settle()
+        (owner,) = cluster.workload["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("Job", "train", True)
+
+    def test_that_does_not_fit_is_finished(self) -> None:
+        """The Job has to be sent again."""
+        cluster = Cluster()
+        cluster.put(Workload, self.body(image="else"))
+        cluster.job(labels=self.LABELS)
+        cluster.settle()
+        assert cluster.condition("Finished") == (
+            "True",
+            "OutOfSync",
+            "The prebuilt workload is out of sync with its user job",
+        )
+
+    def test_that_is_missing_keeps_the_job_stopped(self) -> None:
+        """It may still come."""
+        cluster = Cluster()
+        cluster.job(labels=self.LABELS, suspend=False)
+        cluster.settle()
+        assert cluster.events == [("Stopped", "missing workload")]
+        assert cluster.workloads == []

@@ -1,0 +1,209 @@
+"""Which jobs are queued at all, and which are left alone."""
+
+from typing import Any
+
+import pytest
+
+from app.api.core import Job, Namespace, Pod
+from app.api.workload import Workload
+from app.controllers.world import Options
+from tests.unit.controllers.job_cluster import JOB, Cluster
+
+CHILD = "batch/job:team/child"
+
+
+def test_a_job_without_a_queue_name_is_left_alone() -> None:
+    """Running or not."""
+    cluster = Cluster()
+    cluster.job(labels={}, suspend=False)
+    cluster.settle()
+    assert (cluster.writes, cluster.events) == ([], [])
+
+
+def test_a_job_without_a_queue_name_is_managed_if_so_configured() -> None:
+    """It waits with a Workload of no queue."""
+    cluster = Cluster(options=Options(manage_jobs_without_queue_name=True))
+    cluster.job(labels={}, suspend=False)
+    cluster.settle()
+    assert cluster.writes == ["patch Job", "create Workload"]
+    assert "queueName" not in cluster.workload["spec"]
+
+
+def test_a_job_in_a_namespace_that_is_not_managed_is_left_alone() -> None:
+    """Whatever queue it names."""
+    cluster = Cluster(options=Options.excluding("team"))
+    cluster.job(suspend=False)
+    cluster.settle()
+    assert cluster.writes == []
+
+
+def test_a_job_whose_namespace_is_gone_is_left_alone() -> None:
+    """Nothing can be made there."""
+    cluster = Cluster()
+    cluster.job()
+    cluster.delete(Namespace, "team")
+    cluster.settle()
+    assert cluster.writes == []
+
+
+class TestAChild:
+    """A Job that a queued Job owns."""
+
+    def cluster(self, *, admitted: bool) -> Cluster:
+        """A queued Job that owns another one, which runs."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.job()
+        cluster.settle()
+        if admitted:
+            cluster.admit()
+            cluster.settle()
+        owner = cluster.get(Job, "team/train")
+        assert owner is not None
+        reference: dict[str, Any] = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "train",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        meta = {"name": "child", "namespace": "team", "ownerReferences": [reference]}
+        template = {"spec": {"containers": [{"name": "c"}]}}
+        cluster.put(Job, {"metadata": meta, "spec": {"suspend": False, "template": template}})
+        cluster.writes.clear()
+        cluster.events.clear()
+        return cluster
+
+    def test_of_a_job_that_waits_waits_too(self) -> None:
+        """It gets no Workload of its own."""
+        cluster = self.cluster(admitted=False)
+        cluster.settle(CHILD)
+        assert cluster.writes == ["patch Job"]
+        assert cluster.events == [("Suspended", "Kueue managed child job suspended")]
+        assert len(cluster.workloads) == 1
+
+    def test_of_a_job_that_runs_runs(self) -> None:
+        """Quota was given to its owner."""
+        cluster = self.cluster(admitted=True)
+        cluster.settle(CHILD)
+        assert cluster.writes == []
+
+    def test_of_a_job_not_to_be_seen_is_looked_at_again(self) -> None:
+        """The owner may not have arrived yet, or be on its way out."""
+        cluster = self.cluster(admitted=True)
+        cluster.delete(Job, "team/train")
+        cluster.settle(CHILD)
+        assert "owner not found" in cluster.decide(CHILD).why
+
+
+class TestAPod:
+    """A Pod that is queued by itself."""
+
+    KEY = "pod:team/train"
+
+    def test_waits_with_a_workload_and_is_started_by_one_patch(self) -> None:
+        """The gate goes and the node selector comes; other gates stay."""
+        cluster = Cluster()
+        cluster.flavor(nodeLabels={"pool": "a"})
+        cluster.pod(gates=("kueue.x-k8s.io/admission", "example.com/mine"))
+        cluster.settle(self.KEY)
+        assert cluster.workload["metadata"]["name"].startswith("pod-train-")
+        cluster.admit()
+        cluster.settle(self.KEY)
+        pod = cluster.get(Pod, "team/train")
+        assert pod is not None
+        assert pod["spec"]["schedulingGates"] == [{"name": "example.com/mine"}]
+        assert pod["spec"]["nodeSelector"] == {"pool": "a"}
+        assert pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] == "main"
+        assert cluster.writes == ["create Workload", "patch Pod"]
+
+    def test_that_is_evicted_is_marked_and_deleted(self) -> None:
+        """Its quota is free at once, and its Workload does not queue again: a pod cannot come back."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.pod()
+        cluster.settle(self.KEY)
+        cluster.admit()
+        cluster.settle(self.KEY)
+        cluster.writes.clear()
+        cluster.evict()
+        cluster.step(self.KEY)
+        assert cluster.writes == ["patch Pod status", "delete Pod", "patch Workload status"]
+        pod = cluster.get(Pod, "team/train")
+        assert pod is not None
+        (target,) = pod["status"]["conditions"]
+        assert (target["type"], target["reason"], target["message"]) == (
+            "TerminationTarget",
+            "WorkloadEvictedDueToPreempted",
+            "Preempted to make room",
+        )
+        assert cluster.condition("Requeued") == ("False", "Preempted", "Preempted to make room")
+        cluster.settle(self.KEY)
+        assert cluster.get(Pod, "team/train") is None
+
+    def test_that_ends_frees_its_quota_and_its_finalizer(self) -> None:
+        """The phase says how it ended."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.pod()
+        cluster.settle(self.KEY)
+        cluster.admit()
+        cluster.settle(self.KEY)
+        cluster.patch(Pod, "team/train", {"status": {"phase": "Failed", "message": "out of memory"}})
+        cluster.settle(self.KEY)
+        assert cluster.condition("Finished") == ("True", "Failed", "out of memory")
+        pod = cluster.get(Pod, "team/train")
+        assert pod is not None
+        assert not pod["metadata"]["finalizers"]
+
+    def test_that_runs_unadmitted_is_deleted(self) -> None:
+        """It cannot be held back any more."""
+        cluster = Cluster()
+        cluster.pod(gates=())
+        cluster.settle(self.KEY)
+        assert "delete Pod" in cluster.writes
+        assert cluster.get(Pod, "team/train") is None
+
+    def test_that_is_deleted_while_it_waits_goes(self) -> None:
+        """With its finalizer goes the Workload's."""
+        cluster = Cluster()
+        cluster.pod()
+        cluster.settle(self.KEY)
+        cluster.delete(Pod, "team/train")
+        cluster.settle(self.KEY)
+        assert cluster.get(Pod, "team/train") is None
+        assert cluster.workload["metadata"]["finalizers"] == []
+
+    def test_that_is_not_ours_is_left_alone(self) -> None:
+        """The label of the webhook is missing."""
+        cluster = Cluster()
+        cluster.pod(labels={"kueue.x-k8s.io/managed": "false"})
+        cluster.settle(self.KEY)
+        assert cluster.writes == []
+
+    @pytest.mark.parametrize("where", ["labels", "annotations"])
+    def test_of_a_group_is_refused_with_a_word_to_its_owner(self, where: str) -> None:
+        """And let go when it is deleted."""
+        cluster = Cluster()
+        cluster.pod(**{where: {"kueue.x-k8s.io/pod-group-name": "g"}})
+        cluster.settle(self.KEY)
+        assert cluster.writes == []
+        assert [reason for reason, _ in cluster.events] == ["ErrWorkloadCompose"]
+        assert "'g'" in cluster.events[0][1]
+        cluster.delete(Pod, "team/train")
+        cluster.settle(self.KEY)
+        assert cluster.get(Pod, "team/train") is None
+
+
+def test_admission_checks_that_wait_are_told() -> None:
+    """In one event."""
+    cluster = Cluster()
+    cluster.job()
+    cluster.settle()
+    cluster.set_condition("QuotaReserved")
+    checks = [{"name": n, "state": "Pending", "message": f"{n} waits", "lastTransitionTime": ""} for n in ("a", "b")]
+    workload = cluster.workload
+    workload["status"]["admissionChecks"] = checks
+    cluster.put(Workload, workload)
+    cluster.settle(JOB)
+    assert cluster.events[-1] == ("UpdatedAdmissionCheck", "a: a waits; b: b waits")

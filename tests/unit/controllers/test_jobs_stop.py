@@ -1,0 +1,196 @@
+"""How a running Job gives its quota back, and how little is written for it."""
+
+import pytest
+
+from app.api.core import Job
+from app.api.workload import Workload
+from tests.unit.controllers.job_cluster import Body, Cluster
+
+
+@pytest.fixture
+def running() -> Cluster:
+    """A Job that was admitted to a flavor with a node label and whose pod runs."""
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "a"})
+    cluster.job()
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    cluster.run_pods()
+    cluster.settle()
+    cluster.writes.clear()
+    cluster.events.clear()
+    return cluster
+
+
+def job_of(cluster: Cluster) -> Body:
+    """The Job as it is."""
+    job = cluster.get(Job, "team/train")
+    assert job is not None
+    return job
+
+
+class TestEviction:
+    """A Workload that was evicted."""
+
+    def test_suspends_clears_the_start_time_and_restores_the_template(self, running: Cluster) -> None:
+        """Three writes in the order that the API server accepts, and no trace left of the run."""
+        running.evict()
+        running.step()
+        assert running.writes == ["patch Job", "patch Job status", "patch Job"]
+        job = job_of(running)
+        assert job["spec"]["suspend"] is True
+        assert "startTime" not in job["status"]
+        assert not job["spec"]["template"]["spec"].get("nodeSelector")
+        assert job["spec"]["template"]["metadata"]["labels"] == {"app": "train"}
+        assert not job["metadata"].get("annotations")
+        assert running.events == [("Stopped", "Preempted to make room")]
+
+    @pytest.mark.parametrize("survives", [0, 1, 2, 3])
+    def test_goes_on_where_a_dead_process_left_it(self, running: Cluster, survives: int) -> None:
+        """Whatever the number of writes that arrived, the Job ends up stopped and restored."""
+        running.evict()
+        running.step(only=survives)
+        running.settle()
+        job = job_of(running)
+        assert job["spec"]["suspend"] is True
+        assert not job["spec"]["template"]["spec"].get("nodeSelector")
+        assert not job["metadata"].get("annotations")
+
+    def test_keeps_the_quota_while_pods_run(self, running: Cluster) -> None:
+        """The reservation goes once the Job counts no active pod."""
+        running.evict()
+        running.settle()
+        assert running.condition("QuotaReserved") == ("True", "ByTest", "")
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        assert running.condition("QuotaReserved") == ("False", "PendingEvaluation", "Preempted to make room")
+
+    def test_ends_in_one_status_write(self, running: Cluster) -> None:
+        """Reservation, admission and the way back to the queue change together."""
+        running.evict()
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.writes.clear()
+        running.settle()
+        assert running.writes == ["patch Workload status"]
+        assert running.condition("Admitted") == ("False", "NoReservation", "The workload has no reservation")
+        assert "admission" not in running.workload["status"]
+        assert running.workload["status"]["accumulatedPastExecutionTimeSeconds"] == 5
+
+    @pytest.mark.parametrize(
+        ("reason", "requeued"),
+        [("Preempted", "True"), ("NodeFailures", "True"), ("ClusterQueueStopped", "False"), ("Deactivated", "False")],
+    )
+    def test_says_whether_the_workload_queues_again(self, running: Cluster, reason: str, requeued: str) -> None:
+        """Only what was pushed out by others comes back by itself."""
+        running.evict(reason, "why")
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        assert running.condition("Requeued") == (requeued, reason, "why")
+
+    def test_and_another_admission_start_the_job_again(self, running: Cluster) -> None:
+        """What the first flavor added is gone, what the second adds is there."""
+        running.flavor("other", nodeLabels={"pool": "b"})
+        running.evict()
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        running.admit(flavor="other")
+        running.settle()
+        assert job_of(running)["spec"]["suspend"] is False
+        assert job_of(running)["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "b"}
+
+    def test_of_a_job_that_was_suspended_meanwhile_still_cleans_up(self, running: Cluster) -> None:
+        """Nobody is told that it was stopped, for it was not by us."""
+        running.patch(Job, "team/train", {"spec": {"suspend": True}})
+        running.evict()
+        running.settle()
+        assert running.writes == ["patch Job status", "patch Job"]
+        assert running.events == []
+
+
+class TestAJobThatRunsUnadmitted:
+    """A Job that was unsuspended by somebody else."""
+
+    def test_is_suspended_in_one_write_if_nothing_ran(self) -> None:
+        """There is no start time to clear and nothing to restore."""
+        cluster = Cluster()
+        cluster.job()
+        cluster.settle()
+        cluster.patch(Job, "team/train", {"spec": {"suspend": False}})
+        cluster.writes.clear()
+        cluster.settle()
+        assert cluster.writes == ["patch Job"]
+        assert cluster.events[-1] == ("Stopped", "Not admitted by cluster queue")
+
+    def test_has_its_start_time_cleared_so_that_it_can_be_started_later(self) -> None:
+        """A Job with a start time takes no node selector."""
+        cluster = Cluster()
+        cluster.flavor(nodeLabels={"pool": "a"})
+        cluster.job()
+        cluster.settle()
+        cluster.patch(Job, "team/train", {"spec": {"suspend": False}})
+        cluster.run_pods()
+        cluster.step(only=1)
+        cluster.settle()
+        cluster.patch(Job, "team/train", {"status": {"active": 0}})
+        cluster.admit()
+        cluster.settle()
+        assert job_of(cluster)["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+
+    def test_and_was_half_stopped_is_stopped_before_it_starts(self, running: Cluster) -> None:
+        """An admission that comes in between does not leave it suspended for ever."""
+        running.evict()
+        running.step(only=1)
+        running.set_condition("Evicted", status="False")
+        running.settle()
+        assert job_of(running)["spec"]["suspend"] is False
+        assert not job_of(running)["metadata"].get("annotations")
+
+
+class TestADeletedWorkload:
+    """A Workload that somebody deletes."""
+
+    def test_of_a_running_job_stops_it_and_another_is_made(self, running: Cluster) -> None:
+        """Its finalizer holds it until the Job is stopped and restored by it."""
+        old = running.workload["metadata"]["uid"]
+        running.delete(Workload, running.workload_key)
+        running.step()
+        assert running.writes == ["patch Job", "patch Job status", "patch Job", "patch Workload"]
+        assert running.events == [("Stopped", "Workload is deleted")]
+        assert running.workloads == []
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        assert running.workload["metadata"]["uid"] != old
+
+    def test_of_a_waiting_job_is_made_again(self) -> None:
+        """Nothing is to be stopped."""
+        cluster = Cluster()
+        cluster.job()
+        cluster.settle()
+        cluster.delete(Workload, cluster.workload_key)
+        cluster.writes.clear()
+        cluster.settle()
+        assert cluster.writes == ["patch Workload", "create Workload"]
+
+
+def test_labels_that_kubernetes_gave_the_template_are_kept() -> None:
+    """The API server forbids to take them away."""
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "a"})
+    given = {"batch.kubernetes.io/job-name": "train", "controller-uid": "u", "app": "train"}
+    template = {"metadata": {"labels": given}, "spec": {"containers": [{"name": "c"}]}}
+    cluster.job(template=template)
+    cluster.settle()
+    assert cluster.workload["spec"]["podSets"][0]["template"]["metadata"]["labels"] == {
+        "batch.kubernetes.io/job-name": "train",
+        "app": "train",
+    }
+    cluster.admit()
+    cluster.settle()
+    cluster.run_pods()
+    cluster.evict()
+    cluster.settle()
+    assert job_of(cluster)["spec"]["template"]["metadata"]["labels"] == given

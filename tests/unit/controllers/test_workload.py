@@ -1,0 +1,201 @@
+"""What is decided about one Workload, apart from its job and its quota."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.workload import decide
+from tests.unit.controllers.worlds import (
+    ADMITTED,
+    NOW,
+    RESERVED,
+    cluster_queue,
+    condition,
+    local_queue,
+    workload,
+    world,
+)
+
+
+def patches(decision: Decision) -> list[dict[str, Any]]:
+    """Bodies of the patches, decoded."""
+    return [json.loads(action.body) for action in decision.actions if isinstance(action, Patch)]
+
+
+def conditions(decision: Decision) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and message by type, of the one status patch."""
+    (body,) = patches(decision)
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in body["status"]["conditions"]}
+
+
+class TestDeactivation:
+    def test_a_running_one_is_evicted_and_keeps_its_quota_until_its_job_has_stopped(self) -> None:
+        """Evicted is set, QuotaReserved stays True."""
+        decision = decide(
+            "ns/wl",
+            world(workload(RESERVED, ADMITTED, admission=True, spec={"active": False}), local_queue(), cluster_queue()),
+        )
+        assert conditions(decision)["Evicted"] == ("True", "Deactivated", "The workload is deactivated")
+        assert conditions(decision)["QuotaReserved"][0] == "True"
+        assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["EvictedDueToDeactivation"]
+
+    def test_a_waiting_one_says_that_it_is_deactivated(self) -> None:
+        """QuotaReserved is False with reason Deactivated."""
+        decision = decide("ns/wl", world(workload(spec={"active": False}), local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
+
+    def test_it_is_said_once(self) -> None:
+        """A second look at what was written writes nothing."""
+        evicted = condition("Evicted", "True", "Deactivated", "The workload is deactivated")
+        decision = decide("ns/wl", world(workload(evicted, spec={"active": False}), local_queue(), cluster_queue()))
+        assert decision.actions == []
+
+    def test_reactivation_puts_it_back_in_the_queue(self) -> None:
+        """Requeued turns True with reason Reactivated."""
+        held = condition("Requeued", "False", "Deactivated")
+        decision = decide("ns/wl", world(workload(held), local_queue(), cluster_queue()))
+        assert conditions(decision)["Requeued"][:2] == ("True", "Reactivated")
+
+    def test_a_deactivation_target_turns_the_spec_off(self) -> None:
+        """What the controller decided is written to spec.active first."""
+        target = condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", "too long")
+        decision = decide("ns/wl", world(workload(target), local_queue(), cluster_queue()))
+        assert patches(decision) == [{"metadata": {"resourceVersion": "7"}, "spec": {"active": False}}]
+
+    def test_the_cause_of_a_deactivation_is_told(self) -> None:
+        """The eviction's reason is composed of Deactivated and its cause."""
+        target = condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", "exceeding the maximum")
+        decision = decide("ns/wl", world(workload(target, spec={"active": False}), local_queue(), cluster_queue()))
+        assert conditions(decision)["Evicted"] == (
+            "True",
+            "DeactivatedDueToMaximumExecutionTimeExceeded",
+            "The workload is deactivated due to exceeding the maximum",
+        )
+        assert "DeactivationTarget" not in conditions(decision)
+
+
+class TestStopPolicy:
+    @pytest.mark.parametrize(
+        ("queue", "cluster", "reason"),
+        [("HoldAndDrain", "None", "LocalQueueStopped"), ("None", "HoldAndDrain", "ClusterQueueStopped")],
+    )
+    def test_hold_and_drain_evicts_what_is_admitted(self, queue: str, cluster: str, reason: str) -> None:
+        """Of either queue."""
+        decision = decide(
+            "ns/wl",
+            world(
+                workload(RESERVED, ADMITTED, admission=True),
+                local_queue(stopPolicy=queue),
+                cluster_queue(stopPolicy=cluster),
+            ),
+        )
+        assert conditions(decision)["Evicted"][:2] == ("True", reason)
+
+    def test_hold_leaves_what_is_admitted(self) -> None:
+        """Nothing to do."""
+        decision = decide(
+            "ns/wl",
+            world(workload(RESERVED, ADMITTED, admission=True), local_queue(), cluster_queue(stopPolicy="Hold")),
+        )
+        assert decision.actions == []
+
+    def test_hold_takes_back_a_reservation_that_was_not_admitted(self) -> None:
+        """QuotaReserved turns False and the admission goes."""
+        decision = decide(
+            "ns/wl", world(workload(RESERVED, admission=True), local_queue(), cluster_queue(stopPolicy="Hold"))
+        )
+        assert conditions(decision)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue cq is stopped")
+        assert patches(decision)[0]["status"]["admission"] is None
+
+    def test_the_end_of_a_stop_puts_the_evicted_back(self) -> None:
+        """Requeued turns True with reason ClusterQueueRestarted."""
+        held = condition("Requeued", "False", "ClusterQueueStopped")
+        decision = decide("ns/wl", world(workload(held), local_queue(), cluster_queue()))
+        assert conditions(decision)["Requeued"][:2] == ("True", "ClusterQueueRestarted")
+
+
+class TestWhyNotTried:
+    def test_no_local_queue(self) -> None:
+        """The name that is missing is told."""
+        assert conditions(decide("ns/wl", world(workload())))["QuotaReserved"] == (
+            "False",
+            "Misconfigured",
+            "LocalQueue lq doesn't exist",
+        )
+
+    def test_no_cluster_queue(self) -> None:
+        """The name that is missing is told."""
+        decision = decide("ns/wl", world(workload(), local_queue()))
+        assert conditions(decision)["QuotaReserved"] == ("False", "Misconfigured", "ClusterQueue cq doesn't exist")
+
+    def test_namespace_not_selected(self) -> None:
+        """A queue that is not for this namespace says so."""
+        queue = cluster_queue(namespaceSelector={"matchLabels": {"team": "b"}})
+        decision = decide("ns/wl", world(workload(), local_queue(), queue))
+        assert conditions(decision)["QuotaReserved"][2] == "workload namespace doesn't match ClusterQueue selector"
+
+    def test_gates(self) -> None:
+        """The gates are named."""
+        gated = workload(annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/a"})
+        decision = decide("ns/wl", world(gated, local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][1:] == ("AdmissionGated", "Admission is gated by: example.com/a")
+
+    def test_what_is_mended_is_evaluated_again(self) -> None:
+        """The stale reason gives way to PendingEvaluation."""
+        stale = condition("QuotaReserved", "False", "Misconfigured", "LocalQueue lq doesn't exist")
+        decision = decide("ns/wl", world(workload(stale), local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][1] == "PendingEvaluation"
+
+    def test_the_schedulers_reason_stays(self) -> None:
+        """What the engine said is not overwritten."""
+        waiting = condition("QuotaReserved", "False", "WaitingForQuota", "insufficient")
+        decision = decide("ns/wl", world(workload(waiting), local_queue(), cluster_queue()))
+        assert decision.actions == []
+
+    def test_a_fresh_one_in_good_order_is_left_alone(self) -> None:
+        """No condition is written before there is something to say."""
+        assert decide("ns/wl", world(workload(), local_queue(), cluster_queue())).actions == []
+
+
+class TestTimeLimit:
+    def test_within_the_limit_it_comes_back_when_it_is_up(self) -> None:
+        """245 s have passed of 300."""
+        decision = decide(
+            "ns/wl",
+            world(
+                workload(RESERVED, ADMITTED, admission=True, spec={"maximumExecutionTimeSeconds": 300}),
+                local_queue(),
+                cluster_queue(),
+            ),
+        )
+        assert decision.actions == [RequeueAfter(55.0)]
+
+    def test_beyond_it_is_deactivated(self) -> None:
+        """DeactivationTarget names the limit."""
+        decision = decide(
+            "ns/wl",
+            world(
+                workload(RESERVED, ADMITTED, admission=True, spec={"maximumExecutionTimeSeconds": 245}),
+                local_queue(),
+                cluster_queue(),
+                now=NOW + timedelta(seconds=1),
+            ),
+        )
+        assert conditions(decision)["DeactivationTarget"][:2] == ("True", "MaximumExecutionTimeExceeded")
+
+
+class TestOrphan:
+    def test_one_made_for_a_job_that_is_gone_is_finished_then_let_go(self) -> None:
+        """First Finished OwnerNotFound, then the finalizer goes."""
+        labels = {"kueue.x-k8s.io/job-uid": "job-uid"}
+        orphan = workload(ownerReferences=[], labels=labels, deletionTimestamp="2026-01-02T03:04:00Z")
+        assert patches(decide("ns/wl", world(orphan))) == [{"metadata": {"resourceVersion": "7", "finalizers": []}}]
+        orphan = workload(ownerReferences=[], labels=labels)
+        assert conditions(decide("ns/wl", world(orphan)))["Finished"][:2] == ("True", "OwnerNotFound")
+
+    def test_one_that_a_person_made_is_left_alone(self) -> None:
+        """No owner and no job-uid label: it was never a job's."""
+        assert decide("ns/wl", world(workload(ownerReferences=[]), local_queue(), cluster_queue())).actions == []
