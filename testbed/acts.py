@@ -16,6 +16,7 @@ from testbed.promises import (
     is_in,
     never_over,
     nothing_reserved,
+    only_its_rights,
     queues_are_active,
     runs,
     waits_although_it_fits,
@@ -179,6 +180,9 @@ def acts() -> list[Act]:
 def invariants() -> list[Invariant]:
     """What must hold at every look."""
     return [
-        Invariant(f"Never more than {total} CPUs of {flavor} in use", never_over(flavor, total))
-        for flavor, total in TOTAL.items()
+        *(
+            Invariant(f"Never more than {total} CPUs of {flavor} in use", never_over(flavor, total))
+            for flavor, total in TOTAL.items()
+        ),
+        Invariant("Turnstile never needs a right that the chart does not give it", only_its_rights()),
     ]

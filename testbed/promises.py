@@ -156,6 +156,11 @@ def nothing_reserved() -> Judge:
     return judge
 
 
+def only_its_rights() -> Judge:
+    """The API server forbade Turnstile nothing."""
+    return lambda snapshot: ", ".join(snapshot.refused)
+
+
 def all_of(*judges: Judge) -> Judge:
     """Every one of them holds."""
     return lambda snapshot: "; ".join(filter(None, (judge(snapshot) for judge in judges)))

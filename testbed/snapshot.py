@@ -38,13 +38,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows by key, queues that are Active, and CPUs each ClusterQueue has reserved and borrowed by flavor."""
+    """All rows by key, and the rest that promises are about.
+
+    `active_queues` are keys of queues of both kinds; `reserved` and `borrowed` are CPUs by ClusterQueue and flavor;
+    `nodes` are labels by name; `refused` are requests of Turnstile that the API server forbade.
+    """
 
     rows: Mapping[str, Row] = field(default_factory=dict)
     active_queues: frozenset[str] = frozenset()
     reserved: Mapping[tuple[str, str], Fraction] = field(default_factory=dict)
     borrowed: Mapping[tuple[str, str], Fraction] = field(default_factory=dict)
     nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
 
     def row(self, key: str) -> Row | None:
         """The row of a Job or Pod."""
@@ -59,6 +64,7 @@ def read(
     local_queues: Iterable[Json],
     cluster_queues: Iterable[Json],
     nodes: Iterable[Json],
+    refused: Iterable[str] = (),
 ) -> Snapshot:
     """Put lists of objects together; Jobs in the order of their creation, then Pods that no Job made."""
     by_owner = {
@@ -89,6 +95,7 @@ def read(
         reserved=_cpus(queues, "total"),
         borrowed=_cpus(queues, "borrowed"),
         nodes={node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in nodes},
+        refused=tuple(refused),
     )
 
 

@@ -9,6 +9,7 @@ Turnstile runs as a user would run it, with the rights the chart gives it.
 import argparse
 import base64
 import http.client
+import json
 import shlex
 import shutil
 import signal
@@ -99,7 +100,8 @@ class Tour:
         say("looking for the control plane's programs (built the first time: some minutes)", style="bold")
         build.ensure(say)
         say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok", style="bold")
-        with ControlPlane(report=say, pod_seconds=POD_SECONDS) as cp:
+        with ControlPlane(report=say, pod_seconds=POD_SECONDS, audit=True) as cp:
+            self._refusals = Refusals(cp.audit_log)
             self._add_nodes(cp)
             turnstile = self._start_turnstile(cp)
             try:
@@ -146,7 +148,7 @@ class Tour:
         due = list(act.promises)
         while True:
             turnstile.require_running()
-            snapshot, now = _look(cp), time.monotonic()
+            snapshot, now = self._look(cp), time.monotonic()
             for invariant in self.invariants:
                 invariant.look(snapshot)
             for promise in due:
@@ -174,8 +176,44 @@ class Tour:
         )
         while True:
             turnstile.require_running()
-            self.board.show(_look(cp))
+            self.board.show(self._look(cp))
             time.sleep(LOOK_EVERY)
+
+    def _look(self, cp: ControlPlane) -> Snapshot:
+        """Read the cluster once."""
+        kueue = "/apis/kueue.x-k8s.io/v1beta2"
+        return read(
+            jobs=cp.api.items("/apis/batch/v1/jobs"),
+            pods=cp.api.items("/api/v1/pods"),
+            workloads=cp.api.items(f"{kueue}/workloads"),
+            local_queues=cp.api.items(f"{kueue}/localqueues"),
+            cluster_queues=cp.api.items(f"{kueue}/clusterqueues"),
+            nodes=cp.api.items("/api/v1/nodes"),
+            refused=self._refusals.read(),
+        )
+
+
+class Refusals:
+    """Requests of Turnstile's service accounts that were forbidden, from the API server's audit log."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._offset = 0
+        self._seen: dict[str, None] = {}
+
+    def read(self) -> list[str]:
+        """All so far, each once."""
+        with self._log.open("rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        complete = text[: text.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
+            if b'"code":403' in line and NAMESPACE.encode() in line:
+                entry = json.loads(line)
+                if entry["user"]["username"].startswith(f"system:serviceaccount:{NAMESPACE}:"):
+                    self._seen[f"{entry['verb']} {entry['requestURI']}"] = None
+        return list(self._seen)
 
 
 def _serve_command(kubeconfig: Path, port: int) -> list[str]:
@@ -224,19 +262,6 @@ def _timed(document: Json) -> Json:
     seconds = pod["spec"]["containers"][0]["command"][1]
     pod.setdefault("metadata", {}).setdefault("annotations", {})[RUN_FOR] = f"{seconds}s"
     return document
-
-
-def _look(cp: ControlPlane) -> Snapshot:
-    """Read the cluster once."""
-    kueue = "/apis/kueue.x-k8s.io/v1beta2"
-    return read(
-        jobs=cp.api.items("/apis/batch/v1/jobs"),
-        pods=cp.api.items("/api/v1/pods"),
-        workloads=cp.api.items(f"{kueue}/workloads"),
-        local_queues=cp.api.items(f"{kueue}/localqueues"),
-        cluster_queues=cp.api.items(f"{kueue}/clusterqueues"),
-        nodes=cp.api.items("/api/v1/nodes"),
-    )
 
 
 def _free_port() -> int:

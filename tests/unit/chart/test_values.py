@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,15 @@ def test_certificates_of_others_are_mounted_not_made(render: Render) -> None:
     assert secrets == [named(manifests, "Certificate", "turnstile-webhook")["spec"]["secretName"]]
     rules = [rule for m in manifests if m["kind"] == "Role" for rule in m["rules"]]
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
+
+
+@pytest.mark.parametrize("values", ["", "exclude-values.yaml", "cert-manager-values.yaml"])
+def test_the_program_knows_every_argument(render: Render, values: str) -> None:
+    """What the chart passes is what `turnstile serve` takes."""
+    manifests = render(*(("--values", str(CHART / "ci" / values)) if values else ()))
+    program = Path(sys.executable).with_name("turnstile")
+    for role in ("controller", "webhook"):
+        # --help after an unknown option is still an error, after a known one it is help.
+        command = [program, *arguments(manifests, role), "--help"]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert answer.returncode == 0, answer.stderr
