@@ -94,6 +94,11 @@ def service_hosts(service: str, namespace: str, *, cluster_domain: str = "cluste
     return (f"{name}.svc", f"{name}.svc.{cluster_domain}", name, service)
 
 
+def check_hosts(hosts: Sequence[str]) -> None:
+    """Raise InvalidValue if one of these cannot be in a certificate, or there is none."""
+    _general_names(hosts)
+
+
 def make_ca(now: dt.datetime, *, name: str = "turnstile-ca", life: dt.timedelta = CA_LIFE) -> KeyPair:
     """A new P-256 certificate authority. Its subject is unique, so two of them are never taken for each other."""
     key = ec.generate_private_key(ec.SECP256R1())

@@ -1,0 +1,175 @@
+"""The leader puts bundles right before anything else, writes only what is ours, and never hurries a rotation."""
+
+import base64
+import datetime as dt
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from app.api.admissionregistration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+    Webhook,
+    WebhookClientConfig,
+    WebhookConfiguration,
+)
+from app.api.core import Secret
+from app.api.meta import ObjectMeta
+from app.controllers.actions import Create, Decision, Emit, Patch, RequeueAfter
+from app.controllers.certificates import SETTLED_AFTER, Seen, decide
+from app.kube.certificates import Step, ca_bundle, carry_out, plan
+
+HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
+NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+def secret(data: dict[str, bytes]) -> Secret:
+    """Our Secret with this data."""
+    return Secret(metadata=ObjectMeta(name="cert", namespace="turnstile-system", resource_version="7"), data=data)
+
+
+def configurations(*bundles: bytes) -> list[WebhookConfiguration]:
+    """Both configurations, each with an entry for every bundle given."""
+    entries = [
+        Webhook(name=f"w{number}.kb.io", client_config=WebhookClientConfig(ca_bundle=bundle))
+        for number, bundle in enumerate(bundles)
+    ]
+    meta = ObjectMeta(name="c", resource_version="9")
+    return [
+        kind(metadata=meta, webhooks=entries) for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration)
+    ]
+
+
+def decided(seen: Seen) -> Decision:
+    """The decision for our Secret."""
+    return decide(seen, namespace="turnstile-system", name="cert", hosts=HOSTS)
+
+
+def patches(decision: Decision) -> list[tuple[str, str, Any]]:
+    """The writes: kind, type of patch, body."""
+    return [(a.kind.KIND, a.type, json.loads(a.body)) for a in decision.actions if isinstance(a, Patch)]
+
+
+def fresh() -> dict[str, bytes]:
+    """Data of a new installation."""
+    return carry_out(Step.START_OVER, {}, NOW, HOSTS)
+
+
+def test_a_missing_secret_is_created() -> None:
+    """With everything in it, in one write."""
+    (create,) = decided(Seen(None, configurations(b""), NOW)).actions[:1]
+    assert isinstance(create, Create)
+    assert sorted(json.loads(create.body)["data"]) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+
+
+def test_the_empty_secret_of_the_chart_is_filled() -> None:
+    """By a patch of this very version; told as an event about it."""
+    decision = decided(Seen(secret({}), configurations(b""), NOW))
+    ((kind, how, body),) = patches(decision)
+    assert (kind, how, body["metadata"]) == ("Secret", "merge", {"resourceVersion": "7"})
+    assert [(a.type, a.reason) for a in decision.actions if isinstance(a, Emit)] == [("Normal", "CertificatesCreated")]
+
+
+def test_when_all_is_well_it_only_looks_again() -> None:
+    """No write; at least once an hour, for clocks that jump."""
+    data = fresh()
+    decision = decided(Seen(secret(data), configurations(ca_bundle(data)), NOW, settled_for=100))
+    assert decision.actions == [RequeueAfter(3600)]
+
+
+@pytest.mark.parametrize("bundle", [b"", b"somebody else's"])
+def test_a_wrong_bundle_is_put_right(bundle: bytes) -> None:
+    """In both configurations, in all entries, and nothing but the bundle, of this very version."""
+    data = fresh()
+    decision = decided(Seen(secret(data), configurations(ca_bundle(data), bundle), NOW, settled_for=100))
+    expected = base64.b64encode(ca_bundle(data)).decode()
+    for kind, how, body in patches(decision):
+        assert how == "apply"
+        assert body == {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": "c", "resourceVersion": "9"},
+            "webhooks": [{"name": f"w{n}.kb.io", "clientConfig": {"caBundle": expected}} for n in range(2)],
+        }
+    assert len(patches(decision)) == 2
+
+
+def test_a_configuration_that_is_right_is_not_written() -> None:
+    """Only the other one is."""
+    data = fresh()
+    mutating, _ = configurations(ca_bundle(data))
+    _, validating = configurations(b"")
+    decision = decided(Seen(secret(data), [mutating, validating], NOW, settled_for=100))
+    assert [kind for kind, _, _ in patches(decision)] == ["ValidatingWebhookConfiguration"]
+
+
+def test_without_a_bundle_configurations_are_left_alone() -> None:
+    """Nothing is emptied because the Secret is damaged: what is installed may still be right."""
+    decision = decided(Seen(secret({"ca.crt": b"garbage"}), configurations(b"installed"), NOW))
+    assert [kind for kind, _, _ in patches(decision)] == ["Secret"]
+    assert [(a.type, a.reason) for a in decision.actions if isinstance(a, Emit)] == [("Warning", "CertificatesCreated")]
+
+
+def test_without_configurations_the_secret_is_kept_all_the_same() -> None:
+    """They may be installed later."""
+    assert decided(Seen(secret(fresh()), [], NOW + 300 * DAY)).why == "two thirds of the leaf's life have passed"
+
+
+def test_a_leaf_changes_its_ca_only_after_the_bundles_have_settled() -> None:
+    """Right everywhere for a while, as each API server takes a moment to notice."""
+    later = NOW + 2450 * DAY
+    data = carry_out(Step.STAGE_CA, carry_out(Step.ISSUE_LEAF, fresh(), later, HOSTS), later, HOSTS)
+    for bundle, settled_for, switches in (
+        (b"", 1000.0, False),
+        (ca_bundle(data), 0.0, False),
+        (ca_bundle(data), SETTLED_AFTER, True),
+    ):
+        decision = decided(Seen(secret(data), configurations(bundle), later, settled_for))
+        reasons = [action.reason for action in decision.actions if isinstance(action, Emit)]
+        assert ("AuthoritySwitched" in reasons) == switches
+        assert any(isinstance(action, RequeueAfter) for action in decision.actions) != switches
+
+
+def test_keys_that_are_done_with_are_removed_and_others_kept() -> None:
+    """After a switch the staged key is gone from the Secret; what is not ours stays."""
+    later = NOW + 2450 * DAY
+    data = carry_out(Step.STAGE_CA, carry_out(Step.ISSUE_LEAF, fresh(), later, HOSTS), later, HOSTS)
+    data["note"] = b"keep"
+    decision = decided(Seen(secret(data), configurations(ca_bundle(data)), later, SETTLED_AFTER))
+    ((_, _, body),) = patches(decision)
+    removed = sorted(key for key, value in body["data"].items() if value is None)
+    assert removed == ["ca-next.crt", "ca-next.key"]
+    assert "note" not in body["data"]
+    assert "ca.crt" not in body["data"]  # as it was
+
+
+def test_a_whole_rotation_by_its_own_writes() -> None:
+    """Each decision, written and seen again, leads to the next, until nothing is due; one write at a time."""
+    now = NOW + 2450 * DAY
+    data = carry_out(Step.ISSUE_LEAF, fresh(), now, HOSTS)
+    installed = ca_bundle(data)
+    reasons: list[str] = []
+    for _ in itertools.repeat(None, 12):
+        decision = decided(Seen(secret(data), configurations(installed), now, settled_for=SETTLED_AFTER))
+        reasons += [action.reason for action in decision.actions if isinstance(action, Emit)]
+        for kind, _, body in patches(decision):
+            if kind == "Secret":
+                for key, value in body["data"].items():
+                    data.pop(key, None)
+                    if value is not None:
+                        data[key] = base64.b64decode(value)
+            else:
+                installed = base64.b64decode(body["webhooks"][0]["clientConfig"]["caBundle"])
+        if not patches(decision):
+            if plan(data, now + DAY, HOSTS, distributed=True).step is Step.NOTHING:
+                break
+            now += DAY
+    assert list(dict.fromkeys(reasons)) == [
+        "AuthorityStaged",
+        "CABundleInstalled",
+        "AuthoritySwitched",
+        "AuthorityDropped",
+    ]
