@@ -189,67 +189,77 @@ class Reflector(Generic[T]):
         """One line; true if it completed the initial events."""
         try:
             event = answers.decode_event(line)
-            if event.type == "ERROR":
-                raise _error_event(event.object)
-            header = answers.decode_header(event.object)
+            match event.type:
+                case "ADDED" | "MODIFIED":
+                    key, version, value = self._read_object(event.object)
+                    if self._initial is not None:
+                        self._initial.put(key, value)
+                    elif value is not None:
+                        self._store.observe(value)
+                case "DELETED":
+                    version = self._delete(answers.decode_header(event.object))
+                case "BOOKMARK":
+                    meta = answers.decode_header(event.object).metadata
+                    version = meta.resource_version
+                    if self._initial is not None and (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true":
+                        self.events += 1
+                        self._complete(self._initial, version)
+                        self._initial = None
+                        return True
+                case "ERROR":
+                    raise _error_event(event.object)
+                case other:
+                    raise ConnectionLost(f"WATCH {self._path}: unknown event type {other!r}")
         except msgspec.DecodeError as error:
             # Not an event: something else answers in the server's place. Skipping the line might skip a change.
             raise ConnectionLost(f"WATCH {self._path}: {line[:200]!r} is no event: {error}") from error
         self.events += 1
-        done = False
-        match event.type:
-            case "BOOKMARK":
-                annotations = header.metadata.annotations
-                if self._initial is not None and annotations and annotations.get(INITIAL_EVENTS_END) == "true":
-                    self._complete(self._initial, header.metadata.resource_version)
-                    self._initial = None
-                    done = True
-            case "ADDED" | "MODIFIED" | "DELETED":
-                self._apply(event.type, header, event.object)
-            case other:
-                raise ConnectionLost(f"WATCH {self._path}: unknown event type {other!r}")
-        if self._initial is None and (version := header.metadata.resource_version):
-            self._version = version
-            if version.isdigit():
-                self._highest = int(version)
-        return done
+        if self._initial is None:
+            self._advance(version)
+        return False
 
-    def _apply(self, type: str, header: answers.Header, body: msgspec.Raw) -> None:  # noqa: A002
-        key = header.key
-        if type == "DELETED":
-            self.bad.pop(key, None)
-            if self._initial is not None:
-                self._initial.drop(key)
-            else:
-                self._store.delete(key, uid=header.metadata.uid, resource_version=header.metadata.resource_version)
-            return
-        value = self._decoded(header, body)
-        if self._initial is not None:
-            self._initial.put(key, value)
-        elif value is not None:
-            self._store.observe(value)
-
-    def _decoded(self, header: answers.Header, body: msgspec.Raw) -> T | None:
-        key = header.key
+    def _read_object(self, body: msgspec.Raw) -> tuple[str, str, T | None]:
+        """Key, version and value of an object; the value is None, and told of, if it makes no sense to us."""
         try:
             value = self._decode(body)
         except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
-            self.undecodable += 1
-            self.bad[key] = str(error)
-            _log.error("reflector.undecodable", kind=self._kind.KIND, key=key, error=str(error))
-            if self._on_undecodable is not None:
-                self._on_undecodable(key, error)
-            return None
-        self.bad.pop(key, None)
-        return value
+            header = answers.decode_header(body)
+            self._report(header.key, error)
+            return header.key, header.metadata.resource_version, None
+        key = value.metadata.key
+        if self.bad:
+            self.bad.pop(key, None)
+        return key, value.metadata.resource_version, value
+
+    def _report(self, key: str, error: Exception) -> None:
+        self.undecodable += 1
+        self.bad[key] = str(error)
+        _log.error("reflector.undecodable", kind=self._kind.KIND, key=key, error=str(error))
+        if self._on_undecodable is not None:
+            self._on_undecodable(key, error)
+
+    def _delete(self, header: answers.Header) -> str:
+        """Forget an object, which needs no more than its header; returns the version of the deletion."""
+        self.bad.pop(header.key, None)
+        if self._initial is not None:
+            self._initial.drop(header.key)
+        else:
+            self._store.delete(header.key, uid=header.metadata.uid, resource_version=header.metadata.resource_version)
+        return header.metadata.resource_version
+
+    def _advance(self, version: str) -> None:
+        """Everything up to that version is known."""
+        if version:
+            self._version = version
+            self._highest = int(version) if version.isdigit() else 0
 
     async def _list(self) -> None:
         """Everything, page by page."""
         raw, version = await self._transport.list_raw(self._path, params=self._params, page_size=self._page_size)
         initial: _Initial[T] = _Initial()
         for number, body in enumerate(raw):
-            header = answers.decode_header(body)
-            initial.put(header.key, self._decoded(header, body))
+            key, _, value = self._read_object(body)
+            initial.put(key, value)
             if number % 64 == 63:
                 await asyncio.sleep(0)
         self.last_contact = asyncio.get_running_loop().time()
@@ -261,11 +271,10 @@ class Reflector(Generic[T]):
         rewound = number < self._highest
         if rewound:
             _log.warning("reflector.history_went_back", kind=self._kind.KIND, version=version, seen=self._highest)
-        self._highest = number
         self._store.replace(initial.good.values(), resource_version=version, keep=initial.bad, rewound=rewound)
         for key in [key for key in self.bad if key not in initial.bad]:
             del self.bad[key]
-        self._version = version
+        self._advance(version)
         self.relisted += 1
         self.synced.set()
 

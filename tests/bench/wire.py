@@ -1,0 +1,226 @@
+"""What the wire costs in CPU: one PATCH and one watch event, beside a bare aiohttp loop that does the least one can do.
+
+The peer is a server of canned answers on a plain loopback socket in a process of its own, so that figures are ours
+alone. Run it: `python -m tests.bench.wire`. Ratios are medians of interleaved rounds; absolute figures are of the
+machine and its mood.
+"""
+
+import asyncio
+import gc
+import json
+import multiprocessing
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import aiohttp
+import msgspec
+
+from app.api.workload import Workload
+from app.kube import auth
+from app.kube.reflector import Reflector
+from app.kube.store import Store
+from app.kube.transport import Transport
+
+PATCHES = 1500
+EVENTS = 20_000
+IN_FLIGHT = 16
+ROUNDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure beside its floor, in microseconds of CPU."""
+
+    name: str
+    microseconds: float
+    floor: float
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"{self.name:<34}{self.microseconds:>8.1f} µs{self.floor:>9.1f} µs{self.ratio:>8.2f}"
+
+
+def workload(number: int) -> bytes:
+    """A Workload of about 3 KB with what real ones carry, managed fields included."""
+    pods = {
+        "name": "main",
+        "count": 3,
+        "template": {
+            "metadata": {"labels": {"app": "train", "job-name": f"train-{number}"}},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example/train:v1",
+                        "command": ["python", "-m", "train"],
+                        "env": [{"name": f"SETTING_{n}", "value": "x" * 20} for n in range(10)],
+                        "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}},
+                    }
+                ],
+            },
+        },
+    }
+    condition = {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "WaitingForQuota",
+        "message": "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor a",
+        "lastTransitionTime": "2026-11-21T09:00:00Z",
+        "observedGeneration": 1,
+    }
+    fields = {f"f:field{n}": {"f:inner": {}, "f:other": {}} for n in range(25)}
+    return json.dumps(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": f"job-train-{number}",
+                "namespace": "team-a",
+                "uid": f"5d4c5a52-0000-4000-8000-{number:012}",
+                "resourceVersion": str(1000 + number),
+                "generation": 1,
+                "creationTimestamp": "2026-11-21T09:00:00Z",
+                "labels": {"kueue.x-k8s.io/job-uid": "5d4c5a52-1c9e-4b8f-9d7e-8d0a4a0b1b1b"},
+                "managedFields": [{"manager": "turnstile", "operation": "Apply", "fieldsV1": fields}],
+            },
+            "spec": {"active": True, "queueName": "default", "priority": 0, "podSets": [pods]},
+            "status": {"conditions": [condition]},
+        },
+        separators=(",", ":"),
+    ).encode()
+
+
+def _serve(ready: Connection) -> None:
+    """Answer PATCHes with a Workload and a watch with all events at once."""
+    answer = workload(0)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    patched = head + b"Content-Length: %d\r\n\r\n%s" % (len(answer), answer)
+    lines = [b'{"type":"ADDED","object":%s}\n' % workload(number) for number in range(EVENTS)]
+    mark = {
+        "kind": "Workload",
+        "metadata": {"resourceVersion": "99999", "annotations": {"k8s.io/initial-events-end": "true"}},
+    }
+    lines.append(b'{"type":"BOOKMARK","object":%s}\n' % json.dumps(mark).encode())
+    watched = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(x), x) for x in lines)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                _, _, length = request.lower().partition(b"content-length: ")
+                await reader.readexactly(int(length.split(b"\r\n")[0]) if length else 0)
+                if request.startswith(b"GET"):
+                    writer.write(watched + b"0\r\n\r\n")
+                else:
+                    writer.write(patched)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+async def _many(one: Callable[[], Awaitable[object]]) -> float:
+    """CPU microseconds of one call when so many are in flight."""
+
+    async def worker() -> None:
+        for _ in range(PATCHES // IN_FLIGHT):
+            await one()
+
+    gc.collect()
+    started = time.process_time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(worker())
+    return (time.process_time() - started) / (PATCHES // IN_FLIGHT * IN_FLIGHT) * 1e6
+
+
+async def _patches(server: str, session: aiohttp.ClientSession, transport: Transport) -> tuple[float, float]:
+    """Ours and the floor: a PATCH of a Workload's status whose answer is decoded."""
+    body = b'{"metadata":{"resourceVersion":"1000"},"status":{"conditions":[]}}'
+    url = f"{server}{Workload.path('job-train-0', 'team-a')}/status?fieldManager=turnstile"
+    decode = msgspec.json.Decoder(Workload).decode
+    headers = {"Content-Type": "application/merge-patch+json", "Authorization": "Bearer " + "t" * 900}
+
+    async def bare() -> object:
+        async with session.patch(url, data=body, headers=headers) as response:
+            return decode(await response.read())
+
+    async def ours() -> object:
+        return await transport.patch(Workload, "job-train-0", "team-a", body, subresource="status")
+
+    floor = await _many(bare)
+    return await _many(ours), floor
+
+
+async def _watch(server: str, session: aiohttp.ClientSession, transport: Transport) -> tuple[float, float]:
+    """Ours and the floor: an event into an indexed store, beside one that is read, decoded and put into a dict."""
+
+    class Event(msgspec.Struct):
+        type: str
+        object: Workload
+
+    decode = msgspec.json.Decoder(Event).decode
+    seen: dict[str, Workload] = {}
+    gc.collect()
+    started = time.process_time()
+    async with session.get(server + Workload.collection_path()) as response:
+        while line := await response.content.readline():
+            value = decode(line).object
+            seen[value.metadata.key] = value
+    floor = (time.process_time() - started) / len(seen) * 1e6
+    seen.clear()
+    store = Store[Workload]()
+    store.add_index("queue", lambda each: (each.spec.queue_name,))
+    reflector = Reflector(transport, store, Workload)
+    gc.collect()
+    started = time.process_time()
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    ours = (time.process_time() - started) / len(store) * 1e6
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return ours, floor
+
+
+async def _measure(server: str) -> list[Row]:
+    access = auth.Access(server, None, auth.Fixed("Bearer " + "t" * 900))
+    pairs: dict[str, list[tuple[float, float]]] = {"PATCH, answer decoded": [], "watch event of 3 KB, indexed": []}
+    async with aiohttp.ClientSession(read_bufsize=2**21) as session, Transport(access, timeout=60) as transport:
+        for _ in range(ROUNDS):
+            pairs["PATCH, answer decoded"].append(await _patches(server, session, transport))
+            pairs["watch event of 3 KB, indexed"].append(await _watch(server, session, transport))
+    rows = []
+    for name, figures in pairs.items():
+        ours, floors = zip(*figures, strict=True)
+        ratio = statistics.median(our / floor for our, floor in figures)
+        rows.append(Row(name, statistics.median(ours), statistics.median(floors), ratio))
+    return rows
+
+
+def main() -> list[Row]:
+    """Measure; a row each for a PATCH and a watch event."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    server = context.Process(target=_serve, args=(there,), daemon=True)
+    server.start()
+    try:
+        return asyncio.run(_measure(f"http://127.0.0.1:{here.recv()}"))
+    finally:
+        server.terminate()
+        server.join()
+
+
+if __name__ == "__main__":
+    print(f"{'CPU of our process':<34}{'ours':>11}{'bare':>12}{'ratio':>8}")
+    for row in main():
+        print(row)
