@@ -16,7 +16,7 @@ UNLIMITED: Final = 1 << 200
 
 
 class FlavorResource:
-    """One resource in one flavor. Interned by its `Catalog`: equal pairs are the same object, so a dict finds them fast."""
+    """One resource in one flavor. Interned by its `Catalog`: equal pairs are one object, so a dict finds them fast."""
 
     __slots__ = ("flavor", "resource")
 

@@ -12,6 +12,7 @@ from app.api.workload import Admission, PodSetAssignment
 from app.engine import tree
 from app.engine.amounts import Amounts, bounded
 from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
+from app.engine.fairness import Tournament
 from app.engine.flavors import Assigner, Assignment
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
@@ -212,9 +213,8 @@ class _Run:
         entry.assignment, entry.targets = full, []
         if full.mode is Mode.PREEMPT:
             entry.targets = self.preemptor.targets(queue, info, full)
-        if full.mode is not Mode.FIT and not entry.targets:
-            if not self._partial(entry, pins) and replaced is not None:
-                entry.replaced = None
+        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+            entry.replaced = None
         assert entry.assignment is not None
         entry.message = entry.assignment.message
         info.last_assignment = entry.assignment.last
@@ -267,7 +267,14 @@ class _Run:
         if self.state.options.fair_sharing is None:
             yield from sorted(entries, key=self._rank)
             return
-        yield from sorted(entries, key=self._rank)
+        gates = self.gates
+        yield from Tournament(
+            entries,
+            self._usage,
+            non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
+            priority_first=gates.priority_sorting_within_cohort,
+            preemptors_first=gates.prioritize_preemptor_workloads,
+        )
 
     def _rank(self, entry: Entry) -> tuple[bool, bool, int, int, float, str, str]:
         assert entry.assignment is not None

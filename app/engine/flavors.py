@@ -1,8 +1,8 @@
 """Which flavor each resource of each pod set gets, and how: by fitting, by borrowing, by preempting.
 
 Flavors of a resource group are tried in the order the ClusterQueue lists them; fungibility says when to look further.
-The scan remembers how far it came, so that the next attempt goes on from there. Sources: Kueue's flavorassigner, KEP-582
-(fungibility), KEP-1618. Must never change usage: what would be used is in the result.
+The scan remembers how far it came, so that the next attempt goes on from there. Sources: Kueue's flavorassigner and
+KEP-582 (fungibility). Must never change usage: what would be used is in the result.
 """
 
 from collections.abc import Mapping

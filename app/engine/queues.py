@@ -244,7 +244,7 @@ class ClusterQueue:
             Group(frozenset(group.covered_resources), tuple(flavor.name for flavor in group.flavors))
             for group in spec.resource_groups
         ]
-        self.group_of = {resource: group for group in self.groups for resource in group.covered}
+        self.group_of = {resource: group for group in reversed(self.groups) for resource in group.covered}
         self.covers_pods = "pods" in self.group_of
         self.best_effort = spec.queueing_strategy == "BestEffortFIFO"
         self.fungibility = spec.flavor_fungibility or _DEFAULT_FUNGIBILITY

@@ -683,6 +683,10 @@ class State:
         if gone := sorted(name for name in topologies if name not in self.topologies):
             yield "TopologyNotFound", f"there is no Topology {','.join(gone)!r} for TAS flavor"
 
+    def line_usage(self, queue: ClusterQueue, local_queue: str) -> float | None:
+        """Usage of a LocalQueue that orders its ClusterQueue's line; None if usage does not count there."""
+        return None
+
     def _order_lines(self, queue: ClusterQueue) -> None:
         """Hook of admission fair sharing."""
 

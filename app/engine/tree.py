@@ -20,12 +20,12 @@ class Node:
         "guaranteed",
         "height",
         "is_queue",
+        "lendable",
         "lending_limit",
         "name",
         "nominal",
         "parent",
         "queues",
-        "root_potential",
         "subtree",
         "usage",
         "weight",
@@ -45,7 +45,7 @@ class Node:
         self.usage: Amounts = {}
         self.weight = 1.0
         self.height = 0
-        self.root_potential: dict[str, int] = {}  # lendable by resource, for children; see fairness
+        self.lendable: dict[str, int] = {}  # what children may take, by resource; computed when asked for
 
     def __repr__(self) -> str:
         return f"{'ClusterQueue' if self.is_queue else 'Cohort'} {self.name}"
@@ -103,7 +103,7 @@ def rebuild(root: Node) -> None:
     else:
         root.subtree = root.nominal
     root.guaranteed = {pair: max(0, root.subtree.get(pair, 0) - limit) for pair, limit in root.lending_limit.items()}
-    root.root_potential = {}
+    root.lendable = {}
 
 
 def available(node: Node, pair: FlavorResource) -> int:
