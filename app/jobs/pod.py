@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from app.api import names
+from app.api.conditions import timestamp
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.pods import PodSpec, PodTemplate
@@ -84,7 +85,7 @@ class PlainPod(Integration[Pod]):
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": timestamp(now),
         }
         target: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}, "status": {"conditions": [condition]}}
         steps: list[Step] = [Change(target, subresource="status", type="strategic"), Removal()]

@@ -129,7 +129,8 @@ class Cluster:
     @property
     def workloads(self) -> list[Body]:
         """All Workloads, by key."""
-        return [body for (kind, _), body in sorted(self._bodies.items(), key=lambda e: e[0][1]) if kind is Workload]
+        keys = sorted(key for kind, key in self._bodies if kind is Workload)
+        return [copy.deepcopy(self._bodies[Workload, key]) for key in keys]
 
     @property
     def workload(self) -> Body:

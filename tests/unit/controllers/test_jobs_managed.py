@@ -6,7 +6,7 @@ import pytest
 
 from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
-from app.controllers.world import Options
+from app.jobs.options import Options, namespaces
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHILD = "batch/job:team/child"
@@ -31,7 +31,7 @@ def test_a_job_without_a_queue_name_is_managed_if_so_configured() -> None:
 
 def test_a_job_in_a_namespace_that_is_not_managed_is_left_alone() -> None:
     """Whatever queue it names."""
-    cluster = Cluster(options=Options.excluding("team"))
+    cluster = Cluster(options=Options(managed_jobs_namespace_selector=namespaces(without=["team"])))
     cluster.job(suspend=False)
     cluster.settle()
     assert cluster.writes == []
