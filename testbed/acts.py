@@ -15,6 +15,7 @@ from testbed.promises import (
     borrows,
     is_in,
     never_over,
+    never_overtakes,
     nothing_reserved,
     only_its_rights,
     queues_are_active,
@@ -184,5 +185,6 @@ def invariants() -> list[Invariant]:
             Invariant(f"Never more than {total} CPUs of {flavor} in use", never_over(flavor, total))
             for flavor, total in TOTAL.items()
         ),
+        Invariant("dashboard never overtakes etl", never_overtakes("team-b/dashboard", "team-b/etl")),
         Invariant("Turnstile never needs a right that the chart does not give it", only_its_rights()),
     ]

@@ -132,6 +132,18 @@ def waits_although_it_fits(key: str, flavor: str, total: Fraction) -> Judge:
     return judge
 
 
+def never_overtakes(key: str, ahead: str) -> Judge:
+    """The one does not run before the other was given quota."""
+
+    def judge(snapshot: Snapshot) -> str:
+        row, before = snapshot.row(key), snapshot.row(ahead)
+        if row is None or row.state not in ("Running", "Finished") or (before is not None and before.flavors):
+            return ""
+        return f"{key} is {row.state} while {_is(ahead, before)}"
+
+    return judge
+
+
 def never_over(flavor: str, total: Fraction) -> Judge:
     """What started with the flavor and has not ended asks for no more CPUs than the cohort owns."""
 

@@ -170,8 +170,9 @@ def _why_waiting(workload: Json | None) -> str:
 
 def _started(pods: list[Json], workload: Json | None, *, managed: bool) -> tuple[State, str]:
     running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
-    if running:
-        return "Running" if managed else "Unmanaged", f"{running} of {len(pods)} pods running"
+    ended = sum(pod.get("status", {}).get("phase") in ("Succeeded", "Failed") for pod in pods)
+    if running or ended:
+        return "Running" if managed else "Unmanaged", f"{running} of {len(pods)} pods running, {ended} ended"
     if not managed:
         return "Unmanaged", "not held by any queue"
     return "Admitted", str(_condition(workload or {}, "Admitted").get("message") or "pods are being made")

@@ -42,6 +42,8 @@ WEBHOOK_CONFIGURATIONS = [
 ]
 
 LOOK_EVERY = 0.25
+APART = 1.1
+"""Seconds between acts: queues are in the order of creation, which Kubernetes remembers in whole seconds."""
 POD_SECONDS = 10
 """How long a pod runs that does not say it itself: nothing runs on a simulated node."""
 
@@ -81,6 +83,7 @@ class Tour:
         self.acts = acts()
         self.invariants = invariants()
         self.ended = False
+        self._applied = 0.0
 
     @property
     def promises(self) -> list[Promise]:
@@ -142,9 +145,11 @@ class Tour:
     def _play(self, act: Act, cp: ControlPlane, turnstile: Process) -> None:
         """Apply what the act brings and watch until each of its promises has come true or run out of time."""
         self.board.say(act.title, style="bold")
+        time.sleep(max(0.0, self._applied + APART - time.monotonic()))
         documents = [document for name in act.files for document in yaml.safe_load_all((QUICKSTART / name).read_text())]
         for document in [*documents, *act.objects]:
             cp.api.apply(_timed(document))
+        self._applied = time.monotonic()
         due = list(act.promises)
         while True:
             turnstile.require_running()
