@@ -89,14 +89,20 @@ def _template() -> Json:
 
 
 def request(
-    obj: Json | None, *, old: Json | None = None, operation: str = "", sub_resource: str = "", namespace: str = "team-a"
+    obj: Json | None,
+    *,
+    old: Json | None = None,
+    operation: str = "",
+    sub_resource: str = "",
+    namespace: str = "team-a",
+    seen_as: Json | None = None,
 ) -> Request:
-    """The request of a review: an update if there is an old object."""
-    some = obj or old or {}
-    group, _, version = some.get("apiVersion", "v1").rpartition("/")
+    """The request of a review: an update if there is an old object. `seen_as` has the kind, else `obj` has."""
+    kind = seen_as or obj or old or {}
+    group, _, version = kind.get("apiVersion", "v1").rpartition("/")
     return Request(
         uid="review-1",
-        kind=GroupVersionKind(group=group, version=version, kind=some.get("kind", "")),
+        kind=GroupVersionKind(group=group, version=version, kind=kind.get("kind", "")),
         operation=operation or ("UPDATE" if old else "CREATE"),
         sub_resource=sub_resource,
         namespace=namespace,

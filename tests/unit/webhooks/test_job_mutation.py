@@ -5,6 +5,7 @@ import pytest
 from app.api import names
 from app.api.core import Job
 from app.api.meta import OwnerReference
+from app.api.selectors import LabelSelector
 from app.jobs.options import Options, namespaces
 from app.webhooks.batch_job import BATCH_JOB
 from app.webhooks.jobs import mutating
@@ -160,8 +161,6 @@ class TestChildren:
 
 def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter() -> None:
     """A selector on other labels cannot be decided for a namespace made a moment ago."""
-    from app.api.selectors import LabelSelector
-
     options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"kueue-managed": "true"}))
     answer = mutating(BATCH_JOB, Cluster(options=options, default_queue_in=("team-a",)))(request(job()))
     assert answer.code == 500
