@@ -236,7 +236,10 @@ class Reflector(Generic[T]):
         self.bad[key] = str(error)
         _log.error("reflector.undecodable", kind=self._kind.KIND, key=key, error=str(error))
         if self._on_undecodable is not None:
-            self._on_undecodable(key, error)
+            try:
+                self._on_undecodable(key, error)
+            except Exception:
+                _log.exception("reflector.callback_failed", kind=self._kind.KIND, key=key)
 
     def _delete(self, header: answers.Header) -> str:
         """Forget an object, which needs no more than its header; returns the version of the deletion."""
