@@ -71,7 +71,7 @@ generate: venv ## Write the CRDs of the chart from the types in app/api
 
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)
-	@$(PY) certs/make_certs.py $(ARGS)
+	@$(PY) certs/make_certs.py $(if $(OUT),--out $(OUT)) $(HOSTS) $(ARGS)
 
 .PHONY: ci
 ci: ## Everything that continuous integration does

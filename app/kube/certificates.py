@@ -226,7 +226,7 @@ class _Reading:
         if ca is not None and serves:
             return self._due(Step.STAGE_CA, ca.why)
         if ca is not None and not signs:
-            return self._due(Step.START_OVER, "the Secret holds no certificates yet" if self.empty else ca.why)
+            return self._due(Step.START_OVER, "there are no certificates yet" if self.empty else ca.why)
         if leaf is not None:
             return self._due(Step.ISSUE_LEAF, leaf.why)
         old = [one for one in self.bundle if self.signer is None or one != self.signer.certificate]
