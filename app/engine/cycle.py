@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from app.api.quantity import from_int
 from app.api.workload import Admission, PodSetAssignment
-from app.engine import tree
+from app.engine import partial, tree
 from app.engine.amounts import Amounts, bounded
 from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
 from app.engine.fairness import Tournament
@@ -123,6 +123,7 @@ class _Run:
             oracle=self.preemptor.oracle,
             fungible=self.gates.flavor_fungibility,
             fair_sharing=state.options.fair_sharing is not None,
+            topologies=state.topologies,
             ignore_undeclared=self.gates.quota_check_strategy
             and state.options.quota_check_strategy == "IgnoreUndeclared",
         )
@@ -224,31 +225,20 @@ class _Run:
         info, queue = entry.info, entry.queue
         if not self.gates.partial_admission or entry.replaced is not None:
             return False
-        counts = [item.count for item in info.totals]
-        cuts = [item.count - (item.min_count if item.min_count is not None else item.count) for item in info.totals]
-        if not any(cut > 0 for cut in cuts):
-            return False
-        cuts = [max(0, cut) for cut in cuts]
-        total = sum(cuts)
-        found: tuple[int, Assignment, list[Target]] | None = None
-        low, high = 0, total + 1
-        while low < high:
-            middle = (low + high) // 2
-            reduced = [count - cut * middle // total for count, cut in zip(counts, cuts, strict=True)]
-            assignment = self.assigner.assign(queue, info, counts=reduced, pins=pins)
-            targets: list[Target] = []
-            good = assignment.mode is Mode.FIT
+
+        def attempt(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
+            assignment = self.assigner.assign(queue, info, counts=counts, pins=pins)
+            if assignment.mode is Mode.FIT:
+                return assignment, []
             if assignment.mode is Mode.PREEMPT:
                 targets = self.preemptor.targets(queue, info, assignment)
-                good = bool(targets)
-            if good:
-                found = (middle, assignment, targets)
-                high = middle
-            else:
-                low = middle + 1
-        if found is None or found[0] != low:
+                return (assignment, targets) if targets else None
+            return None
+
+        found = partial.search([item.count for item in info.totals], [item.min_count for item in info.totals], attempt)
+        if found is None:
             return False
-        entry.assignment, entry.targets = found[1], found[2]
+        entry.assignment, entry.targets = found
         return True
 
     def _outdated(self, info: Info, queue: ClusterQueue) -> bool:

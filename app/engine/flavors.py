@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from app.api.clusterqueue import FlavorFungibility
 from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import TopologyRequest
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource, multiplied, text, visiting_order
 from app.engine.reasons import (
@@ -142,9 +143,9 @@ class Assignment:
             if pod_set.undeclared or pod_set.error is not None:
                 found.append(NO_MATCHING_FLAVOR)
             found.extend(
-                most_hopeful([attempt.no_fit_reason for attempt in group])
+                most_hopeful([attempt.no_fit_reason for attempt in group]) if group else NO_MATCHING_FLAVOR
                 for group in pod_set.attempts
-                if group and all(attempt.mode is Mode.NO_FIT for attempt in group)
+                if all(attempt.mode is Mode.NO_FIT for attempt in group)
             )
         return most_severe(found)
 
@@ -255,7 +256,7 @@ _UNSET: Final = object()
 class Assigner:
     """Finds flavors for workloads of one ClusterQueue. `flavors` are the ResourceFlavors that exist."""
 
-    __slots__ = ("cycle", "fair_sharing", "flavors", "fungible", "ignore_undeclared", "oracle", "pair")
+    __slots__ = ("cycle", "fair_sharing", "flavors", "fungible", "ignore_undeclared", "oracle", "pair", "topologies")
 
     def __init__(
         self,
@@ -266,8 +267,10 @@ class Assigner:
         fungible: bool = True,
         fair_sharing: bool = False,
         ignore_undeclared: bool = False,
+        topologies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.flavors = flavors
+        self.topologies = topologies or {}
         self.pair = pair
         self.oracle = oracle
         self.fungible = fungible
@@ -376,6 +379,12 @@ class Assigner:
                     pair = self.pair(choice.flavor, resource)
                     result.usage[pair] = result.usage.get(pair, 0) + value
                     tried_index[resource] = choice.tried_index
+                if not pod_set.flavors and len(members) > 1:
+                    for resource, choice in choices.items():
+                        found_flavor = self.flavors.get(choice.flavor)
+                        if found_flavor is not None and found_flavor.spec.topology_name is not None:
+                            pod_set.flavors[resource] = choice
+                            tried_index[resource] = choice.tried_index
             result.pod_sets.append(pod_set)
             result.last.tried.append(tried_index)
         return choices is not None
@@ -416,7 +425,7 @@ class Assigner:
                 reasons.append(f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
                 continue
             try:
-                unfit = self._unfit(info, members, flavor)
+                unfit = self._unfit(queue, info, members, flavor)
             except ValueError as error:
                 return {}, reasons, attempts, str(error)
             if unfit is not None:
@@ -425,21 +434,16 @@ class Assigner:
             attempt = Attempt(flavor)
             choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
             reasons.extend(attempt.reasons)
+            attempt.reasons = list(dict.fromkeys(attempt.reasons))
             attempts.append(attempt)
             attempt.mode = MODE_OF[how]
             attempt.borrow = level_
             attempt.possibility = how
-            if not self.fungible:
-                if how > best_how:
-                    best, best_how, best_level = choices, how, level_
-                    if how is FIT:
-                        break
-                continue
-            if not _try_next(how, level_, fungibility):
+            enough = not _try_next(how, level_, fungibility) if self.fungible else how is FIT
+            if enough or better(how, level_, best_how, best_level, fungibility, fungible=self.fungible):
                 best, best_how, best_level = choices, how, level_
+            if enough:
                 break
-            if better(how, level_, best_how, best_level, fungibility):
-                best, best_how, best_level = choices, how, level_
         if self.fungible:
             tried = -1 if attempted == len(flavors) - 1 else attempted
             for choice in best.values():
@@ -458,11 +462,17 @@ class Assigner:
         attempts.append(attempt)
         reasons.append(reason)
 
-    def _unfit(self, info: "Info", members: list[int], flavor: str) -> str | None:
+    def _unfit(self, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> str | None:
         found = self.flavors.get(flavor)
         if found is None:
             return f"flavor {flavor} not found"
         for index in members:
+            pod_set = info.totals[index].pod_set
+            request = pod_set.topology_request if pod_set is not None else None
+            if (request is not None or found.spec.topology_name is not None) and (
+                mismatched := self._topology_mismatch(queue, info.totals[index], request, found)
+            ):
+                return mismatched
             shape = info.totals[index].shape
             if shape is None:
                 continue
@@ -472,6 +482,46 @@ class Assigner:
             if answer is not None:
                 return str(answer)
         return None
+
+    def _topology_mismatch(
+        self, queue: "ClusterQueue", totals: "PodSetTotals", request: TopologyRequest | None, flavor: ResourceFlavor
+    ) -> str | None:
+        """Whether a flavor with, or without, a topology suits a pod set that asks for one, or does not."""
+        name, topology = flavor.metadata.name, flavor.spec.topology_name
+        explicit = request is not None and (
+            request.required is not None
+            or request.preferred is not None
+            or request.unconstrained is not None
+            or request.pod_set_slice_required_topology is not None
+            or request.pod_set_slice_size is not None
+            or bool(request.podset_slice_required_topology_constraints)
+        )
+        if not explicit:
+            if topology is None or self._topology_only(queue):
+                return None
+            return f'Flavor "{name}" supports only TopologyAwareScheduling'
+        assert request is not None
+        if topology is None:
+            group = next((group for group in queue.groups if name in group.flavors), None)
+            if group is not None and group.covered.isdisjoint(totals.pod_requests):
+                return None
+            return f'Flavor "{name}" does not support TopologyAwareScheduling'
+        levels = self.topologies.get(topology)
+        if levels is None:
+            return f'Flavor "{name}" information missing in TAS cache'
+        wanted = [
+            request.required,
+            request.preferred,
+            request.pod_set_slice_required_topology,
+            *(each.topology for each in request.podset_slice_required_topology_constraints),
+        ]
+        if any(level_ is not None and level_ not in levels for level_ in wanted):
+            return f'Flavor "{name}" does not contain the requested level'
+        return None
+
+    def _topology_only(self, queue: "ClusterQueue") -> bool:
+        found = [self.flavors.get(flavor) for flavor in queue.flavors()]
+        return all(flavor is not None and flavor.spec.topology_name is not None for flavor in found)
 
     def _judge(
         self,
@@ -487,28 +537,34 @@ class Assigner:
         """How the flavor suits all wanted resources together: the worst of them."""
         how, level_ = FIT, 0
         choices: dict[str, FlavorChoice] = {}
+        if replaced is not None and self._other_flavor(wanted, members, flavor, replaced, attempt):
+            return {}, NO_FIT, 0
         for resource, value in wanted.items():
             if replaced is not None:
-                for index in members:
-                    old = replaced.totals[index] if index < len(replaced.totals) else None
-                    if old is None:
-                        continue
-                    value -= old.requests.get(resource, 0)
-                    given = (old.flavors or {}).get(resource)
-                    if given is not None and given != flavor:
-                        attempt.reasons.append(
-                            f"could not assign {flavor} flavor since the original workload is assigned: {given}"
-                        )
-                        attempt.no_fit_reason = NO_MATCHING_FLAVOR
-                        return {}, NO_FIT, 0
+                value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
             pair = self.pair(flavor, resource)
             one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
-            if better(how, level_, one, one_level, queue.fungibility):
+            if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
                 how, level_ = one, one_level
             if how is NO_FIT:
                 return {}, NO_FIT, level_
             choices[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
         return choices, how, level_
+
+    @staticmethod
+    def _other_flavor(
+        wanted: dict[str, int], members: list[int], flavor: str, replaced: "Info", attempt: Attempt
+    ) -> bool:
+        """Whether the slice that is replaced has another flavor, which the new one must keep."""
+        for resource in wanted:
+            for old in _old_totals(replaced, members):
+                given = (old.flavors or {}).get(resource)
+                if given is not None and given != flavor:
+                    attempt.reasons.append(
+                        f"could not assign {flavor} flavor since the original workload is assigned: {given}"
+                    )
+                    attempt.no_fit_reason = NO_MATCHING_FLAVOR
+        return bool(attempt.reasons)
 
     def _fits_quota(
         self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, assumed: int, request: int, attempt: Attempt
@@ -543,6 +599,10 @@ class Assigner:
         return NO_FIT, level_
 
 
+def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":
+    return [replaced.totals[index] for index in members if index < len(replaced.totals)]
+
+
 def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:
     node = queue.node
     return Figure(
@@ -568,7 +628,15 @@ def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:
     return list(groups.values())
 
 
-def better(how: Possibility, level_: int, than: Possibility, than_level: int, fungibility: FlavorFungibility) -> bool:
+def better(
+    how: Possibility,
+    level_: int,
+    than: Possibility,
+    than_level: int,
+    fungibility: FlavorFungibility,
+    *,
+    fungible: bool = True,
+) -> bool:
     """Whether one way to get a flavor is preferred over another (Kueue: isPreferred)."""
     if how is NO_FIT:
         return False
@@ -576,6 +644,8 @@ def better(how: Possibility, level_: int, than: Possibility, than_level: int, fu
         return True
     if (how is NO_CANDIDATES) != (than is NO_CANDIDATES):
         return than is NO_CANDIDATES
+    if not fungible:
+        return how > than
     if fungibility.preference == "PreemptionOverBorrowing":
         return level_ < than_level if level_ != than_level else how > than
     return how > than if how is not than else level_ < than_level

@@ -117,6 +117,16 @@ class PodSetTotals:
         self.flavors = flavors
         self.topology_assigned = topology_assigned
 
+    @property
+    def pod_requests(self) -> set[str]:
+        """Names of the resources that the pods themselves ask for, before any transformation."""
+        if self.pod_set is None:
+            return set()
+        spec = self.pod_set.template.spec
+        blocks = [*spec.containers, *spec.init_containers]
+        names = {name for block in blocks if block.resources for name in block.resources.requests}
+        return names | {name for block in blocks if block.resources for name in block.resources.limits}
+
     def scaled(self, count: int) -> dict[str, int]:
         """Requests of so many pods: per pod rounded down, as Kueue scales them."""
         if count == self.count or self.count == 0 or self.topology_assigned:

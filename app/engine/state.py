@@ -157,7 +157,7 @@ class State:
         self.surroundings = Surroundings(self.options)
         self.ledger = Ledger(self.surroundings.catalog)
         self.flavors: dict[str, ResourceFlavor] = {}
-        self.topologies: dict[str, None] = {}
+        self.topologies: dict[str, tuple[str, ...]] = {}
         self.checks: dict[str, bool] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
@@ -209,10 +209,10 @@ class State:
                 self.mark_retry(queue.name)
 
     @_event
-    def put_topology(self, name: str) -> None:
-        """A Topology exists."""
+    def put_topology(self, name: str, levels: tuple[str, ...] = ()) -> None:
+        """A Topology exists; the node labels of its levels, the widest first."""
         self._keep(self.topologies)
-        self.topologies[name] = None
+        self.topologies[name] = levels
         self._find_all_problems()
 
     @_event

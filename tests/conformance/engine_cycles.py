@@ -130,7 +130,11 @@ def compare_entry(want: dict[str, Json], entry: Entry, state: State) -> list[str
     if all(target.info.uid for target in entry.targets):
         same("targets", wanted, targets)
     else:  # without UIDs the order of equals is left to chance
-        same("targets", sorted(wanted, key=str), sorted(({key: item[key] for key in sorted(item)} for item in targets), key=str))
+        same(
+            "targets",
+            sorted(wanted, key=str),
+            sorted(({key: item[key] for key in sorted(item)} for item in targets), key=str),
+        )
     found += compare_pod_sets(
         want.get("podSets") or [],
         assignment.pod_sets,

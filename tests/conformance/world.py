@@ -122,7 +122,8 @@ def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: f
     for item in each("ResourceFlavor"):
         state.put_flavor(load(ResourceFlavor, item))
     for item in each("Topology"):
-        state.put_topology(item["metadata"]["name"])
+        levels = tuple(level["nodeLabel"] for level in item["spec"].get("levels") or ())
+        state.put_topology(item["metadata"]["name"], levels)
     for item in each("AdmissionCheck"):
         active = any(
             condition["type"] == "Active" and condition["status"] == "True"
