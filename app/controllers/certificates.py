@@ -19,8 +19,9 @@ from app.api.admissionregistration import (
     WebhookConfiguration,
 )
 from app.api.core import Secret
+from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
-from app.controllers.executor import EventType, Executor
+from app.controllers.executor import Executor
 from app.kube.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
@@ -41,12 +42,11 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is when it is decided: the objects as last seen, the time, and for how many seconds the bundles have
-    been right everywhere.
+    """What there is when it is decided: the Secret as last seen, the time, and for how many seconds the configurations
+    have had its bundle in every entry.
     """
 
     secret: Secret | None
-    configurations: Sequence[WebhookConfiguration]
     now: dt.datetime
     settled_for: float = 0.0
 
@@ -57,30 +57,29 @@ def is_everywhere(bundle: bytes, configurations: Sequence[WebhookConfiguration])
 
 
 def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> Decision:
-    """What is due for the Secret `name` and the configurations. Draws nothing but new keys from outside.
-
-    Bundles are put right before the Secret goes on by a step; the step after that is decided when its write is seen.
-    """
+    """What is due for the Secret `name`: at most one step. Draws nothing but new keys from outside."""
     data = seen.secret.data if seen.secret is not None else {}
-    bundle = ca_bundle(data)
-    actions: list[Action] = []
-    if bundle:
-        for configuration in seen.configurations:
-            if not is_everywhere(bundle, [configuration]):
-                actions += _install(configuration, bundle)
-    settled = not actions and seen.settled_for >= SETTLED_AFTER
+    settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
-    if due.step is not Step.NOTHING:
-        actions += _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
-        if seen.secret is not None:
-            damaged = due.step is Step.START_OVER and any(data.get(key) for key in KEYS)
-            note = f"{due.step.value}: {due.why}"
-            actions.append(Emit(seen.secret, "Warning" if damaged else "Normal", _REASONS[due.step], note))
-    elif not settled:
-        actions.append(RequeueAfter(SETTLED_AFTER))
-    else:
-        actions.append(RequeueAfter(max(1.0, min(LOOK_AGAIN, (due.look_again - seen.now).total_seconds()))))
+    if due.step is Step.NOTHING:
+        wait = min(LOOK_AGAIN, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
+        return Decision([RequeueAfter(max(1.0, wait))], due.why)
+    actions = _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
+    if seen.secret is not None:
+        damaged = due.step is Step.START_OVER and any(data.get(key) for key in KEYS)
+        note = f"{due.step.value}: {due.why}"
+        actions.append(Emit(seen.secret, "Warning" if damaged else "Normal", _REASONS[due.step], note))
     return Decision(actions, due.why)
+
+
+def decide_configuration(configuration: WebhookConfiguration, secret: Secret | None) -> Decision:
+    """What is due for one configuration: that every entry has the Secret's bundle, if there is one."""
+    bundle = ca_bundle(secret.data) if secret is not None else b""
+    if not bundle:
+        return Decision(why="there is no bundle to install")
+    if is_everywhere(bundle, [configuration]):
+        return Decision(why="every entry has the bundle")
+    return Decision(_install(configuration, bundle), "an entry has another bundle")
 
 
 def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]:
@@ -121,7 +120,7 @@ def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[s
 
 
 class CertificateKeeper:
-    """The reconciler around `decide`: looks whenever one of the three objects changes, and when something is due.
+    """The reconciler around the decisions: looks whenever one of the three objects changes, and when something is due.
 
     The stores must be full before `run`; others than the named objects in them are ignored. `hosts` are all names and
     addresses under which the webhook is called. `prefix` is that of the configurations' names. `clock` gives aware
@@ -155,43 +154,55 @@ class CertificateKeeper:
 
     @property
     def key(self) -> str:
-        """Key of the Secret, under which this reconciler's work is queued and reported."""
+        """Key of the Secret."""
         return f"{self._namespace}/{self._secret_name}"
 
     async def run(self) -> None:
-        """Keep everything right until cancelled."""
+        """Keep everything right until cancelled. What fails for one object does not hold up the others."""
+        kinds: dict[str, type[Kind]] = {
+            self.key: Secret,
+            f"{self._prefix}-mutating-webhook-configuration": MutatingWebhookConfiguration,
+            f"{self._prefix}-validating-webhook-configuration": ValidatingWebhookConfiguration,
+        }
         queue = WorkQueue(base_delay=0.02, max_delay=30.0)
 
-        def changed(_key: str, _old: object, _new: object) -> None:
-            queue.add(self.key)
+        def look_at_all(*_change: object) -> None:
+            for key in kinds:
+                queue.add(key)
 
-        undo = [store.subscribe(changed) for store in (self._secrets, self._mutating, self._validating)]
-        queue.add(self.key)
+        async def handle(key: str) -> None:
+            await self._executor.carry_out(kinds[key], key, self._decide(key), queue)
+
+        def report(key: str, error: Exception) -> None:
+            self._executor.report(kinds[key], key, error)
+
+        undo = [store.subscribe(look_at_all) for store in (self._secrets, self._mutating, self._validating)]
+        look_at_all()
         try:
-            await run_workers(queue, lambda key: self._look(key, queue), workers=1, on_error=self._report)
+            await run_workers(queue, handle, workers=len(kinds), on_error=report)
         finally:
             for unsubscribe in undo:
                 unsubscribe()
 
-    async def _look(self, key: str, queue: WorkQueue) -> None:
-        decision = decide(self._seen(), namespace=self._namespace, name=self._secret_name, hosts=self._hosts)
-        await self._executor.carry_out(Secret, key, decision, queue)
-
-    def _seen(self) -> Seen:
-        now = self._clock()
+    def _decide(self, key: str) -> Decision:
         secret = self._secrets.get(self.key)
+        if key == self.key:
+            return decide(self._seen(secret), namespace=self._namespace, name=self._secret_name, hosts=self._hosts)
+        configuration = self._mutating.get(key) or self._validating.get(key)
+        if configuration is None:
+            return Decision(why="it is not installed")
+        return decide_configuration(configuration, secret)
+
+    def _seen(self, secret: Secret | None) -> Seen:
+        now = self._clock()
         found = (
             self._mutating.get(f"{self._prefix}-mutating-webhook-configuration"),
             self._validating.get(f"{self._prefix}-validating-webhook-configuration"),
         )
-        configurations = [one for one in found if one is not None]
         bundle = ca_bundle(secret.data) if secret is not None else b""
-        if not is_everywhere(bundle, configurations):
+        if not is_everywhere(bundle, [one for one in found if one is not None]):
             self._right_since = None
         elif self._right_since is None or self._right_since[0] != bundle or self._right_since[1] > now:
             self._right_since = (bundle, now)
         settled_for = (now - self._right_since[1]).total_seconds() if self._right_since is not None else 0.0
-        return Seen(secret, configurations, now, settled_for)
-
-    def _report(self, key: str, error: Exception) -> None:
-        self._executor.report(Secret, key, error)
+        return Seen(secret, now, settled_for)

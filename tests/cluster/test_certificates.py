@@ -282,7 +282,7 @@ async def test_a_secret_that_is_emptied_or_deleted_is_made_again(world: World) -
     path = f"/api/v1/namespaces/{world.namespace}/secrets/{SECRET}"
     async with keeping(world):
         await until(world.trusted, what="the bundle is not installed")
-        for lose in (lambda: world.api.patch(path, {"data": None}), lambda: world.api.delete(path)):
+        for lose in (lambda: world.api.patch(path, {"data": None}, kind="strategic"), lambda: world.api.delete(path)):
             old = world.data()["ca.crt"]
             lose()
             await until(lambda old=old: world.trusted() and world.data()["ca.crt"] != old, what="it is not made again")

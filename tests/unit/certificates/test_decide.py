@@ -1,8 +1,7 @@
-"""The leader puts bundles right before anything else, writes only what is ours, and never hurries a rotation."""
+"""The leader puts bundles right, writes only what is ours, and never hurries a rotation."""
 
 import base64
 import datetime as dt
-import itertools
 import json
 from typing import Any
 
@@ -18,7 +17,7 @@ from app.api.admissionregistration import (
 from app.api.core import Secret
 from app.api.meta import ObjectMeta
 from app.controllers.actions import Create, Decision, Emit, Patch, RequeueAfter
-from app.controllers.certificates import SETTLED_AFTER, Seen, decide
+from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_configuration
 from app.kube.certificates import Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
@@ -60,14 +59,14 @@ def fresh() -> dict[str, bytes]:
 
 def test_a_missing_secret_is_created() -> None:
     """With everything in it, in one write."""
-    (create,) = decided(Seen(None, configurations(b""), NOW)).actions[:1]
+    (create,) = decided(Seen(None, NOW)).actions
     assert isinstance(create, Create)
     assert sorted(json.loads(create.body)["data"]) == ["ca.crt", "ca.key", "tls.crt", "tls.key"]
 
 
 def test_the_empty_secret_of_the_chart_is_filled() -> None:
     """By a patch of this very version; told as an event about it."""
-    decision = decided(Seen(secret({}), configurations(b""), NOW))
+    decision = decided(Seen(secret({}), NOW))
     ((kind, how, body),) = patches(decision)
     assert (kind, how, body["metadata"]) == ("Secret", "merge", {"resourceVersion": "7"})
     assert [(a.type, a.reason) for a in decision.actions if isinstance(a, Emit)] == [("Normal", "CertificatesCreated")]
@@ -76,17 +75,18 @@ def test_the_empty_secret_of_the_chart_is_filled() -> None:
 def test_when_all_is_well_it_only_looks_again() -> None:
     """No write; at least once an hour, for clocks that jump."""
     data = fresh()
-    decision = decided(Seen(secret(data), configurations(ca_bundle(data)), NOW, settled_for=100))
-    assert decision.actions == [RequeueAfter(3600)]
+    assert decided(Seen(secret(data), NOW, settled_for=100)).actions == [RequeueAfter(3600)]
+    for configuration in configurations(ca_bundle(data)):
+        assert decide_configuration(configuration, secret(data)).actions == []
 
 
 @pytest.mark.parametrize("bundle", [b"", b"somebody else's"])
 def test_a_wrong_bundle_is_put_right(bundle: bytes) -> None:
-    """In both configurations, in all entries, and nothing but the bundle, of this very version."""
+    """In all entries, and nothing but the bundle, of this very version."""
     data = fresh()
-    decision = decided(Seen(secret(data), configurations(ca_bundle(data), bundle), NOW, settled_for=100))
     expected = base64.b64encode(ca_bundle(data)).decode()
-    for kind, how, body in patches(decision):
+    for configuration in configurations(ca_bundle(data), bundle):
+        ((kind, how, body),) = patches(decide_configuration(configuration, secret(data)))
         assert how == "apply"
         assert body == {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -94,40 +94,32 @@ def test_a_wrong_bundle_is_put_right(bundle: bytes) -> None:
             "metadata": {"name": "c", "resourceVersion": "9"},
             "webhooks": [{"name": f"w{n}.kb.io", "clientConfig": {"caBundle": expected}} for n in range(2)],
         }
-    assert len(patches(decision)) == 2
 
 
-def test_a_configuration_that_is_right_is_not_written() -> None:
-    """Only the other one is."""
-    data = fresh()
-    mutating, _ = configurations(ca_bundle(data))
-    _, validating = configurations(b"")
-    decision = decided(Seen(secret(data), [mutating, validating], NOW, settled_for=100))
-    assert [kind for kind, _, _ in patches(decision)] == ["ValidatingWebhookConfiguration"]
-
-
-def test_without_a_bundle_configurations_are_left_alone() -> None:
+@pytest.mark.parametrize("lost", [None, secret({}), secret({"ca.crt": b"garbage"})])
+def test_without_a_bundle_configurations_are_left_alone(lost: Secret | None) -> None:
     """Nothing is emptied because the Secret is damaged: what is installed may still be right."""
-    decision = decided(Seen(secret({"ca.crt": b"garbage"}), configurations(b"installed"), NOW))
-    assert [kind for kind, _, _ in patches(decision)] == ["Secret"]
+    for configuration in configurations(b"installed"):
+        assert decide_configuration(configuration, lost).actions == []
+
+
+def test_damage_is_told_as_a_warning() -> None:
+    """Unlike the empty Secret of a new installation."""
+    decision = decided(Seen(secret({"ca.crt": b"garbage"}), NOW))
     assert [(a.type, a.reason) for a in decision.actions if isinstance(a, Emit)] == [("Warning", "CertificatesCreated")]
 
 
-def test_without_configurations_the_secret_is_kept_all_the_same() -> None:
-    """They may be installed later."""
-    assert decided(Seen(secret(fresh()), [], NOW + 300 * DAY)).why == "two thirds of the leaf's life have passed"
+def test_a_leaf_is_renewed_wherever_bundles_are() -> None:
+    """Its CA is in them already."""
+    assert decided(Seen(secret(fresh()), NOW + 300 * DAY)).why == "two thirds of the leaf's life have passed"
 
 
 def test_a_leaf_changes_its_ca_only_after_the_bundles_have_settled() -> None:
     """Right everywhere for a while, as each API server takes a moment to notice."""
     later = NOW + 2450 * DAY
     data = carry_out(Step.STAGE_CA, carry_out(Step.ISSUE_LEAF, fresh(), later, HOSTS), later, HOSTS)
-    for bundle, settled_for, switches in (
-        (b"", 1000.0, False),
-        (ca_bundle(data), 0.0, False),
-        (ca_bundle(data), SETTLED_AFTER, True),
-    ):
-        decision = decided(Seen(secret(data), configurations(bundle), later, settled_for))
+    for settled_for, switches in ((0.0, False), (SETTLED_AFTER / 2, False), (SETTLED_AFTER, True)):
+        decision = decided(Seen(secret(data), later, settled_for))
         reasons = [action.reason for action in decision.actions if isinstance(action, Emit)]
         assert ("AuthoritySwitched" in reasons) == switches
         assert any(isinstance(action, RequeueAfter) for action in decision.actions) != switches
@@ -138,7 +130,7 @@ def test_keys_that_are_done_with_are_removed_and_others_kept() -> None:
     later = NOW + 2450 * DAY
     data = carry_out(Step.STAGE_CA, carry_out(Step.ISSUE_LEAF, fresh(), later, HOSTS), later, HOSTS)
     data["note"] = b"keep"
-    decision = decided(Seen(secret(data), configurations(ca_bundle(data)), later, SETTLED_AFTER))
+    decision = decided(Seen(secret(data), later, SETTLED_AFTER))
     ((_, _, body),) = patches(decision)
     removed = sorted(key for key, value in body["data"].items() if value is None)
     assert removed == ["ca-next.crt", "ca-next.key"]
@@ -150,26 +142,17 @@ def test_a_whole_rotation_by_its_own_writes() -> None:
     """Each decision, written and seen again, leads to the next, until nothing is due; one write at a time."""
     now = NOW + 2450 * DAY
     data = carry_out(Step.ISSUE_LEAF, fresh(), now, HOSTS)
-    installed = ca_bundle(data)
     reasons: list[str] = []
-    for _ in itertools.repeat(None, 12):
-        decision = decided(Seen(secret(data), configurations(installed), now, settled_for=SETTLED_AFTER))
+    while len(reasons) < 10:
+        decision = decided(Seen(secret(data), now, settled_for=SETTLED_AFTER))
         reasons += [action.reason for action in decision.actions if isinstance(action, Emit)]
-        for kind, _, body in patches(decision):
-            if kind == "Secret":
-                for key, value in body["data"].items():
-                    data.pop(key, None)
-                    if value is not None:
-                        data[key] = base64.b64decode(value)
-            else:
-                installed = base64.b64decode(body["webhooks"][0]["clientConfig"]["caBundle"])
+        for _, _, body in patches(decision):
+            for key, value in body["data"].items():
+                data.pop(key, None)
+                if value is not None:
+                    data[key] = base64.b64decode(value)
         if not patches(decision):
             if plan(data, now + DAY, HOSTS, distributed=True).step is Step.NOTHING:
                 break
             now += DAY
-    assert list(dict.fromkeys(reasons)) == [
-        "AuthorityStaged",
-        "CABundleInstalled",
-        "AuthoritySwitched",
-        "AuthorityDropped",
-    ]
+    assert reasons == ["AuthorityStaged", "AuthoritySwitched", "AuthorityDropped"]
