@@ -5,7 +5,7 @@ callers ask for `pressure` and defer what can be deferred.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ class Stats:
     """By (verb, outcome), one an attempt."""
     retries: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (verb, outcome of the attempt before)."""
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds spent in attempts, by verb; not those spent waiting between them."""
     streams: int = 0
     """Watches opened."""

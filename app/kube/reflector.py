@@ -261,7 +261,10 @@ class Reflector(Generic[T]):
         raw, version = await self._transport.list_raw(self._path, params=self._params, page_size=self._page_size)
         initial: _Initial[T] = _Initial()
         for number, body in enumerate(raw):
-            key, _, value = self._read_object(body)
+            try:
+                key, _, value = self._read_object(body)
+            except msgspec.DecodeError as error:
+                raise ConnectionLost(f"GET {self._path}: {bytes(body)[:200]!r} is no object: {error}") from error
             initial.put(key, value)
             if number % 64 == 63:
                 await asyncio.sleep(0)

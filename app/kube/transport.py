@@ -14,7 +14,7 @@ import socket
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -159,9 +159,7 @@ class Transport:
         deadline: float,
         retry: Retry,
     ) -> bytes:
-        """Send until there is an answer to hand on. Waits between attempts only if the deadline leaves room for
-        another.
-        """
+        """Send until there is an answer to hand on; wait only if the deadline leaves room for another attempt."""
         url = self._url(path, params)
         attempt = 0
         refreshed = False
@@ -180,8 +178,8 @@ class Transport:
                     raise
                 delay = self._backoff.delay(attempt, self._jitter)
                 if isinstance(error, ApiError) and error.retry_after is not None:
-                    # Everybody was told the same number: come back a little apart.
-                    delay = error.retry_after + 0.1 * self._jitter()
+                    # Everybody was told the same number: come back a little apart, and never at once.
+                    delay = max(delay, error.retry_after + 0.1 * self._jitter())
                 if self._loop.time() + delay >= deadline:
                     raise
                 self.stats.retries[method, str(error.code) if isinstance(error, ApiError) else "lost"] += 1
@@ -221,7 +219,7 @@ class Transport:
         finally:
             if outcome:
                 self.stats.requests[method, outcome] += 1
-            self.stats.seconds[method] += self._loop.time() - started  # type: ignore[assignment]
+            self.stats.seconds[method] += self._loop.time() - started
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         error = answers.error(response.status, body, response.headers)
@@ -234,13 +232,14 @@ class Transport:
         async with self._refreshing:
             if generation != self._generation:
                 return
-            self._generation += 1
             if await self._access.credentials.refresh(self._access.tls):
-                # Open connections keep the identity they were made with. Calls in flight end on them, new ones do not
-                # start.
-                self._retired += [self._calls, self._watches]
+                # Open connections keep the identity they were made with. What is in flight on them may end; what is
+                # still open when the identity changes again is cut.
+                for session in self._retired:
+                    await session.close()
+                self._retired = [self._calls, self._watches]
                 self._calls, self._watches = self._open(), self._open()
-                self._retired = [session for session in self._retired[-8:] if not session.closed]
+            self._generation += 1
 
     # --- watches ------------------------------------------------------------------------------------------------------
 
@@ -479,8 +478,9 @@ class Transport:
         return headers
 
     def _url(self, path: str, params: Params | None) -> yarl.URL:
+        # A name that came from a label or a user must not become another path or a query.
         query = f"?{urlencode(params)}" if params else ""
-        return yarl.URL(f"{self._access.server}{path}{query}", encoded=True)
+        return yarl.URL(f"{self._access.server}{quote(path, safe='/:')}{query}", encoded=True)
 
 
 class _NeverSent(ConnectionLost):

@@ -255,6 +255,17 @@ class TestCredentials:
         assert len(proxy.requests) == 2
 
 
+class TestNames:
+    """What others wrote may become part of a path."""
+
+    async def test_an_odd_name_stays_a_name(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+        """It becomes neither a query nor another path."""
+        with pytest.raises(errors.ApiError):
+            await through.get(ConfigMap, "a?limit=1#b c", namespace)
+        assert proxy.requests[0].query == {}
+        assert proxy.requests[0].path.endswith("/configmaps/a%3Flimit%3D1%23b%20c")
+
+
 class TestPages:
     """Long lists come in pages of one snapshot."""
 

@@ -267,6 +267,28 @@ class TestStartingAnew:
         assert asked[3] is None
         assert asked[1] not in asked[4:]
 
+    async def test_a_server_restored_from_a_backup_is_believed(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """Its versions started over, so what the store knows is not newer, however large its numbers are."""
+        await direct.create(ConfigMap, namespace, config("stays", x="restored"))
+        far = 10**9
+        before = [
+            {**config(name, version=str(far + number), x="before")} for number, name in enumerate(("stays", "lost"))
+        ]
+        for each in before:
+            each["metadata"]["namespace"] = namespace
+        lines = [json.dumps({"type": "ADDED", "object": each}).encode() + b"\n" for each in before]
+        lines.append(event("BOOKMARK", far + 9, **{"k8s.io/initial-events-end": "true"}))
+        proxy.plan(stream(*lines), applies=starts)
+        proxy.plan(answer("410 Gone", GONE), applies=resumes)
+        store, reflector = mirror(through, namespace)
+        async with running(reflector):
+            await until(lambda: reflector.relisted == 2)
+            assert contents(store) == {"stays": {"x": "restored"}}
+            await direct.patch(ConfigMap, "stays", namespace, {"data": {"x": "after"}})
+            await until(lambda: contents(store) == {"stays": {"x": "after"}})
+
     async def test_a_version_that_always_fails_is_given_up(
         self, proxy: Proxy, through: Transport, namespace: str
     ) -> None:
