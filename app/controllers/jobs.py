@@ -197,10 +197,7 @@ class _Job:
                 matching = workload
             else:
                 surplus.append(workload)
-        if matching is None and surplus and self.suspended and _rewritable(surplus[0]):
-            self._rewrite(surplus[0])
-            return None, "the Workload is brought in line with its job"
-        if matching is None and not self.suspended and self.outcome is None:
+        if matching is None and self.outcome is None and self._to_stop:
             known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
             self._stop(
                 known,
@@ -209,6 +206,9 @@ class _Job:
                 if known is not None
                 else "Missing Workload; unable to restore pod templates",
             )
+        elif matching is None and surplus and self.suspended and _rewritable(surplus[0]):
+            self._rewrite(surplus[0])
+            return None, "the Workload is brought in line with its job"
         if surplus:
             for workload in surplus:
                 self._discard(workload)
@@ -451,6 +451,11 @@ class _Job:
     @property
     def _half_stopped(self) -> bool:
         return self.integration.half_stopped(self.job)
+
+    @property
+    def _to_stop(self) -> bool:
+        """Running, or suspended by somebody else before what admission added was taken back."""
+        return not self.suspended or self.integration.carries_admission(self.job)
 
     def _priority(self) -> build.Priority:
         classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)

@@ -87,6 +87,10 @@ class Integration(ABC, Generic[J]):
         """Whether a stop of several steps has begun and not ended."""
         return False
 
+    def carries_admission(self, job: J) -> bool:
+        """Whether the pod templates still hold what an admission added to them."""
+        return False
+
     @abstractmethod
     def finished(self, job: J) -> Outcome | None:
         """How the job ended, None if it has not."""

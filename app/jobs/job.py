@@ -40,6 +40,10 @@ class BatchJob(Integration[Job]):
         """By the annotation that the first step sets and the last one takes away."""
         return _stopping(job)
 
+    def carries_admission(self, job: Job) -> bool:
+        """By the label that every start adds and every stop takes away."""
+        return names.PODSET_LABEL in _directives(job).labels
+
     def active(self, job: Job) -> bool:
         """While any pod is counted as active."""
         return job.status.active != 0
