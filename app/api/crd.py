@@ -142,7 +142,8 @@ def _required(struct: type[msgspec.Struct], field: msgspec.structs.FieldInfo, sa
 
 def _default(field: msgspec.structs.FieldInfo, said: Field) -> Schema:
     if said.defaulted:
-        return {"default": field.default}
+        own = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        return {"default": own}
     return {} if said.default is None else {"default": said.default}
 
 

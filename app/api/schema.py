@@ -84,7 +84,7 @@ class Always:
 
 
 def always(factory: Callable[[], T]) -> T:
-    """Default of a field that stands on the wire even when it is empty, which `omit_defaults` would leave out."""
+    """Default of a field that stands on the wire even when it has it: `omit_defaults` would leave the field out."""
     return cast("T", msgspec.field(default_factory=Always(factory)))
 
 

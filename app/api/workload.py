@@ -60,6 +60,14 @@ What else is wrong with a template the API server says when pods are made from i
 """
 
 
+def _main() -> str:
+    return names.DEFAULT_PODSET
+
+
+def _one() -> int:
+    return 1
+
+
 class SliceConstraint(Object):
     """One layer of a multi-layer topology request."""
 
@@ -102,11 +110,11 @@ class PodSet(Object):
         ),
     )
 
-    name: Annotated[Label, Field("Name within the workload.", defaulted=True)] = names.DEFAULT_PODSET
+    name: Annotated[Label, Field("Name within the workload.", defaulted=True)] = always(_main)
     template: Annotated[PodTemplate, Field("What the pods are.", required=True, schema=TEMPLATE_SCHEMA)] = always(
         PodTemplate
     )
-    count: Annotated[int, Field("Number of pods.", minimum=0, defaulted=True)] = 1
+    count: Annotated[int, Field("Number of pods.", minimum=0, defaulted=True)] = always(_one)
     min_count: Annotated[int | None, Field("Fewest pods that are of use.", minimum=1)] = None
     topology_request: Annotated[TopologyRequest | None, Field("Where the pods want to be.")] = None
 
@@ -248,7 +256,7 @@ class TopologyAssignment(Object):
 class PodSetAssignment(Object):
     """What a pod set was given: a flavor a resource, the total usage, and the number of pods."""
 
-    name: Annotated[Label, Field("Pod set.", defaulted=True)] = names.DEFAULT_PODSET
+    name: Annotated[Label, Field("Pod set.", defaulted=True)] = always(_main)
     flavors: Annotated[dict[str, Subdomain], Field("Flavor a resource.")] = {}
     resource_usage: Annotated[dict[str, Quantity], Field("Total of all its pods.")] = {}
     count: Annotated[int | None, Field("Pods admitted.", minimum=0)] = None

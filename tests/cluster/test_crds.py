@@ -1,7 +1,20 @@
 """The CRDs on a real API server: what they are called, show, fill in, drop and merge."""
 
+import msgspec
 import pytest
 
+from app.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ClusterQueueStatus, FlavorUsage, ResourceUsage
+from app.api.conditions import set_condition
+from app.api.quota import FairSharing, FairSharingStatus, FlavorQuotas, ResourceGroup, ResourceQuota
+from app.api.workload import (
+    Admission,
+    AdmissionCheckState,
+    PodSetAssignment,
+    SchedulingStats,
+    Workload,
+    WorkloadSchedulingStatsEviction,
+    WorkloadStatus,
+)
 from testbed import Api, ControlPlane
 from testbed.errors import ApiError
 from tests.cluster.schema_server import API_VERSION, DEFINITIONS, crd_api, schema_server, thing, update
@@ -10,6 +23,7 @@ __all__ = ["crd_api", "schema_server"]
 
 pytestmark = pytest.mark.cluster
 
+TIME = "2026-01-02T03:04:05Z"
 POD_SET = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
 
 
@@ -108,6 +122,37 @@ class TestDefaults:
         )
 
 
+class TestStructs:
+    """What Turnstile encodes is what the API server takes and gives back."""
+
+    def test_status(self, crd_api: Api) -> None:
+        """A status with every field that has to be written, empty or not, is accepted and reads back the same."""
+        obj = thing("Workload", "encoded", {"podSets": [POD_SET]})
+        crd_api.create(obj)
+        quota = PodSetAssignment(flavors={"cpu": "a"}, resource_usage={"cpu": "1"}, count=1)
+        status = WorkloadStatus(
+            conditions=set_condition([], type="QuotaReserved", status="True", reason="R", now=TIME),
+            admission=Admission(cluster_queue="q", pod_set_assignments=[quota]),
+            admission_checks=[AdmissionCheckState(name="c", state="Ready", last_transition_time=TIME)],
+            scheduling_stats=SchedulingStats(evictions=[WorkloadSchedulingStatsEviction(reason="Preempted")]),
+        )
+        answer = update(crd_api, obj, {"status": msgspec.to_builtins(status)}, subresource="status")
+        assert msgspec.convert(answer, Workload).status == status
+
+    def test_queues(self, crd_api: Api) -> None:
+        """Usage that is zero, and a quota of nothing, are written."""
+        resources = [ResourceQuota(name="cpu")]
+        groups = [ResourceGroup(covered_resources=["cpu"], flavors=[FlavorQuotas(name="a", resources=resources)])]
+        spec = ClusterQueueSpec(resource_groups=groups, fair_sharing=FairSharing())
+        obj = thing("ClusterQueue", "encoded", msgspec.to_builtins(spec))
+        crd_api.create(obj)
+        usage = [FlavorUsage(name="a", resources=[ResourceUsage(name="cpu")])]
+        status = ClusterQueueStatus(flavors_usage=usage, fair_sharing=FairSharingStatus())
+        answer = update(crd_api, obj, {"status": msgspec.to_builtins(status)}, subresource="status")
+        assert msgspec.convert(answer, ClusterQueue).status == status
+        assert answer["status"]["pendingWorkloads"] == 0
+
+
 class TestPruning:
     """Fields that nobody knows are dropped; a pod template keeps all it has."""
 
@@ -133,10 +178,9 @@ class TestApply:
         """Conditions are merged by type, admission checks by name."""
         obj = thing("Workload", "shared", {"podSets": [POD_SET]})
         crd_api.create(obj)
-        time = "2026-01-02T03:04:05Z"
         for manager, kind in (("one", "QuotaReserved"), ("two", "Finished")):
-            condition = {"type": kind, "status": "False", "reason": "R", "message": "", "lastTransitionTime": time}
-            check = {"name": manager, "state": "Pending", "message": "", "lastTransitionTime": time}
+            condition = {"type": kind, "status": "False", "reason": "R", "message": "", "lastTransitionTime": TIME}
+            check = {"name": manager, "state": "Pending", "message": "", "lastTransitionTime": TIME}
             status = {"conditions": [condition], "admissionChecks": [check]}
             applied = {key: obj[key] for key in ("apiVersion", "kind", "metadata")} | {"status": status}
             crd_api.apply(applied, field_manager=manager, force=False, subresource="status")
