@@ -105,6 +105,12 @@ def test_an_upgrade_keeps_what_the_leader_wrote(cluster: ControlPlane) -> None:
     assert cluster.api.get(SECRET)["data"] == {"tls.crt": authority}
 
 
+def test_newer_crds_are_applied_over_those_of_the_install(cluster: ControlPlane) -> None:
+    """Helm leaves CRDs alone; the command that the documentation gives instead takes them over."""
+    printed = cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+    assert printed.count("serverside-applied") == len(list((CHART / "crds").glob("*.yaml")))
+
+
 def bundle(cluster: ControlPlane) -> str:
     """A caBundle that the API server takes: base64 of PEM."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig().read_text())

@@ -7,7 +7,16 @@ import yaml
 
 from testbed.acts import acts
 from testbed.board import Board
-from testbed.promises import Invariant, Promise, is_in, never_over, nothing_reserved, runs, waits_although_it_fits
+from testbed.promises import (
+    Invariant,
+    Promise,
+    is_in,
+    never_over,
+    never_overtakes,
+    nothing_reserved,
+    runs,
+    waits_although_it_fits,
+)
 from testbed.snapshot import Row, Snapshot, State
 from testbed.tour import QUICKSTART, Tour, _timed
 
@@ -80,6 +89,13 @@ class TestJudges:
         judge = waits_although_it_fits("team/b", "spot", Fraction(4))
         assert judge(seen(row("a", "Running", cpu=3, flavor="spot"), row("b", "Waiting"))) == ""
         assert judge(seen(row("a", "Running", cpu=4, flavor="spot"), row("b", "Waiting"))) != ""
+
+    def test_never_overtakes(self) -> None:
+        """Running while the one ahead has no quota is a breach; about to start, or after it, is not."""
+        judge = never_overtakes("team/b", "team/a")
+        assert judge(seen(row("a", "Waiting"), row("b", "Waiting"))) == ""
+        assert judge(seen(row("a", "Waiting", flavor="spot"), row("b", "Running", flavor="spot"))) == ""
+        assert "team/a is Waiting" in judge(seen(row("a", "Waiting"), row("b", "Running", flavor="spot")))
 
     def test_never_over(self) -> None:
         """Admitted and running count, waiting and finished do not; the first breach is remembered."""

@@ -98,6 +98,12 @@ def test_admitted_before_its_pods_run() -> None:
     assert (row.state, row.why) == ("Admitted", "The workload is admitted")
 
 
+def test_between_the_last_pod_and_the_end_of_the_job() -> None:
+    """Pods that have ended are told from pods that never began."""
+    row = only_row(jobs=(job(),), pods=(pod("a", owner="etl", node="n1", phase="Succeeded"),))
+    assert (row.state, row.why) == ("Running", "0 of 1 pods running, 1 ended")
+
+
 def test_ends() -> None:
     """Complete is finished, Failed is failed, whatever suspend says."""
     assert only_row(jobs=(job(conditions=[condition("Complete", "True")]),)).state == "Finished"
