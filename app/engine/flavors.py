@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from app.api.clusterqueue import FlavorFungibility
 from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
 from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import TopologyRequest
+from app.api.topology import TopologyRequest
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource, multiplied, text, visiting_order
 from app.engine.reasons import (

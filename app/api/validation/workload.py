@@ -9,8 +9,10 @@ import msgspec
 from app.api import gates as known
 from app.api import names, quantity
 from app.api.errors import InvalidValue
+from app.api.meta import Object
 from app.api.pods import PodSpec, ResourceRequirements
 from app.api.podshape import template_digest
+from app.api.topology import TopologyRequest
 from app.api.validation.errors import (
     IMMUTABLE,
     FieldError,
@@ -29,7 +31,7 @@ from app.api.validation.labels import (
     labels_errors,
 )
 from app.api.validation.quota import amount_errors
-from app.api.workload import PodSet, TopologyRequest, Workload
+from app.api.workload import PodSet, Workload
 
 Gates = Collection[str]
 """Names of the feature gates that are on."""
@@ -51,18 +53,18 @@ def template_digests(data: bytes) -> list[bytes]:
 
     Raises msgspec.ValidationError if the JSON is no Workload.
     """
-    return [template_digest(pod_set.template) for pod_set in _decode_templates(data).spec.podSets]
+    return [template_digest(pod_set.template) for pod_set in _decode_templates(data).spec.pod_sets]
 
 
-class _RawPodSet(msgspec.Struct):
+class _RawPodSet(Object):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _RawSpec(msgspec.Struct):
-    podSets: list[_RawPodSet] = []  # noqa: N815
+class _RawSpec(Object):
+    pod_sets: list[_RawPodSet] = []
 
 
-class _RawWorkload(msgspec.Struct):
+class _RawWorkload(Object):
     spec: _RawSpec = msgspec.field(default_factory=_RawSpec)
 
 

@@ -1,0 +1,116 @@
+"""Topology-aware scheduling as Workloads speak of it: where pods want to be, and where they were put.
+
+An assignment is compact: runs of domains, with what their names have in common said once. Any valid form is as good,
+so readers expand it and never compare two by their text.
+"""
+
+from typing import Annotated, ClassVar
+
+from app.api.meta import Object
+from app.api.schema import Field, Rule, Text63, Text256, Text317, always
+
+
+class SliceConstraint(Object):
+    """One layer of a multi-layer topology request."""
+
+    topology: Annotated[str, Field("Node label of the level.", min_length=1, max_length=63)]
+    size: Annotated[int, Field("Pods that stay together.", required=True, minimum=1)] = always(int)
+
+
+class TopologyRequest(Object):
+    """Where the pods of a pod set want to be, relative to each other."""
+
+    required: Annotated[Text63 | None, Field("Level within which all pods must be.")] = None
+    preferred: Annotated[Text63 | None, Field("Level within which all pods should be.")] = None
+    unconstrained: Annotated[bool | None, Field("Any place with room will do.")] = None
+    pod_index_label: Annotated[Text317 | None, Field("Label with the index of a pod.")] = None
+    sub_group_index_label: Annotated[Text317 | None, Field("Label with the index of a replicated job.")] = None
+    sub_group_count: Annotated[int | None, Field("Number of replicated jobs.", minimum=0)] = None
+    pod_set_group_name: Annotated[Text256 | None, Field("Pod sets of one group get the same flavor and domains.")] = (
+        None
+    )
+    pod_set_slice_required_topology: Annotated[Text63 | None, Field("Level within which each slice must be.")] = None
+    pod_set_slice_size: Annotated[int | None, Field("Pods of a slice.", minimum=1)] = None
+    podset_slice_required_topology_constraints: Annotated[
+        list[SliceConstraint], Field("Layers of slices, the outermost first.", max_items=3, list_type="atomic")
+    ] = []
+
+
+class IndividualValues(Object):
+    """Values that differ by domain: prefix + root + suffix."""
+
+    roots: Annotated[
+        list[Text63],
+        Field("Middle part, a domain each.", required=True, min_items=1, max_items=100_000, list_type="atomic"),
+    ] = always(list)
+    prefix: Annotated[Text63 | None, Field("Common beginning.")] = None
+    suffix: Annotated[Text63 | None, Field("Common end.")] = None
+
+
+_EXACTLY_ONE = Rule(
+    "has(self.universal) != has(self.individual)", "exactly one of the fields in [universal individual] must be set"
+)
+
+
+class LevelValues(Object):
+    """Value of one level, for all domains of the slice or one by one."""
+
+    RULES: ClassVar = (_EXACTLY_ONE,)
+
+    universal: Annotated[Text63 | None, Field("The same value for all domains.")] = None
+    individual: Annotated[IndividualValues | None, Field("A value a domain.")] = None
+
+
+class SlicePodCounts(Object):
+    """Pods a domain, the same for all or one by one."""
+
+    RULES: ClassVar = (_EXACTLY_ONE,)
+
+    universal: Annotated[int | None, Field("The same number for all domains.", minimum=1)] = None
+    individual: Annotated[
+        list[Annotated[int, Field(minimum=1)]],
+        Field("A number a domain.", min_items=1, max_items=100_000, list_type="atomic"),
+    ] = []
+
+
+class TopologyAssignmentSlice(Object):
+    """A run of domains."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.podCounts.individual) || size(self.podCounts.individual) == self.domainCount",
+            "podCounts.individual must have length equal to domainCount",
+        ),
+        Rule(
+            "self.valuesPerLevel.all(level, "
+            "!has(level.individual) || size(level.individual.roots) == self.domainCount)",
+            "valuesPerLevel.individual, if set, must have roots of length equal to domainCount of this "
+            "TopologyAssignmentSlice",
+        ),
+    )
+
+    domain_count: Annotated[int, Field("Number of domains.", minimum=1)]
+    values_per_level: Annotated[
+        list[LevelValues],
+        Field("Values of the domains, a level each.", required=True, min_items=1, max_items=16, list_type="atomic"),
+    ] = always(list)
+    pod_counts: Annotated[SlicePodCounts, Field("Pods a domain.", required=True)] = always(SlicePodCounts)
+
+
+class TopologyAssignment(Object):
+    """Domains and how many pods each gets."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.slices.all(slice, size(slice.valuesPerLevel) == size(self.levels))",
+            "valuesPerLevel must have the same length as the number of levels in this TopologyAssignment",
+        ),
+    )
+
+    levels: Annotated[
+        list[Text317],
+        Field("Node labels, the widest first.", required=True, min_items=1, max_items=16, list_type="atomic"),
+    ] = always(list)
+    slices: Annotated[
+        list[TopologyAssignmentSlice], Field("Runs of domains.", required=True, max_items=1000, list_type="atomic")
+    ] = always(list)
