@@ -228,6 +228,45 @@ async def test_many_candidates_one_leader(transport: Transport, namespace: str) 
     assert epochs == [1, 2, 3, 4, 5]
 
 
+class TestTheEndOfATerm:
+    """However `lead` ends, the Lease is free at once, unless it was lost."""
+
+    async def test_lead_returns(self, transport: Transport, namespace: str) -> None:
+        """The call returns too."""
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="done")
+
+        async def lead(fence: Fence) -> None:
+            fence.check()
+
+        await asyncio.wait_for(elector.run(lead), 5)
+        assert elector.holder == ""
+
+    async def test_lead_fails(self, transport: Transport, namespace: str) -> None:
+        """The error comes out, and the Lease is released."""
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="broken")
+
+        async def lead(_fence: Fence) -> None:
+            raise ValueError("broken")
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await asyncio.wait_for(elector.run(lead), 5)
+        assert raised.group_contains(ValueError, match="broken")
+        assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == ""
+
+    async def test_lead_is_told_first(self, transport: Transport, namespace: str) -> None:
+        """A NotLeading that escapes from it is the end of the term, not of the process."""
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="told")
+        epochs: list[int] = []
+
+        async def lead(fence: Fence) -> None:
+            epochs.append(fence.epoch)
+            if len(epochs) == 1:
+                raise NotLeading("a write was refused")
+
+        await asyncio.wait_for(elector.run(lead), 5)
+        assert epochs == [1, 2]
+
+
 async def test_losing_the_record_ends_the_term(
     control_plane: ControlPlane, transport: Transport, namespace: str
 ) -> None:
