@@ -8,7 +8,7 @@ everything or from where the last one ended; `_take` is one line of it. The rule
   cannot, and gives the store the difference, deletions too. There is no other way to learn of what was deleted
   meanwhile.
 - A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
-  or as an event) means a new start. So do several failures in a row without a single event, for then the version
+  or as an event) means a new start. So do several refusals in a row without a single event, for then the version
   itself may be what the server stumbles over.
 - Silence is told from calm by bookmarks, which the server sends about once a minute.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
@@ -124,18 +124,23 @@ class Reflector(Generic[T]):
                 _log.info("reflector.version_expired", kind=self._kind.KIND, version=self._version)
                 self._version = ""
                 in_vain = 0
-            except (ApiError, WireError) as error:
-                self.failures += 1
+            except WireError as error:
+                self._failed(error, attempt)
+            except ApiError as error:
+                self._failed(error, attempt)
                 in_vain = in_vain + 1 if self.events == events else 1
-                _log.warning("reflector.stream_failed", kind=self._kind.KIND, error=str(error), in_a_row=in_vain)
-                if in_vain >= FAILURES_BEFORE_RELIST and not isinstance(error, ConnectionLost | RequestTimeout):
+                if in_vain >= FAILURES_BEFORE_RELIST:
                     self._version, in_vain = "", 0
-                if isinstance(error, ApiError) and error.retry_after is not None:
+                if error.retry_after is not None:
                     await asyncio.sleep(min(error.retry_after, 60.0))
             if loop.time() - started >= self._healthy_after:
                 attempt = 0
             await asyncio.sleep(self._backoff.delay(attempt, self._jitter))
             attempt += 1
+
+    def _failed(self, error: Exception, attempt: int) -> None:
+        self.failures += 1
+        _log.warning("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
 
     async def _follow(self) -> None:
         """One stream, until the server ends it cleanly."""

@@ -1,6 +1,5 @@
 """Every way to prove who one is, against a server that checks."""
 
-import asyncio
 import base64
 import json
 import ssl
@@ -114,9 +113,10 @@ class TestServers:
             tmp_path / "config",
             **{"certificate-authority": None, "certificate-authority-data": None},
         )
-        with pytest.raises(errors.ConnectionLost, match="certificate verify failed"):
-            async with asyncio.timeout(1):
-                await names(config)
+        async with await Transport.connect(config) as transport:
+            with pytest.raises(errors.ConnectionLost, match="certificate verify failed"):
+                await transport.list_all(Namespace)
+            assert transport.stats.requests["GET", "lost"] == 1
 
     async def test_the_name_to_check_may_be_given(self, control_plane: ControlPlane, tmp_path: Path) -> None:
         """For servers behind a tunnel."""

@@ -156,6 +156,16 @@ async def black_hole(exchange: Exchange) -> bool:
     return False
 
 
+def held(gate: asyncio.Event, fault: Fault) -> Fault:
+    """Say nothing until the gate opens, then play another fault."""
+
+    async def waiting(exchange: Exchange) -> bool:
+        await gate.wait()
+        return await fault(exchange)
+
+    return waiting
+
+
 def silence_after(chunks: int) -> Fault:
     """Pass on so many chunks of the answer, then nothing more, with the connection open."""
 

@@ -22,6 +22,7 @@ from tests.faults.proxy import (
     black_hole,
     cut_in_line,
     half_close,
+    held,
     silence_after,
     stream,
     trickle,
@@ -139,7 +140,8 @@ class TestFollowing:
         _store, reflector = mirror(through, namespace, sync_timeout=0.3)
         async with running(reflector):
             await until(reflector.synced.is_set)
-        assert [request.query.get("limit") for request in proxy.requests] == [None, "500", None]
+            await until(lambda: len(proxy.requests) >= 3)
+        assert [request.query.get("limit") for request in proxy.requests[:3]] == [None, "500", None]
 
 
 class TestResuming:
@@ -183,11 +185,11 @@ class TestResuming:
         proxy.plan(stream(event("BOOKMARK", 1, **{"k8s.io/initial-events-end": "true"})), applies=starts)
         _store, reflector = mirror(through, namespace, backoff=Backoff(first=0.05, limit=0.4), jitter=lambda: 1.0)
         async with running(reflector):
-            await until(lambda: len(proxy.watches) == 7, within=5)
-        times = [request.at for request in proxy.watches]
+            await until(lambda: len(proxy.watches) >= 7)
+        times = [request.at for request in proxy.watches[:7]]
         gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
         for gap, expected in zip(gaps, [0.05, 0.1, 0.2, 0.4, 0.4, 0.4], strict=True):
-            assert expected <= gap < expected + 0.3
+            assert expected <= gap < expected + 1.0
         assert reflector.failures == 0
 
     @pytest.mark.parametrize("type_", ["text/html", "application/json"])
@@ -251,21 +253,25 @@ class TestStartingAnew:
             await direct.create(ConfigMap, namespace, config(name))
         store, reflector = mirror(through, namespace, idle_timeout=0.3)
         heard: list[tuple[str, bool, bool]] = []
-        # Blind from the end of the first stream on, then 410.
-        proxy.plan(black_hole, fault, applies=resumes)
+        # Blind from the end of the first stream until the gate opens, then 410.
+        gate = asyncio.Event()
+        proxy.plan(held(gate, fault), applies=resumes, times=1000)
         async with running(reflector):
             await until(reflector.synced.is_set)
-            await until(lambda: len(proxy.watches) == 2)
+            await until(lambda: len(proxy.watches) >= 2)
             store.subscribe(lambda key, old, new: heard.append((key.split("/")[1], old is None, new is None)))
             await direct.delete(ConfigMap, "goes", namespace)
             await direct.patch(ConfigMap, "changes", namespace, {"data": {"x": "1"}})
             await direct.create(ConfigMap, namespace, config("comes"))
-            await until(lambda: reflector.relisted == 2)
+            gate.set()
+            await until(lambda: reflector.relisted >= 2)
+            proxy.clear()
             assert contents(store) == {"changes": {"x": "1"}, "comes": {}, "stays": {}}
         assert sorted(heard) == [("changes", False, False), ("comes", True, False), ("goes", False, True)]
         asked = [request.query.get("resourceVersion") for request in proxy.watches]
-        assert asked[3] is None
-        assert asked[1] not in asked[4:]
+        again = asked.index(None, 1)
+        assert again > 1
+        assert asked[1] not in asked[again:]
 
     async def test_a_server_restored_from_a_backup_is_believed(
         self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
@@ -284,7 +290,7 @@ class TestStartingAnew:
         proxy.plan(answer("410 Gone", GONE), applies=resumes)
         store, reflector = mirror(through, namespace)
         async with running(reflector):
-            await until(lambda: reflector.relisted == 2)
+            await until(lambda: reflector.relisted >= 2)
             assert contents(store) == {"stays": {"x": "restored"}}
             await direct.patch(ConfigMap, "stays", namespace, {"data": {"x": "after"}})
             await until(lambda: contents(store) == {"stays": {"x": "after"}})
@@ -298,7 +304,7 @@ class TestStartingAnew:
         proxy.plan(stream(error), applies=resumes, times=FAILURES_BEFORE_RELIST)
         _store, reflector = mirror(through, namespace, idle_timeout=0.3)
         async with running(reflector):
-            await until(lambda: reflector.relisted == 2)
+            await until(lambda: reflector.relisted >= 2)
 
     async def test_a_restart_of_the_server_is_survived(self, api_server: ControlPlane, direct: Transport) -> None:
         """Killed and started while a reflector runs; objects are deleted and made before it looks again."""
@@ -373,10 +379,12 @@ class TestUndecodable:
         await direct.create(ConfigMap, namespace, config("turns", colour="green"))
         store = Store[Picky]()
         reflector = Reflector(through, store, Picky, namespace=namespace, backoff=QUICK, idle_timeout=0.3)
-        proxy.plan(black_hole, answer("410 Gone", GONE), applies=resumes)
+        gate = asyncio.Event()
+        proxy.plan(held(gate, answer("410 Gone", GONE)), applies=resumes, times=1000)
         async with running(reflector):
-            await until(lambda: len(proxy.watches) == 2)
+            await until(lambda: len(proxy.watches) >= 2)
             await direct.patch(ConfigMap, "turns", namespace, {"data": {"colour": "pink"}})
-            await until(lambda: reflector.relisted == 2)
+            gate.set()
+            await until(lambda: reflector.relisted >= 2)
             assert f"{namespace}/turns" in store
             assert f"{namespace}/turns" in reflector.bad
