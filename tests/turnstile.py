@@ -74,4 +74,3 @@ def scenario(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str,
     world = Scenario(control_plane.api, namespace)
     yield world
     world.remove()
-

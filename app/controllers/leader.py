@@ -129,6 +129,9 @@ class Leader:
         for store in world.jobs.values():
             for job in store.values(ordered=True):
                 self.jobs.add(jobs.key_of(job))
+        for held in world.workloads.values(ordered=True):
+            for owner in table.jobs_of(held):  # also a job that was deleted while nobody led
+                self.jobs.add(owner)
         self.scheduler.wake()
 
     # --- what a change makes us look at ---------------------------------------------------------------------------

@@ -35,7 +35,12 @@ class Scenario:
         return created
 
     def flavor(
-        self, name: str, *, labels: dict[str, str] | None = None, taints: list[Json] | None = None, tolerations: list[Json] | None = None
+        self,
+        name: str,
+        *,
+        labels: dict[str, str] | None = None,
+        taints: list[Json] | None = None,
+        tolerations: list[Json] | None = None,
     ) -> str:
         """A ResourceFlavor; returns its full name."""
         full = self.named(name)
@@ -103,7 +108,14 @@ class Scenario:
         """Create a Job of `pods` pods of `cpu` each; its pods run until deleted, or for `run_for`."""
         return self.create(
             job(
-                name, namespace=self.namespace, queue=queue, cpu=cpu, pods=pods, run_for=run_for, template=template, labels=labels
+                name,
+                namespace=self.namespace,
+                queue=queue,
+                cpu=cpu,
+                pods=pods,
+                run_for=run_for,
+                template=template,
+                labels=labels,
             )
         )
 

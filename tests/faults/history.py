@@ -3,6 +3,7 @@
 It counts from the Jobs that are unsuspended and unfinished, never from what Turnstile says of itself.
 """
 
+import http.client
 import threading
 import time
 from collections.abc import Mapping
@@ -107,7 +108,7 @@ class Observer(threading.Thread):
         while not self._end.wait(0.02):
             try:
                 self.observe()
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 self.errors += 1
 
     def observe(self) -> None:

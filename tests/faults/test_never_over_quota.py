@@ -23,7 +23,7 @@ class TestRandomHistory:
     def test_no_overshoot_and_settled_after_kills(self, scenario: Scenario, turnstile: Turnstile) -> None:
         """Create, delete, finish, edit quota, deactivate, with SIGKILLs between: zero overshoot, then a fixed point."""
         history = History(scenario, random.Random(SEED))
-        observer = Observer(scenario.api.clone(), scenario.namespace, dict(history.limits))
+        observer = Observer(scenario.api, scenario.namespace, dict(history.limits))
         observer.start()
         try:
             kills = set(history.random.sample(range(10, OPERATIONS - 5), KILLS))
@@ -160,5 +160,18 @@ class History:
             if running(job) and not active:
                 return f"{name} runs though it is deactivated"
             if not running(job) and active and cpus(job) <= available(queue, self.limits, usage):
-                return f"{name} waits though {cpus(job)} cpus fit in {queue}: {self.limits}, {usage}"
+                return (
+                    f"{name} waits though {cpus(job)} cpus fit in {queue}: {self.limits}, {usage}; "
+                    f"its Workload: {workload.get('status')}; holding quota: {_holders(workloads)}"
+                )
         return ""
+
+
+def _holders(workloads: list[Json]) -> list[str]:
+    """Workloads that hold quota, and what is said of them."""
+    return [
+        f"{w['metadata']['name']} {w['metadata'].get('deletionTimestamp', '')} "
+        + " ".join(f"{c['type']}={c['status']}" for c in w["status"]["conditions"])
+        for w in workloads
+        if "admission" in w.get("status", {})
+    ]

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.cluster
 
 
 class TestWebhookDown:
+    """Opt-in: who did not ask for Turnstile does not miss it."""
+
     def test_jobs_outside_of_turnstiles_namespaces_are_created_at_once(
         self, control_plane: ControlPlane, turnstile: Turnstile
     ) -> None:
@@ -32,6 +34,8 @@ class TestWebhookDown:
 
 
 class TestApiServerRestart:
+    """The API server goes and comes back."""
+
     def test_turnstile_goes_on_after_the_api_server_was_killed_under_load(
         self, control_plane: ControlPlane, scenario: Scenario, turnstile: Turnstile
     ) -> None:
@@ -71,38 +75,65 @@ class TestApiServerRestart:
 
 
 class TestTakeover:
+    """Another replica goes on where the leader ended."""
+
     @pytest.mark.parametrize(("signal", "limit"), [("SIGKILL", 5.0), ("SIGTERM", 2.0)])
     def test_a_second_replica_takes_over(
         self, control_plane: ControlPlane, scenario: Scenario, turnstile: Turnstile, signal: str, limit: float
     ) -> None:
-        """The time from the leader's end to the next admission, decided by the other replica."""
+        """From the leader's end to the start of a job that waited for it, by the other replica."""
         flavor = scenario.flavor("plain")
         scenario.queue("team", {flavor: {"cpu": 100}})
         installation = turnstile.installation
-        webhook = installation.start(role="webhook", port=installation.spare_port())
         turnstile.stop()
+        webhook = installation.start(role="webhook")
         first = installation.start(role="controller")
+        second = None
         try:
+            installation.wait_ready(webhook)
             _wait_leader(control_plane, first.pid)
+            scenario.job("before", queue="team", cpu="1")
+            scenario.wait_started("before")
             second = installation.start(role="controller")
-            installation.wait_following(second)
-            (first.kill if signal == "SIGKILL" else first.terminate)()
+            wait_until(lambda: "caches.synced" in second.tail(50), timeout=20, describe=lambda: second.tail(50))
             ended = time.monotonic()
-            _wait_leader(control_plane, second.pid, timeout=limit + 5)
+            if signal == "SIGKILL":
+                first.kill()
+            else:
+                first.terminate()
+            scenario.job("after", queue="team", cpu="1")
+            scenario.wait_started("after", timeout=limit + 10)
             assert time.monotonic() - ended < limit
+            _wait_leader(control_plane, second.pid, timeout=1)
         finally:
-            for process in (first, webhook):
-                if process.poll() is None:
+            for process in (first, second, webhook):
+                if process is not None and process.poll() is None:
                     process.kill()
-        second.kill()
+            turnstile.start()
+
+    def test_a_job_deleted_while_nobody_led_leaves_nothing_behind(
+        self, scenario: Scenario, turnstile: Turnstile
+    ) -> None:
+        """The next leader looks at the owners of all Workloads, not only at the jobs that are there."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 1}})
+        scenario.job("gone", queue="team", cpu="1")
+        scenario.wait_started("gone")
+        workload = scenario.workload_of("gone")
+        turnstile.kill()
+        scenario.delete_job("gone")
+        scenario.api.wait_gone(job_path(scenario.namespace, "gone"))
         turnstile.start()
+        scenario.job("next", queue="team", cpu="1")
+        scenario.wait_started("next")
+        scenario.api.wait_gone(scenario.api.path_of(workload), timeout=60)
 
 
 def _wait_leader(control_plane: ControlPlane, pid: int, *, timeout: float = 20) -> None:
     path = resource_path("coordination.k8s.io/v1", "leases", "turnstile-controller", namespace="turnstile-system")
     control_plane.api.wait_for(
         path,
-        lambda lease: (lease["spec"].get("holderIdentity") or "").endswith(f"-{pid}"),
+        lambda lease: f"-{pid}_" in (lease["spec"].get("holderIdentity") or ""),
         timeout=timeout,
         describe=f"held by process {pid}",
     )
