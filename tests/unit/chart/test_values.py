@@ -99,6 +99,12 @@ def test_a_url_takes_the_place_of_service_and_pods(render: Render) -> None:
     assert urls["mjob.kb.io"] == {"url": "https://127.0.0.1:9443/mutate-batch-v1-job"}
 
 
+def test_a_controller_in_the_cluster_certifies_the_host_of_the_url(render: Render) -> None:
+    """The leader makes the certificate, so it must know under which name the webhook outside is called."""
+    given = arguments(render("--set", "webhook.url=https://dev.example.com:9443"), "controller")
+    assert given[given.index("--webhook-host") + 1] == "dev.example.com"
+
+
 def test_own_certificates_start_from_an_empty_secret(render: Render) -> None:
     """The Secret has no data field and the webhooks no caBundle, so an upgrade leaves the leader's writes alone."""
     manifests = render()
