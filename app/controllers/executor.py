@@ -162,31 +162,30 @@ class Executor:
             # What was to be written is gone; the watch says so too, and that is the next look's beginning.
             log.debug("write.gone", kind=kind.KIND, key=key)
 
-    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None]) -> T:
+    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, urgent: bool = True) -> T:
         """Write what `patch` makes of the object as it is now, anew after each conflict; nothing if it makes None.
 
-        Returns the object as the server has it. Raises NotFound if it does not exist, and the last Conflict after
-        several.
+        What is not urgent does not keep `quiet` waiting. Returns the object as the server has it. Raises NotFound if
+        it does not exist, and the last Conflict after several.
         """
         store: Store[T] = self._stores[kind]
-        for attempt in range(1, ATTEMPTS + 1):
-            current = store.get(key)
-            if current is None:
-                current = await self.refresh(kind, key)
-            action = patch(current)
-            if action is None:
-                return current
-            try:
-                written: T = await self._send_patch(action)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-                latest = store.get(key)
-                if latest is None or latest.metadata.resource_version == current.metadata.resource_version:
-                    await self.refresh(kind, key)
-            else:
-                return written
-        raise AssertionError("unreachable")
+        attempt = 1
+        async with self._writing((kind, key), urgent=urgent):
+            current = store.get(key) or await self.refresh(kind, key)
+            while (action := patch(current)) is not None:
+                try:
+                    written: T = await self._send_patch(action)
+                except Conflict:
+                    if attempt == ATTEMPTS:
+                        raise
+                    attempt += 1
+                    latest = store.get(key)
+                    if latest is None or latest.metadata.resource_version == current.metadata.resource_version:
+                        latest = await self.refresh(kind, key)
+                    current = latest
+                else:
+                    return written
+            return current
 
     async def refresh(self, kind: type[T], key: str) -> T:
         """Read an object from the API server and take it into the store. Raises NotFound if it does not exist."""
@@ -236,7 +235,8 @@ class Executor:
                 self._housekeeping.clear()
                 continue
             try:
-                await self._send_patch(entry.patch, urgent=False)
+                async with self._writing(target, urgent=False):
+                    await self._send_patch(entry.patch)
             except (WireError, ApiError) as error:
                 self._put_off(target, entry, error)
             else:
@@ -253,28 +253,27 @@ class Executor:
             if seen.metadata.resource_version != refused:
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was looked at")
         try:
-            await self._send_patch(action)
+            async with self._writing(target):
+                self._deferred.pop(target, None)
+                await self._send_patch(action)
         except Conflict:
             if version := _version(action.body):
                 self._refused[target] = version
             raise
 
-    async def _send_patch(self, action: Patch, *, urgent: bool = True) -> Any:
-        target = _target(action)
-        async with self._writing(target, urgent=urgent):
-            if urgent:
-                self._deferred.pop(target, None)
-            answer = await self._transport.patch(
-                action.kind,
-                action.name,
-                action.namespace,
-                action.body,
-                type=action.type,
-                subresource=action.subresource,
-                timeout=self._time_left(),
-            )
-            self._count(action.kind, f"patch {action.subresource}".rstrip())
-            self._observe(action.kind, answer)
+    async def _send_patch(self, action: Patch) -> Any:
+        """The one write of a patch; the caller has the right to write the object."""
+        answer = await self._transport.patch(
+            action.kind,
+            action.name,
+            action.namespace,
+            action.body,
+            type=action.type,
+            subresource=action.subresource,
+            timeout=self._time_left(),
+        )
+        self._count(action.kind, f"patch {action.subresource}".rstrip())
+        self._observe(action.kind, answer)
         return answer
 
     async def _created(self, action: Create) -> None:
@@ -307,7 +306,7 @@ class Executor:
 
     @asynccontextmanager
     async def _writing(self, target: Target, *, urgent: bool = True) -> AsyncIterator[None]:
-        """The right to write one object, with the fence checked last of all."""
+        """The right to write one object, for as long as the block lasts."""
         lock, users = self._locks.get(target) or (asyncio.Lock(), 0)
         self._locks[target] = (lock, users + 1)
         if urgent:
@@ -315,7 +314,6 @@ class Executor:
             self._idle.clear()
         try:
             async with lock:
-                self._fence.check()
                 yield
         finally:
             lock, users = self._locks.pop(target)
@@ -328,7 +326,11 @@ class Executor:
                     self._idle.set()
 
     def _time_left(self) -> float:
-        """Seconds that a call with its retries may take: none of it after the fence's end."""
+        """Seconds that a call with its retries may take: none of it after the fence's end. Asked right before a write.
+
+        Raises NotLeading if writing is not allowed any more.
+        """
+        self._fence.check()
         return min(TIMEOUT, self._fence.remaining)
 
     def _observe(self, kind: type[Kind], value: Kind) -> None:

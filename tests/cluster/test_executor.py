@@ -1,0 +1,247 @@
+"""How decisions reach the API server: in order, fenced, never twice at once, housekeeping last."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.api.core import Job
+from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
+from app.controllers.actions import Create, Delete, Emit, Patch, RequeueAfter
+from testbed import ControlPlane
+from tests.cluster.desk import Desk, desk
+from tests.cluster.schema_server import schema_server
+
+__all__ = ["schema_server"]
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
+
+
+@pytest_asyncio.fixture
+async def at(schema_server: ControlPlane) -> AsyncIterator[Desk]:
+    """A desk with one suspended Job, `train`."""
+    async with desk(schema_server) as made:
+        await made.create(Job, job("train"))
+        yield made
+
+
+def job(name: str) -> dict[str, Any]:
+    """A suspended Job."""
+    pod = {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": {"spec": pod}}}
+
+
+def label(at: Desk, value: str, *, name: str = "train", version: str = "", deferrable: bool = False) -> Patch:
+    """A patch of one label, for one version if given."""
+    metadata = {"labels": {"l": value}, **({"resourceVersion": version} if version else {})}
+    return Patch(Job, at.namespace, name, json.dumps({"metadata": metadata}).encode(), deferrable=deferrable)
+
+
+def seen(at: Desk, name: str = "train") -> Job:
+    """The Job as our store has it."""
+    found = at.stores[Job].get(f"{at.namespace}/{name}")
+    assert isinstance(found, Job)
+    return found
+
+
+def sent(at: Desk, outcome: str) -> int:
+    """Patches that the server answered so."""
+    return at.transport.stats.requests["PATCH", outcome]
+
+
+async def test_an_answer_is_seen_before_the_watch_tells_of_it(at: Desk) -> None:
+    """The next decision starts from what was written."""
+    await at.carry_out(label(at, "a"))
+    assert seen(at).metadata.labels["l"] == "a"
+    assert at.executor.stats.writes["Job", "patch"] == 1
+
+
+async def test_the_first_failure_ends_a_decision(at: Desk) -> None:
+    """What comes after a refused write is not done; the object's owner is told why, once for all retries to come."""
+    refused = Patch(Job, at.namespace, "train", b'{"spec":{"completionMode":"Indexed"}}')
+    with pytest.raises(Invalid) as error:
+        await at.carry_out(refused, label(at, "never"), Emit(seen(at), "Normal", "Never", "never"))
+    assert "l" not in (await at.see(Job, "train")).metadata.labels
+    ((reason, note),) = at.notes.told
+    assert reason == "FailedUpdate"
+    assert "completionMode" in note
+    assert error.value.retry_after == 1.0
+
+
+class TestAStaleVersion:
+    """A decision from an older look."""
+
+    async def test_is_refused_and_not_sent_again(self, at: Desk) -> None:
+        """The second try reads instead, so that the third decides from what is there."""
+        stale = label(at, "b", version=seen(at).metadata.resource_version)
+        await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": "x"}}})
+        for _ in range(2):
+            with pytest.raises(Conflict):
+                await at.carry_out(stale)
+        assert sent(at, "409") == 1
+        assert seen(at).metadata.labels["other"] == "x"
+        await at.carry_out(label(at, "b", version=seen(at).metadata.resource_version))
+        assert seen(at).metadata.labels["l"] == "b"
+
+    async def test_is_decided_anew_by_an_update(self, at: Desk) -> None:
+        """The function is asked again with the newer object."""
+        await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": "x"}}})
+
+        def patch(found: Job) -> Patch:
+            value = f"after-{found.metadata.labels.get('other', 'nothing')}"
+            return label(at, value, version=found.metadata.resource_version)
+
+        written = await at.executor.update(Job, seen(at).metadata.key, patch)
+        assert written.metadata.labels["l"] == "after-x"
+
+
+async def test_an_update_that_wants_nothing_writes_nothing(at: Desk) -> None:
+    """The object is returned as it is."""
+    assert await at.executor.update(Job, seen(at).metadata.key, lambda found: None) is seen(at)
+    assert sent(at, "200") == 0
+
+
+async def test_an_update_of_what_does_not_exist_says_so(at: Desk) -> None:
+    """The store may not have seen it yet, so the server is asked."""
+    with pytest.raises(NotFound):
+        await at.executor.update(Job, f"{at.namespace}/none", lambda found: None)
+
+
+async def test_without_the_lease_nothing_is_sent(at: Desk) -> None:
+    """The fence is asked right before each write."""
+    at.fence.close()
+    for action in (label(at, "a"), Create(Job, at.namespace, "x", b"{}"), Delete(Job, at.namespace, "train")):
+        with pytest.raises(NotLeading):
+            await at.carry_out(action)
+    assert sent(at, "200") == 0
+    assert await at.see(Job, "train")
+
+
+async def test_one_object_is_written_by_one_at_a_time(at: Desk) -> None:
+    """Ten at once do not meet in a conflict."""
+
+    def add_one(found: Job) -> Patch:
+        count = int(found.metadata.labels.get("l", "0")) + 1
+        return label(at, str(count), version=found.metadata.resource_version)
+
+    key = seen(at).metadata.key
+    await asyncio.gather(*(at.executor.update(Job, key, add_one) for _ in range(10)))
+    assert seen(at).metadata.labels["l"] == "10"
+    assert sent(at, "409") == 0
+
+
+class TestCreation:
+    """An object to be made."""
+
+    async def test_is_seen_at_once(self, at: Desk) -> None:
+        """Like every write."""
+        await at.carry_out(Create(Job, at.namespace, "other", json.dumps(job("other")).encode()))
+        assert seen(at, "other").metadata.uid
+
+    async def test_of_what_is_there_shows_it(self, at: Desk) -> None:
+        """The store learns what the watch has not told yet."""
+        await at.transport.create(Job, at.namespace, job("other"))
+        with pytest.raises(AlreadyExists):
+            await at.carry_out(Create(Job, at.namespace, "other", json.dumps(job("other")).encode()))
+        assert seen(at, "other").metadata.uid
+
+    async def test_that_is_refused_is_told(self, at: Desk) -> None:
+        """On the object that it was to be made for."""
+        with pytest.raises(Invalid):
+            await at.carry_out(
+                Create(Job, at.namespace, "bad", b'{"metadata":{"name":"bad"},"spec":{"template":{}}}'),
+                Emit(seen(at), "Normal", "CreatedWorkload", "never told"),
+            )
+        assert [reason for reason, _ in at.notes.told] == ["FailedCreate"]
+
+
+class TestDeletion:
+    """An object to go."""
+
+    async def test_of_what_is_gone_is_done(self, at: Desk) -> None:
+        """No error."""
+        await at.carry_out(Delete(Job, at.namespace, "none"))
+
+    async def test_of_another_object_of_that_name_is_not_done(self, at: Desk) -> None:
+        """The uid tells them apart."""
+        await at.carry_out(Delete(Job, at.namespace, "train", uid="of-an-earlier-one"))
+        assert await at.see(Job, "train")
+        await at.carry_out(Delete(Job, at.namespace, "train", uid=seen(at).metadata.uid))
+        with pytest.raises(NotFound):
+            await at.see(Job, "train")
+
+
+class TestHousekeeping:
+    """Patches that may wait."""
+
+    async def test_waits_for_quiet_and_is_done(self, at: Desk) -> None:
+        """Not before `run`, and only while nothing urgent is written."""
+        await at.carry_out(label(at, "late", deferrable=True))
+        assert at.executor.waiting == 1
+        assert sent(at, "200") == 0
+        async with _housekeeping(at):
+            await _until(lambda: at.executor.waiting == 0)
+        assert seen(at).metadata.labels["l"] == "late"
+
+    async def test_is_told_of_once(self, at: Desk) -> None:
+        """Looking again while it waits repeats neither the patch nor the event."""
+        for _ in range(3):
+            await at.carry_out(label(at, "late", deferrable=True), Emit(seen(at), "Normal", "Once", "told"))
+        assert at.executor.waiting == 1
+        assert at.notes.told == [("Once", "told")]
+
+    async def test_gives_way_to_an_urgent_write_of_the_same_object(self, at: Desk) -> None:
+        """What was to be kept tidy has changed: the next look decides anew."""
+        await at.carry_out(label(at, "late", deferrable=True))
+        await at.carry_out(label(at, "now"))
+        assert at.executor.waiting == 0
+        assert seen(at).metadata.labels["l"] == "now"
+
+    async def test_of_an_older_version_is_given_up(self, at: Desk) -> None:
+        """The change that made it stale is looked at anyway."""
+        await at.carry_out(label(at, "late", version=seen(at).metadata.resource_version, deferrable=True))
+        await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"l": "newer"}}})
+        async with _housekeeping(at):
+            await _until(lambda: at.executor.waiting == 0)
+        assert (await at.see(Job, "train")).metadata.labels["l"] == "newer"
+
+    async def test_ends_with_the_lease(self, at: Desk) -> None:
+        """A lost leader tidies nothing up."""
+        await at.carry_out(label(at, "late", deferrable=True))
+        at.fence.close()
+        with pytest.raises(NotLeading):
+            await at.executor.run()
+
+
+async def test_a_look_later_is_asked_of_the_queue(at: Desk) -> None:
+    """Whatever happens until then."""
+    await at.carry_out(RequeueAfter(60.0))
+    assert at.queue.delayed == 1
+    at.queue.shut_down()
+
+
+async def _until(done: Callable[[], bool], *, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+class _housekeeping:  # noqa: N801  reads as a block
+    """Housekeeping runs for the time of a block."""
+
+    def __init__(self, at: Desk) -> None:
+        self._at = at
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.ensure_future(self._at.executor.run())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
