@@ -452,9 +452,9 @@ class _Run:
             tree.remove_all(queue.node, usage)
         for entry, info in self.admitted:
             entry.queue.pending.inflight = None
-            state.assume(info, entry.info, entry.queue)
+            state.assume(info, entry.info, entry.queue, self.now)
         processed = {id(entry) for entry in result.entries}
-        progress = bool(self.admitted)
+        changed, progress = bool(self.admitted), False
         for entry in (*result.entries, *result.inadmissible):
             if entry.status == "assumed":
                 continue
@@ -462,7 +462,9 @@ class _Run:
                 entry.requeue_reason = "FailedAfterNomination"
             if (entry.assignment is None and id(entry) in processed) or entry.blocked:
                 entry.requeue_reason = "FailedAfterNomination"
-            progress = self._requeue(entry) or progress
+            in_line, fresh = self._requeue(entry)
+            changed = changed or not in_line
+            progress = progress or fresh
         for queue in state.cluster_queues.values():
             left = queue.pending.inflight
             if left is not None and result.entries is not None:
@@ -475,15 +477,14 @@ class _Run:
                 result.decisions.append(self._decision(by_key[key], inadmissible=False))
         result.decisions.extend(self._decision(entry, inadmissible=True) for entry in result.inadmissible)
         for decision in result.decisions:
-            if any(victim.new for victim in decision.victims):
-                progress = True
+            changed = changed or any(victim.new for victim in decision.victims)
             state.remember(decision.key, decision)
         result.keep_going = bool(self.admitted)
-        result.progress = progress
-        state.end_cycle(progress=progress)
+        result.progress = progress or changed
+        state.end_cycle(changed=changed, progress=progress)
 
-    def _requeue(self, entry: Entry) -> bool:
-        """Back in line, or parked. Whether that leaves something new to try."""
+    def _requeue(self, entry: Entry) -> tuple[bool, bool]:
+        """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""
         info, queue = entry.info, entry.queue
         last = info.last_assignment
         if last is not None and not last.hash:
@@ -496,13 +497,13 @@ class _Run:
             backoff_over=backoff_over(info.workload, self.now),
         )
         if not in_line:
-            return True
+            return False, False
         mark = (entry.requeue_reason, tuple(tuple(tried.items()) for tried in last.tried) if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())
         if epoch != self.state.epoch:
             seen = frozenset()
         info.tags = (self.state.epoch, seen | {mark})
-        return mark not in seen
+        return True, mark not in seen
 
     def _decision(self, entry: Entry, *, inadmissible: bool) -> Decision:
         info, workload = entry.info, entry.info.workload

@@ -135,6 +135,9 @@ class Pending:
         if head is None:
             return None
         del self.active[head.key]
+        heap = self.heaps[head.local_queue if self.line_usage is not None else ""]
+        if heap[0] is head.order:
+            heappop(heap)
         self.inflight = head
         self.last_generation[head.key] = head.workload.metadata.generation
         return head

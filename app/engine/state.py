@@ -14,6 +14,7 @@ from app.api.cohort import Cohort
 from app.api.core import LimitRange, RuntimeClass
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.meta import Condition
+from app.api.pods import Quantity
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, REQUEUED, Admission, Workload
 from app.engine.amounts import Amounts, bounded
@@ -26,13 +27,14 @@ from app.engine.info import (
     pods_ready,
     same_requests,
 )
-from app.engine.instants import Instant
+from app.engine.instants import Instant, instant_or_zero
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger, weight_of
-from app.engine.options import Options
+from app.engine.options import AdmissionFairSharing, Options
 from app.engine.queues import ClusterQueue, requeue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, RequeueReason
 from app.engine.requests import summarize
+from app.engine.usage import LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
 
 if TYPE_CHECKING:
     from app.engine.decisions import Decision
@@ -137,6 +139,7 @@ class State:
         "last_decisions",
         "ledger",
         "limit_ranges",
+        "lines",
         "local_queues",
         "namespaces",
         "not_ready",
@@ -162,6 +165,7 @@ class State:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
         self.local_queues: dict[str, LocalQueue] = {}
+        self.lines: dict[str, LineUsage] = {}
         self.workloads: dict[str, Info] = {}
         self.waiting: dict[str, Info] = {}
         self.assumed: dict[str, Assumed] = {}
@@ -322,6 +326,9 @@ class State:
         created = local.api is None
         weight = weight_of(api.spec.fair_sharing)
         local.api, local.weight = api, weight
+        seen = api.status.fair_sharing.admission_fair_sharing_status if api.status.fair_sharing is not None else None
+        if seen is not None and self.usage_sharing is not None and not self._line(local.key).seeded:
+            self.set_consumed(local.key, seen.consumed_resources, instant_or_zero(seen.last_update))
         if was_open and (before != local.cluster_queue or not local.open):
             queue = self.cluster_queues.get(before)
             if queue is not None:
@@ -415,12 +422,18 @@ class State:
         if info.evicted or info.finished:
             self._keep(self.evicting)
             self.evicting.pop(key, None)
+        if before is not None and (
+            info.finished or before.local_queue != info.local_queue or not (info.active or info.reserved)
+        ):
+            self._drop_penalty(before)
         if info.finished:
             self._leave(key)
             self._release(key)
         elif info.reserved and workload.status.admission is not None:
             self._leave(key)
             self._hold(info, workload.status.admission)
+            if info.admitted and not (before is not None and before.admitted):
+                self._settle_penalty(info, now)
         elif key in self.assumed:
             return  # the write is on its way: what is seen may be older
         else:
@@ -436,6 +449,8 @@ class State:
     @_event
     def drop_workload(self, key: str) -> None:
         """A Workload is gone."""
+        if (gone := self.workloads.get(key)) is not None:
+            self._drop_penalty(gone)
         self._leave(key)
         self._release(key)
         for table in (self.workloads, self.versions, self.evicting, self.last_decisions):
@@ -458,6 +473,7 @@ class State:
         if assumed is None:
             return
         self._release(key)
+        self._drop_penalty(assumed.waiting)
         latest = self.workloads.get(key)
         if latest is None or not is_admissible(latest.workload, self.options):
             return
@@ -683,18 +699,105 @@ class State:
         if gone := sorted(name for name in topologies if name not in self.topologies):
             yield "TopologyNotFound", f"there is no Topology {','.join(gone)!r} for TAS flavor"
 
+    # Admission fair sharing
+
+    @property
+    def usage_sharing(self) -> AdmissionFairSharing | None:
+        """Its configuration, if it is on."""
+        return self.options.admission_fair_sharing if self.options.gates.admission_fair_sharing else None
+
     def line_usage(self, queue: ClusterQueue, local_queue: str) -> float | None:
         """Usage of a LocalQueue that orders its ClusterQueue's line; None if usage does not count there."""
-        return None
+        sharing = self.usage_sharing
+        if sharing is None or not queue.usage_based:
+            return None
+        line = self.lines.get(local_queue)
+        local = self.local_queues.get(local_queue)
+        weight = local.weight if local is not None else 1.0
+        if line is None:
+            return weighted({}, {}, sharing.resource_weights, weight)
+        return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
 
     def _order_lines(self, queue: ClusterQueue) -> None:
-        """Hook of admission fair sharing."""
+        """Order the line by usage, or no longer."""
+        self.touch(queue)
+        if self.usage_sharing is not None and queue.usage_based:
+            queue.pending.set_lines(lambda line: self.line_usage(queue, line) or 0.0)
+        else:
+            queue.pending.set_lines(None)
+
+    def _line(self, local_queue: str) -> LineUsage:
+        line = self.lines.get(local_queue)
+        if line is None:
+            self._keep(self.lines)
+            line = self.lines[local_queue] = LineUsage()
+        if self.journal is not None:
+            self.journal.keep_slots(line)
+            self.journal.keep(line.penalties)
+        return line
+
+    def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
+        """What a LocalQueue consumed until then, as its status has it. Raises InvalidValue."""
+        line = self._line(local_queue)
+        line.consumed = from_quantities(resources)
+        line.last_update = last_update
+        line.seeded = True
+
+    def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
+        """What a LocalQueue consumed and when that was counted, for its status."""
+        line = self.lines.get(local_queue)
+        return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
+
+    def sample_usage(self, local_queue: str, now: Instant) -> float | None:
+        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage does not count there.
+        To be called for every LocalQueue, and then its status written from `consumed`."""
+        local = self.local_queues.get(local_queue)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        sharing = self.usage_sharing
+        if queue is None or sharing is None or not queue.usage_based:
+            return None
+        self.epoch += 1
+        return self._line(local_queue).sample(self._admitted_usage(queue, local_queue), now, sharing)
+
+    def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
+        held = _sum(info for info in queue.workloads.values() if info.admitted and info.local_queue == local_queue)
+        total: dict[str, int] = {}
+        for pair, amount in held.items():
+            total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)
+        return total
+
+    def _push_penalty(self, info: Info, queue: ClusterQueue, now: Instant) -> None:
+        sharing = self.usage_sharing
+        if sharing is None or not queue.usage_based:
+            return
+        ignore = self.options.gates.quota_check_strategy and self.options.quota_check_strategy == "IgnoreUndeclared"
+        requests: dict[str, int] = {}
+        for item in info.totals:
+            for resource, amount in item.requests.items():
+                if not ignore or resource in queue.group_of:
+                    requests[resource] = requests.get(resource, 0) + from_amount(resource, amount)
+        self._line(info.local_queue).push(info.key, entry_penalty(requests, sharing), now)
+
+    def _settle_penalty(self, info: Info, now: Instant) -> None:
+        sharing = self.usage_sharing
+        line = self.lines.get(info.local_queue)
+        queue = self.cluster_queues.get(info.cluster_queue)
+        if sharing is None or line is None or queue is None or info.key not in line.penalties:
+            return
+        current = self._admitted_usage(queue, info.local_queue)
+        self._line(info.local_queue).settle(info.key, current, now, sharing.usage_half_life)
+
+    def _drop_penalty(self, info: Info) -> None:
+        line = self.lines.get(info.local_queue)
+        if line is not None and info.key in line.penalties:
+            self._line(info.local_queue).penalties.pop(info.key)
 
     # For the cycle
 
-    def assume(self, info: Info, waiting: Info, queue: ClusterQueue) -> None:
+    def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant) -> None:
         """Count an admission that was decided; the workload no longer waits."""
         self._keep(self.assumed)
+        self._push_penalty(waiting, queue, now)
         self._leave_line(info.key)
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self._track_readiness(info)
@@ -710,12 +813,13 @@ class State:
         self._keep(self.last_decisions)
         self.last_decisions[key] = decision
 
-    def end_cycle(self, *, progress: bool) -> None:
-        """The cycle is over: what came meanwhile is applied."""
+    def end_cycle(self, *, changed: bool, progress: bool) -> None:
+        """The cycle is over: what came meanwhile is applied. `changed` if others may decide differently now,
+        `progress` if a head may."""
         self.cycling = False
-        self.quiet_at = -1 if progress else self.epoch
-        if progress:
+        if changed:
             self.epoch += 1
+        self.quiet_at = -1 if progress or changed else self.epoch
         deferred, self.deferred = self.deferred, []
         for event in deferred:
             event()

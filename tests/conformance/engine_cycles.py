@@ -37,8 +37,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                         issued.setdefault(victim.key, (victim.reason, victim.message))
             case "clock.set":
                 now = world.when(step["args"]["now"])
-            case "client.delete":
-                _delete(state, step["args"]["object"], now)
+            case "cache/scheduler.Cache.DeleteWorkload":
+                state.drop_workload(step["args"]["wlKey"])
             case "cache/queue/afs.AfsUsageLedger.SetForTest":
                 args = step["args"]
                 state.set_consumed(args["lqKey"], args["resources"] or {}, world.when(args["lastUpdate"]))
@@ -46,20 +46,6 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                 pass
     found += compare_outcome(run["outcome"], state, issued)
     return found
-
-
-def _delete(state: State, item: Json, now: float) -> None:
-    key = "/".join(part for part in (item["metadata"].get("namespace", ""), item["metadata"]["name"]) if part)
-    match item["kind"]:
-        case "Workload":
-            state.drop_workload(key)
-        case "LocalQueue":
-            state.drop_local_queue(key)
-        case "ClusterQueue":
-            state.drop_cluster_queue(key)
-        case "ResourceFlavor":
-            state.drop_flavor(key)
-    _ = now
 
 
 def compare_cycle(step: dict[str, Json], result: Cycle, state: State) -> list[str]:

@@ -4,13 +4,11 @@ from typing import Any
 
 from app.api.workload import Workload
 from app.engine.decisions import preempted_message
-from app.engine.fairness import TargetOrdering, by_queue
 from app.engine.flavors import Assignment, LastAssignment, PodSetAssignment
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
-from app.engine.preemption import WITHIN_QUEUE, Candidate, Preemptor, satisfies
+from app.engine.preemption import Preemptor, satisfies
 from app.engine.reasons import FlavorChoice, Mode
-from app.engine import tree
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case
@@ -88,6 +86,9 @@ def check_message(case: Case, run: dict[str, Json]) -> list[str]:
     """Message of a victim's conditions."""
     body = case.body["case"]
     have = preempted_message(
-        world.load(Workload, body["preemptor"]), body["reason"], body["preemptorPath"], body["preempteePath"]
+        world.load(Workload, {**body["preemptor"], "spec": {}}),
+        body["reason"],
+        body["preemptorPath"],
+        body["preempteePath"],
     )
     return [] if have == body["want"] else [f"want {body['want']}, have {have}"]
