@@ -148,16 +148,15 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
                 return None
             body: bytes = message["body"]
             if message["more_body"]:
-                parts, size = [body], len(body)
+                whole = bytearray(body)
                 while message["more_body"]:
-                    if size > BODY_LIMIT:
+                    if len(whole) > BODY_LIMIT:
                         raise Refused(413, f"the body has more than {BODY_LIMIT} bytes", unread=True)
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return None
-                    parts.append(message["body"])
-                    size += len(message["body"])
-                body = b"".join(parts)
+                    whole += message["body"]
+                body = bytes(whole)
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {BODY_DEADLINE:g} s", unread=True) from None
     if len(body) > BODY_LIMIT:

@@ -17,7 +17,7 @@ Check = Callable[[], str]
 
 ROUND_TRIP_TIMEOUT: Final = 2.0
 ROUND_TRIP_KEPT: Final = 5.0
-"""Seconds for which the result of a round trip stands: probes of many kubelets must not become a load."""
+"""Seconds for which a round trip that worked is believed to work: probes must not become a load."""
 
 
 class Health:
@@ -35,7 +35,6 @@ class Health:
         """Where the server listens; set by the server."""
         self.draining = False
         """The server is about to stop: not ready, and every answer asks its client to open another connection."""
-        self._round_trip = ""
         self._until = 0.0
         self._asking = asyncio.Lock()
 
@@ -57,9 +56,10 @@ class Health:
             return "no serving certificate yet"
         async with self._asking:
             if time.monotonic() >= self._until:
-                self._round_trip = await round_trip(self.address, self.certificate)
+                if fault := await round_trip(self.address, self.certificate):
+                    return fault
                 self._until = time.monotonic() + ROUND_TRIP_KEPT
-            return self._round_trip
+            return ""
 
 
 async def round_trip(address: tuple[str, int], certificate: ServingCertificate) -> str:

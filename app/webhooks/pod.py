@@ -117,7 +117,7 @@ def _hash(spec: _Shape) -> str:
 def _containers(containers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
     if not containers:
         return None
-    return [
+    return [  # requests are an empty map where there are none: the known hashes are made with it
         {
             "ports": container.get("ports") or None,
             "resources": {"requests": (container.get("resources") or {}).get("requests") or {}},

@@ -36,7 +36,8 @@ _SLICE: Final = 0.0005
 def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
     """The application: reviews at the paths of `handlers`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
 
-    `registry` is what `/metrics` shows; the counters of the reviews are added to it.
+    `registry` is what `/metrics` shows; the counters of the reviews are added to it. Without handlers the application
+    has the probes alone and may share its registry with another one.
     """
     app = FastAPI(title="Turnstile webhooks", redoc_url=None)
 
@@ -59,6 +60,8 @@ def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: Col
         body = status_body(error.status_code, str(error.detail))
         return Response(body, status_code=error.status_code, media_type="application/json", headers=error.headers)
 
+    if not handlers:
+        return app
     _describe_reviews(app, handlers)
     return Dispatcher(app, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
 

@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from app.api.errors import InvalidValue
 from app.kube.certificates import KeyPair
 from app.webhooks import server as serving
 from app.webhooks.health import Health
+from app.webhooks.review import ALLOWED
 from app.webhooks.tls import ServingCertificate, follow_files
-from tests.unit.webhooks.conftest import PATH, Server, eventually, new_pair
+from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, new_pair
 from tests.unit.webhooks.test_server_requests import review
 
 pytestmark = pytest.mark.asyncio
@@ -44,6 +46,14 @@ class TestReady:
         reply = await (await server.connect()).ask("GET", "/readyz")
         assert reply.status == 503
         assert "CERTIFICATE_VERIFY_FAILED" in reply.json["notReady"]["tls"]
+
+    async def test_it_is_ready_again_as_soon_as_the_certificate_works(self, server: Server, ca: KeyPair) -> None:
+        """A failure is not remembered."""
+        client = await server.connect()
+        shown, server.certificate.chain = server.certificate.chain, new_pair(ca)[0]
+        assert (await client.ask("GET", "/readyz")).status == 503
+        server.certificate.chain = shown
+        assert (await client.ask("GET", "/readyz")).status == 200
 
     async def test_a_server_without_a_certificate_is_not_ready(self) -> None:
         """As long as the Secret has not come, nobody is sent here."""
@@ -158,6 +168,33 @@ class TestStop:
         assert server.task.cancelled()
         with pytest.raises(ConnectionError):
             await server.connect()
+
+
+async def test_probes_may_have_a_server_of_their_own() -> None:
+    """Without reviews, over plain HTTP, and with the registry of the server beside it."""
+    registry, stop, health = CollectorRegistry(), asyncio.Event(), Health({"caches": lambda: "not synced"})
+    serving.create_app({"/allow": lambda _: ALLOWED}, health=Health(), registry=registry)
+    app = serving.create_app({}, health=health, registry=registry)
+    listening: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        serving.serve(
+            app,
+            host="127.0.0.1",
+            port=0,
+            health=health,
+            stop=stop,
+            drain_seconds=0,
+            on_listening=lambda *address: listening.set_result(address),
+        )
+    )
+    client = Client(*await asyncio.open_connection(*await listening))
+    assert (await client.ask("GET", "/healthz")).status == 200
+    assert (await client.ask("GET", "/readyz")).json["notReady"] == {"caches": "not synced"}
+    assert b"turnstile_webhook_reviews" in (await client.ask("GET", "/metrics")).body
+    assert (await client.ask("POST", PATH, review())).status == 404
+    stop.set()
+    await task
+    client.close()
 
 
 async def test_a_port_in_use_is_an_error_at_once(server: Server, start: Start) -> None:
