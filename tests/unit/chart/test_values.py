@@ -158,7 +158,7 @@ def test_certificates_of_others_are_mounted_not_made(render: Render) -> None:
 
 @pytest.mark.parametrize("values", ["exclude-values.yaml", "cert-manager-values.yaml"])
 def test_the_program_knows_every_argument(render: Render, values: str) -> None:
-    """What the chart passes is what `turnstile serve` takes (the default values are tried for real in tests/cluster)."""
+    """What the chart passes is what `turnstile serve` takes; the default values are tried in tests/cluster."""
     manifests = render("--values", str(CHART / "ci" / values))
     both = [*arguments(manifests, "controller"), *arguments(manifests, "webhook")[1:]]
     # --help after an unknown option is still an error, after a known one it is help.
