@@ -180,6 +180,8 @@ class Turnstile:
             ),
         )
         self.registry = CollectorRegistry()
+        self._executor: Executor | None = None
+        self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         if settings.tls_cert is None:
@@ -204,10 +206,16 @@ class Turnstile:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
                 if world is not None:
+                    watches.create_task(self._recorder.run(), name="events")
                     roles.create_task(self._campaign(world), name="controller")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
             raise _Ended
+
+    def _busy(self) -> bool:
+        """Whether events must give way: admissions are on their way, or the API server sheds load."""
+        in_flight = self._executor.in_flight if self._executor is not None else 0
+        return in_flight > BUSY_WRITES or self.transport.pressure > SHEDDING
 
     async def _settle_memory(self) -> None:
         """Once the stores are full, what is in them is not looked at by the garbage collector again."""
@@ -282,11 +290,9 @@ class Turnstile:
         """One term of leadership."""
         await self.caches.synced()
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
-        recorder = Recorder(self.transport, instance=self.settings.identity, pressure=lambda: busy(executor))
-        executor = Executor(self.transport, self.caches.stores, recorder, fence=fence)
+        executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = Leader(world, executor, State())
         async with asyncio.TaskGroup() as group:
-            group.create_task(recorder.run(), name="events")
             group.create_task(executor.run(), name="housekeeping")
             group.create_task(leader.run(), name="leader")
             if self.settings.manage_certificates:
@@ -307,9 +313,10 @@ class Turnstile:
         )
 
 
-def busy(executor: Executor) -> bool:
-    """Whether events had better wait: admissions are on their way."""
-    return executor.in_flight > 8
+BUSY_WRITES = 8
+"""So many writes in flight that events had better wait."""
+SHEDDING = 0.5
+"""So much pressure of the API server, from 0 to 1, that it had better not get events."""
 
 
 class _Ended(Exception):
@@ -336,11 +343,13 @@ async def _run(settings: Settings) -> int:
 def run(settings: Settings) -> int:
     """Run until told to stop; the exit code. An error that no retry mends is one line, not a traceback."""
     logs.set_up(level=settings.log_level, form=settings.log_format)
+    failures: list[BaseException] = []
     try:
         return uvloop.run(_run(settings))
     except* (TurnstileError, OSError) as group:
-        for error in _leaves(group):
-            log.error("failed", error=str(error))
+        failures.extend(_leaves(group))
+    for error in failures:
+        log.error("failed", error=str(error))
     return 1
 
 

@@ -1,7 +1,7 @@
 """Turnstile installed from its chart on a test bed, its processes running beside the cluster.
 
-The chart renders everything but the Deployments (`webhook.url` points at this machine); `turnstile serve` runs as a child
-process under the chart's own service accounts, so a missing right shows here as it would in production.
+The chart renders everything but the Deployments (`webhook.url` points at this machine); `turnstile serve` runs as a
+child process under the chart's own service accounts, so a missing right shows here as it would in production.
 """
 
 import json
@@ -29,7 +29,7 @@ class Installation:
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self.control_plane = control_plane
-        with ReservedPort() as port:  # free again before Turnstile, which does not share ports, binds it
+        with ReservedPort() as port:  # given back at once: Turnstile does not share its port
             self.port = port.number
         self._count = 0
 

@@ -1,4 +1,7 @@
-"""How log lines leave the process: one event a line, JSON for machines, colours for people. Set up once, at the start."""
+"""How log lines leave the process: one event a line, JSON for machines, colours for people.
+
+Set up once, at the start; a second call changes what comes after it.
+"""
 
 import logging
 import sys
@@ -8,7 +11,10 @@ import structlog
 
 
 def set_up(*, level: str, form: str) -> None:
-    """Send structlog's events to standard error. `form` is `json` or `console`; raises ValueError for an unknown level."""
+    """Send structlog's events to standard error. `form` is `json` or `console`.
+
+    Raises ValueError for an unknown level.
+    """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"log level {level!r} is none of debug, info, warning, error")

@@ -263,15 +263,23 @@ class Executor:
 
     async def _send_patch(self, action: Patch) -> Any:
         """The one write of a patch; the caller has the right to write the object."""
-        answer = await self._transport.patch(
-            action.kind,
-            action.name,
-            action.namespace,
-            action.body,
-            type=action.type,
-            subresource=action.subresource,
-            timeout=self._time_left(),
-        )
+        store, (_, key) = self._stores.get(action.kind), _target(action)
+        before = store.get(key) if store is not None else None
+        try:
+            answer = await self._transport.patch(
+                action.kind,
+                action.name,
+                action.namespace,
+                action.body,
+                type=action.type,
+                subresource=action.subresource,
+                timeout=self._time_left(),
+            )
+        except NotFound as error:
+            # Only the server's own word about this very object counts, not a proxy's 404.
+            if store is not None and before is store.get(key) and error.details.get("name") == action.name:
+                store.delete(key)
+            raise
         self._count(action.kind, f"patch {action.subresource}".rstrip())
         self._observe(action.kind, answer)
         return answer

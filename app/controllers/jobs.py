@@ -199,13 +199,15 @@ class _Job:
                 surplus.append(workload)
         if matching is None and self.outcome is None and self._to_stop:
             known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
-            self._stop(
+            complete = self._stop(
                 known,
                 reason=NO_MATCHING_WORKLOAD,
                 message="No matching Workload; restoring pod templates according to existent Workload"
                 if known is not None
                 else "Missing Workload; unable to restore pod templates",
             )
+            if not complete:
+                return None, "the Workload that does not fit is kept until its pods are gone"
         elif matching is None and surplus and self.suspended and _rewritable(surplus[0]):
             self._rewrite(surplus[0])
             return None, "the Workload is brought in line with its job"
@@ -317,8 +319,8 @@ class _Job:
         if workload.finished:
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
-            self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-            self.actions.extend(_released(workload))
+            if self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted"):
+                self.actions.extend(_released(workload))
             return "the Workload is being deleted"
         if (outcome := self.outcome) is not None:
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
@@ -461,7 +463,8 @@ class _Job:
         classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)
         return build.priority_of(self.integration, self.job, classes)
 
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> None:
+    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+        """Add what is left to do to stop the job; whether nothing will be left then."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
         meta = self.job.metadata
         for step in stop.steps:
@@ -471,6 +474,7 @@ class _Job:
                 self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
         if stop.announce:
             self._emit("Stopped", message)
+        return stop.complete
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
         draft = StatusDraft(workload, self.world.now)

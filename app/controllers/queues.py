@@ -1,7 +1,7 @@
 """Decides about queues and flavors: their status, their Active condition, and when their finalizer may go.
 
-Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the caller:
-a queue's figures change with every admission, and people read them by the second.
+Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the
+caller: a queue's figures change with every admission, and people read them by the second.
 """
 
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
 
 
 def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activity:
-    """The Active condition of a LocalQueue (kueue-api 4.9)."""
+    """The Active condition of a LocalQueue."""
     if queue.spec.stop_policy != "None":
         return Activity(active=False, reason="Stopped", message="LocalQueue is stopped")
     refused = "Can't submit new workloads to clusterQueue"

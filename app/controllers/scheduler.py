@@ -1,8 +1,9 @@
 """Drives the engine: runs its cycles and writes what they decided. Only the leader runs this.
 
-Cycles follow one another without waiting for writes. An admission is assumed in the ledger when it is decided, confirmed
-when its write comes back, and forgotten when the write failed, which returns exactly that Workload to its place. While it
-is not known whether a write arrived, the assumption stays: quota may be held too long for a moment, never given twice.
+Cycles follow one another without waiting for writes. An admission is assumed in the ledger when it is decided,
+confirmed when its write comes back, and forgotten when the write failed, which returns exactly that Workload to its
+place. While it is not known whether a write arrived, the assumption stays: quota may be held too long for a moment,
+never given twice.
 
 A cycle is cut into slices, so that the event loop is free again within a millisecond; what the watches see meanwhile
 reaches the ledger after the cycle. It decides nothing about quota itself and never touches a job.

@@ -1,9 +1,9 @@
 """Decides about one Workload: deactivation, stop policies, time limits, requeueing, orphans, and why it waits.
 
-What belongs to the job (creating the Workload, starting, stopping, finishing) is decided in `controllers.jobs`; what belongs
-to quota is decided by the engine and written by `controllers.scheduler`. This module never reserves quota.
+What belongs to the job (creating the Workload, starting, stopping, finishing) is decided in `controllers.jobs`; what
+belongs to quota is decided by the engine and written by `controllers.scheduler`. This module never reserves quota.
 
-Order and texts follow Kueue's workload controller (kueue-scheduler 9.1, 9.6; kueue-api 4).
+Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
 """
 
 from datetime import timedelta
@@ -52,7 +52,7 @@ def decide(key: str, world: World) -> Decision:
 
 
 def _orphaned(workload: Workload) -> bool:
-    """Without any owner, and either on its way out or once made for a job (kueue-integrations 3.6)."""
+    """Without any owner, and either on its way out or once made for a job."""
     meta = workload.metadata
     return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
 
@@ -89,13 +89,13 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
     if not workload.quota_reserved:
         draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
     reason = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
-    # Kueue's wire string for a deactivation without a cause differs from its condition reason (kueue-api 10.1).
+    # Kueue's wire string for a deactivation without a cause differs from its condition reason.
     event = reason if cause else "EvictedDueToDeactivation"
     return Decision([draft.patch(), Emit(workload, "Normal", event, message)], why=message)
 
 
 def _requeue(workload: Workload, world: World) -> Decision | None:
-    """Requeued False turns True once what held the Workload back is over (kueue-scheduler 9.1)."""
+    """Requeued False turns True once what held the Workload back is over."""
     held = find_condition(workload.status.conditions, wl.REQUEUED)
     if held is None or held.status != "False" or not workload.spec.active:
         return None
@@ -121,7 +121,7 @@ def _requeue(workload: Workload, world: World) -> Decision | None:
 
 
 def _stopped(workload: Workload, world: World) -> Decision | None:
-    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted (kueue-scheduler 9.6)."""
+    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted."""
     if not workload.quota_reserved:
         return None
     queue = world.local_queue_of(workload)
@@ -147,7 +147,7 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
 
 
 def _overdue(workload: Workload, world: World) -> Decision | None:
-    """The maximum execution time adds up over evictions (kueue-scheduler 9.6)."""
+    """The maximum execution time adds up over evictions."""
     limit = workload.spec.maximum_execution_time_seconds
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if limit is None or admitted is None or admitted.status != "True" or workload.evicted:
@@ -166,7 +166,7 @@ def _overdue(workload: Workload, world: World) -> Decision | None:
 
 
 def _unreserved(workload: Workload, world: World) -> Decision | None:
-    """Why a Workload without quota is not even tried (kueue-scheduler 9.1, granular QuotaReserved condition)."""
+    """Why a Workload without quota is not even tried."""
     if workload.quota_reserved:
         return None
     reason, message = why_not_tried(workload, world)
