@@ -20,7 +20,7 @@ class Promise:
 
     sentence: str
     judge: Judge
-    seconds: float = 15
+    seconds: float = 30
     due_since: float | None = None
     kept_after: float | None = None
     missing: str = "never reached"

@@ -42,6 +42,7 @@ WEBHOOK_CONFIGURATIONS = [
 ]
 
 LOOK_EVERY = 0.25
+READY_WITHIN = 60
 APART = 1.1
 """Seconds between acts: queues are in the order of creation, which Kubernetes remembers in whole seconds."""
 POD_SECONDS = 10
@@ -136,8 +137,8 @@ class Tour:
         began = time.monotonic()
         while missing := _not_ready(cp, port):
             turnstile.require_running()
-            if time.monotonic() - began > 30:
-                raise TestbedError(f"Turnstile is not ready after 30 s: {missing}; its log ends:\n{turnstile.tail(30)}")
+            if time.monotonic() - began > READY_WITHIN:
+                raise TestbedError(f"Turnstile is not ready after {READY_WITHIN} s: {missing}; its log ends:\n{turnstile.tail(30)}")
             time.sleep(0.1)
         say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
         return turnstile
