@@ -138,7 +138,9 @@ class Tour:
         while missing := _not_ready(cp, port):
             turnstile.require_running()
             if time.monotonic() - began > READY_WITHIN:
-                raise TestbedError(f"Turnstile is not ready after {READY_WITHIN} s: {missing}; its log ends:\n{turnstile.tail(30)}")
+                raise TestbedError(
+                    f"Turnstile is not ready after {READY_WITHIN} s: {missing}; its log ends:\n{turnstile.tail(30)}"
+                )
             time.sleep(0.1)
         say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
         return turnstile

@@ -14,12 +14,14 @@ notBeingDeleted:
   name: not-being-deleted
   expression: "!has(object.metadata.deletionTimestamp)"
 plainOrQueuedPod:
-  # A pod that a controller made and that names no queue is accounted for by its owner, or not at all.
+  # A batch Job's pod that names no queue is accounted for by its Job. Other controllers' pods (a Deployment's, say)
+  # queue one by one, as in Kueue, where the namespace has a default queue.
   name: plain-or-queued-pod
   expression: >-
     (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) ||
     (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations) ||
-    !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller)
+    !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o,
+    has(o.controller) && o.controller && o.kind == 'Job' && o.apiVersion.startsWith('batch/'))
 queuedJob:
   name: queued-now-or-before
   expression: >-
