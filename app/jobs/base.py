@@ -42,10 +42,15 @@ Step = Change | Removal
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What it takes to stop a job; no steps if it is stopped already. `announce`: whether it ran until now."""
+    """What it takes to stop a job; no steps if it is stopped already, or if its pods have to go first.
+
+    `announce`: whether it ran until now. `complete`: whether nothing is left to do after these steps; if not, the
+    Workload is still needed to tell what the templates were.
+    """
 
     steps: list[Step] = field(default_factory=list)
     announce: bool = False
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

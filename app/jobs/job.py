@@ -1,9 +1,10 @@
 """batch/v1 Job: suspended by `spec.suspend`, stopped in up to three writes.
 
-Kubernetes lets the scheduling directives of a Job change only while it is suspended and has no start time (batch/v1
-validation, KEP-2926), so stopping is: suspend, clear the start time, restore the template. The annotation
-`kueue.x-k8s.io/stopping` marks the way between; a Job that carries it does not count as suspended, so that whoever
-comes next finishes the stop. A step that has nothing to change is not written. Source: Kueue's pkg/controller/jobs/job.
+Kubernetes lets the scheduling directives of a Job change only while it is suspended, has no start time (KEP-2926) and,
+since 1.36, no active pod (KEP-5440). So stopping is: suspend, wait for the pods to go, clear the start time, restore
+the template. The annotation `kueue.x-k8s.io/stopping` marks the way between; a Job that carries it does not count as
+suspended, so that whoever comes next finishes the stop. A step that has nothing to change is not written. Source:
+Kueue's pkg/controller/jobs/job, which does not wait.
 """
 
 from collections.abc import Mapping, Sequence
@@ -87,9 +88,8 @@ class BatchJob(Integration[Job]):
         return _versioned(job, Change({"spec": spec}))
 
     def stop(self, job: Job, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend, clear the start time, restore; what is so already is not written."""
+        """Suspend; once no pod is active clear the start time and restore; what is so already is not written."""
         running = not job.spec.suspend
-        started = job.status.start_time is not None
         restored = _restored(job, pod_sets)
         steps: list[Change] = []
         marked = _stopping(job)
@@ -99,16 +99,17 @@ class BatchJob(Integration[Job]):
                 body["metadata"] = {"annotations": {names.JOB_STOPPING: "true"}}
                 marked = True
             steps.append(Change(body))
-        if started:
+        gone = not self.active(job)
+        if job.status.start_time is not None and gone:
             steps.append(Change({"status": {"startTime": None}}, subresource="status"))
-        if restored or marked:
+        if (restored or marked) and (gone or not restored):
             body = {"spec": restored} if restored else {}
             if marked:
                 body["metadata"] = {"annotations": {names.JOB_STOPPING: None}}
             steps.append(Change(body))
         if steps:
             steps[0] = _versioned(job, steps[0])
-        return Stop(list[Step](steps), announce=running)
+        return Stop(list[Step](steps), announce=running, complete=gone or not restored)
 
     def suspend(self, job: Job) -> Change | None:
         """`spec.suspend: true`."""

@@ -68,7 +68,10 @@ async def test_a_job_is_queued_started_stopped_and_started_elsewhere(at: Desk, j
 
     await run_pods(at)
     await at.evict()
-    assert await at.settle(job) == ["Patch Job", "Patch Job", "Patch Job"]
+    assert await at.settle(job) == ["Patch Job"]
+    assert at.workload().quota_reserved
+    await at.patch(Job, "train", {"status": {"active": 0}}, subresource="status")
+    assert await at.settle(job) == ["Patch Job", "Patch Job", "Patch Workload"]
     stopped = await at.raw(Job, "train")
     assert stopped["spec"]["suspend"] is True
     assert "startTime" not in stopped["status"]
@@ -76,10 +79,6 @@ async def test_a_job_is_queued_started_stopped_and_started_elsewhere(at: Desk, j
     assert "nodeSelector" not in stopped["spec"]["template"]["spec"]
     assert [t["key"] for t in stopped["spec"]["template"]["spec"]["tolerations"]] == ["own"]
     assert "kueue.x-k8s.io/podset" not in stopped["spec"]["template"]["metadata"]["labels"]
-    assert at.workload().quota_reserved
-
-    await at.patch(Job, "train", {"status": {"active": 0}}, subresource="status")
-    assert await at.settle(job) == ["Patch Workload"]
     assert not at.workload().quota_reserved
     requeued = find_condition(at.workload().status.conditions, "Requeued")
     assert requeued is not None
@@ -177,6 +176,7 @@ async def test_a_pod_is_let_go_and_taken_back(at: Desk) -> None:
     assert not at.workload().quota_reserved
     await at.see(Pod, "one")
     await at.settle(key)
+    assert at.stores[Pod].get(f"{at.namespace}/one") is None
     with pytest.raises(NotFound):
         await at.see(Pod, "one")
     assert not at.workload().metadata.finalizers

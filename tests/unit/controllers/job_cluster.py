@@ -2,7 +2,7 @@
 
 A pure function is tested by applying what it returns and asking again. The rules: a stale resourceVersion is refused,
 `status` changes only through its subresource, a finalizer delays deletion, and the scheduling directives of a Job
-change only while it is suspended and has no start time.
+change only while it is suspended, has no start time and no active pod.
 """
 
 import copy
@@ -253,7 +253,8 @@ class Cluster:
 
 
 def _check_job(old: Body, new: Body) -> None:
-    """batch/v1 validation of updates: the template is mutable only while suspended and without a start time."""
-    mutable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
+    """batch/v1 validation of updates, the strictest of all versions."""
+    status = old.get("status", {})
+    mutable = old["spec"].get("suspend") and not status.get("startTime") and not status.get("active")
     if not mutable and new["spec"]["template"] != old["spec"]["template"]:
         raise Refused("spec.template: field is immutable")

@@ -112,6 +112,9 @@ class TestAnEditWithQuota:
         waiting.run_pods()
         waiting.patch(Job, "team/train", {"spec": {"parallelism": 2}})
         key = waiting.workload_key
+        waiting.settle()
+        assert len(waiting.workloads) == 1
+        waiting.patch(Job, "team/train", {"status": {"active": 0}})
         waiting.step()
         assert waiting.events[-2:] == [
             ("Stopped", "No matching Workload; restoring pod templates according to existent Workload"),

@@ -146,8 +146,8 @@ class OneJob(RuleBasedStateMachine):
         job = self.job
         if not self.settled or job is None or not job["spec"]["suspend"] or job.get("status", {}).get("conditions"):
             return
-        if not self.cluster.workloads:
-            return  # pods that nobody admitted are still there
+        if job.get("status", {}).get("active"):
+            return  # nothing can be restored before its pods are gone
         assert not job["spec"]["template"]["spec"].get("nodeSelector")
         assert job["spec"]["template"]["metadata"]["labels"] == {"app": "train"}
         assert not job["metadata"].get("annotations")

@@ -33,11 +33,22 @@ def job_of(cluster: Cluster) -> Body:
 class TestEviction:
     """A Workload that was evicted."""
 
-    def test_suspends_clears_the_start_time_and_restores_the_template(self, running: Cluster) -> None:
-        """Three writes in the order that the API server accepts, and no trace left of the run."""
+    def test_suspends_the_job_and_waits_for_its_pods(self, running: Cluster) -> None:
+        """The API server lets no template change while a pod is active."""
         running.evict()
+        running.settle()
+        assert running.writes == ["patch Job"]
+        assert job_of(running)["spec"]["suspend"] is True
+        assert running.events == [("Stopped", "Preempted to make room")]
+
+    def test_then_clears_the_start_time_and_restores_the_template(self, running: Cluster) -> None:
+        """No trace is left of the run, and the quota goes back in the same look."""
+        running.evict()
+        running.settle()
+        running.writes.clear()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.step()
-        assert running.writes == ["patch Job", "patch Job status", "patch Job"]
+        assert running.writes == ["patch Job status", "patch Job", "patch Workload status"]
         job = job_of(running)
         assert job["spec"]["suspend"] is True
         assert "startTime" not in job["status"]
@@ -50,6 +61,8 @@ class TestEviction:
     def test_goes_on_where_a_dead_process_left_it(self, running: Cluster, survives: int) -> None:
         """Whatever the number of writes that arrived, the Job ends up stopped and restored."""
         running.evict()
+        running.step(only=survives)
+        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.step(only=survives)
         running.settle()
         job = job_of(running)
@@ -71,9 +84,8 @@ class TestEviction:
         running.evict()
         running.settle()
         running.patch(Job, "team/train", {"status": {"active": 0}})
-        running.writes.clear()
         running.settle()
-        assert running.writes == ["patch Workload status"]
+        assert running.writes.count("patch Workload status") == 1
         assert running.condition("Admitted") == ("False", "NoReservation", "The workload has no reservation")
         assert "admission" not in running.workload["status"]
         assert running.workload["status"]["accumulatedPastExecutionTimeSeconds"] == 5
@@ -106,8 +118,9 @@ class TestEviction:
         """Nobody is told that it was stopped, for it was not by us."""
         running.patch(Job, "team/train", {"spec": {"suspend": True}})
         running.evict()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.settle()
-        assert running.writes == ["patch Job status", "patch Job"]
+        assert running.writes == ["patch Job status", "patch Job", "patch Workload status"]
         assert running.events == []
 
 
@@ -145,6 +158,7 @@ class TestAJobThatRunsUnadmitted:
         running.evict()
         running.step(only=1)
         running.set_condition("Evicted", status="False")
+        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.settle()
         assert job_of(running)["spec"]["suspend"] is False
         assert not job_of(running)["metadata"].get("annotations")
@@ -157,11 +171,13 @@ class TestADeletedWorkload:
         """Its finalizer holds it until the Job is stopped and restored by it."""
         old = running.workload["metadata"]["uid"]
         running.delete(Workload, running.workload_key)
+        running.settle()
+        assert running.writes == ["patch Job"]
+        assert running.events == [("Stopped", "Workload is deleted")]
+        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.step()
         assert running.writes == ["patch Job", "patch Job status", "patch Job", "patch Workload"]
-        assert running.events == [("Stopped", "Workload is deleted")]
         assert running.workloads == []
-        running.patch(Job, "team/train", {"status": {"active": 0}})
         running.settle()
         assert running.workload["metadata"]["uid"] != old
 
@@ -192,5 +208,7 @@ def test_labels_that_kubernetes_gave_the_template_are_kept() -> None:
     cluster.settle()
     cluster.run_pods()
     cluster.evict()
+    cluster.settle()
+    cluster.patch(Job, "team/train", {"status": {"active": 0}})
     cluster.settle()
     assert job_of(cluster)["spec"]["template"]["metadata"]["labels"] == given
