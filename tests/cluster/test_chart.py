@@ -62,7 +62,7 @@ def pod_spec() -> dict[str, Any]:
     return {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
 
 
-OWNED = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1-2-3", "controller": True}]
+OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1-2-3", "controller": True}]
 QUEUED = {"kueue.x-k8s.io/queue-name": "default"}
 
 
@@ -141,13 +141,16 @@ class TestWithTurnstileDown:
         with pytest.raises(ApiError, match=r"mjob\.kb\.io"):
             cluster.api.create(job("refused", namespace))
 
-    def test_pods_that_a_controller_made_are_left_alone(self, cluster: ControlPlane) -> None:
-        """Deployments and admitted Jobs go on making pods; a plain pod or one that names a queue is refused."""
+    def test_pods_of_jobs_are_left_alone(self, cluster: ControlPlane) -> None:
+        """Admitted Jobs go on making pods; a plain pod, another controller's or one that names a queue is refused."""
         namespace = cluster.namespace(labels={"kueue-managed": "true"})
         cluster.api.create(pod("owned", namespace, ownerReferences=OWNED))
         cluster.api.create(pod("adopted", namespace, ownerReferences=OWNED, labels={"app": "web"}), dry_run=True)
         with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
             cluster.api.create(pod("plain", namespace))
+        with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
+            replica_set = {**OWNED[0], "apiVersion": "apps/v1", "kind": "ReplicaSet"}
+            cluster.api.create(pod("replica", namespace, ownerReferences=[replica_set]))
         with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
             cluster.api.create(pod("queued", namespace, ownerReferences=OWNED, labels=QUEUED))
 
