@@ -1,0 +1,58 @@
+"""Names of Workloads are Kueue's, so that a cluster keeps its objects when it changes hands."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.core import Job, Pod
+from app.api.meta import ObjectMeta, OwnerReference
+from app.api.workload import Workload
+from app.jobs import table
+from app.jobs.naming import MAX_NAME, job_key, split_job_key, workload_name
+
+
+def test_the_name_is_kueues() -> None:
+    """The hash is that of `printf 'Job\\nbatch\\ntrain\\nuid-1' | sha1sum`."""
+    assert workload_name(Job, "train", "uid-1") == "job-train-a6870"
+    assert workload_name(Job, "train", "uid-1", extra="7") == "job-train-b2389"
+
+
+def test_kinds_do_not_meet() -> None:
+    """A Pod and a Job of one name and uid have different Workloads."""
+    assert workload_name(Job, "a", "u") != workload_name(Pod, "a", "u")
+
+
+@given(name=st.text(alphabet="abc-.0", min_size=1, max_size=300), uid=st.uuids().map(str))
+def test_a_name_fits_and_tells_owners_apart(name: str, uid: str) -> None:
+    """However long the owner's name is."""
+    made = workload_name(Job, name, uid)
+    assert len(made) <= MAX_NAME
+    assert made == workload_name(Job, name, uid)
+    assert made != workload_name(Job, name, uid + "x")
+
+
+def test_a_key_leads_to_kind_and_name_and_back() -> None:
+    """Framework names contain slashes."""
+    assert split_job_key(job_key("batch/job", "team", "train")) == ("batch/job", "team/train")
+
+
+def test_a_workload_knows_the_jobs_that_own_it_by_name() -> None:
+    """Whatever the version of the owner's API; owners that are no jobs do not count."""
+    owners = [
+        OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="u"),
+        OwnerReference(api_version="v1", kind="Pod", name="one", uid="v"),
+        OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="w"),
+    ]
+    workload = Workload(metadata=ObjectMeta(name="wl", namespace="team", owner_references=owners))
+    assert table.jobs_of(workload) == ["batch/job:team/train", "pod:team/one"]
+
+
+def test_the_table_finds_each_kind_by_all_its_names() -> None:
+    """By framework, kind and owner reference."""
+    for integration in table.INTEGRATIONS:
+        kind = integration.kind
+        group = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
+        owner = OwnerReference(api_version=group, kind=kind.KIND, name="a", uid="u")
+        assert table.by_framework(integration.framework) is integration
+        assert table.by_kind(kind) is integration
+        assert table.by_owner(owner) is integration
+    assert table.kinds() == [integration.kind for integration in table.INTEGRATIONS]
