@@ -148,8 +148,8 @@ class TestWithTurnstileDown:
         cluster.api.create(pod("adopted", namespace, ownerReferences=OWNED, labels={"app": "web"}), dry_run=True)
         with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
             cluster.api.create(pod("plain", namespace))
+        replica_set = {**OWNED[0], "apiVersion": "apps/v1", "kind": "ReplicaSet"}
         with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
-            replica_set = {**OWNED[0], "apiVersion": "apps/v1", "kind": "ReplicaSet"}
             cluster.api.create(pod("replica", namespace, ownerReferences=[replica_set]))
         with pytest.raises(ApiError, match=r"mpod\.kb\.io"):
             cluster.api.create(pod("queued", namespace, ownerReferences=OWNED, labels=QUEUED))
