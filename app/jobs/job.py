@@ -7,7 +7,7 @@ suspended, so that whoever comes next finishes the stop. A step that has nothing
 Kueue's pkg/controller/jobs/job, which does not wait.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -194,13 +194,21 @@ def _versioned(job: Job, change: Change) -> Change:
 
 
 def _terminal_indexes(job: Job) -> int:
-    """How many indexes below `completions` have completed or failed."""
-    completions = job.spec.completions
-    if completions is None:
-        return 0
-    done: set[int] = set()
-    for text in (job.status.completed_indexes, job.status.failed_indexes):
-        for part in filter(None, text.split(",")):
-            first, _, last = part.partition("-")
-            done.update(range(int(first), min(int(last or first), completions - 1) + 1))
-    return len(done)
+    """How many indexes below `completions` have completed or failed, each counted once."""
+    end = job.spec.completions or 0
+    runs = sorted([*_index_runs(job.status.completed_indexes), *_index_runs(job.status.failed_indexes)])
+    done = reached = 0
+    for first, last in runs:
+        start, stop = max(first, reached), min(last + 1, end)
+        if start < stop:
+            done += stop - start
+            reached = stop
+    return done
+
+
+def _index_runs(text: str) -> Iterator[tuple[int, int]]:
+    """First and last index of each run in `1,3-5,7`, as Jobs report them; what is no run is skipped."""
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not dash):
+            yield int(first), int(last or first)
