@@ -168,6 +168,7 @@ class _Run:
             self.state.touch(queue)
             head = queue.pending.pop()
             if head is not None:
+                self.state.touch_info(head)
                 yield Entry(head, queue)
 
     # Nomination
@@ -201,6 +202,7 @@ class _Run:
     def _assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
         """Flavors and targets for a head (Kueue: getAssignments)."""
         info, queue = entry.info, entry.queue
+        self.preemptor.start()
         if info.last_assignment is not None and self._outdated(info, queue):
             info.last_assignment = None
         replaced = None
@@ -478,7 +480,7 @@ class _Run:
         result.decisions.extend(self._decision(entry, inadmissible=True) for entry in result.inadmissible)
         for decision in result.decisions:
             changed = changed or any(victim.new for victim in decision.victims)
-            state.remember(decision.key, decision)
+            state.remember(decision)
         result.keep_going = bool(self.admitted)
         result.progress = progress or changed
         state.end_cycle(changed=changed, progress=progress)
@@ -489,10 +491,15 @@ class _Run:
         last = info.last_assignment
         if last is not None and not last.hash:
             last.hash = info.hash
+        reason = entry.requeue_reason
+        resumed = entry.assignment is not None and entry.assignment.resumed
+        if resumed and reason in {"NoFit", "PreemptionNoCandidates"} and (last is None or not last.pending):
+            # earlier flavors were not looked at, and may have room by now: nothing is proven for it or its equals
+            reason, info.last_assignment = "FailedAfterNomination", None
         in_line = requeue(
             queue,
             info,
-            entry.requeue_reason,
+            reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
         )

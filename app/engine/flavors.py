@@ -111,9 +111,10 @@ class PodSetAssignment:
 
 
 class Assignment:
-    """Flavors of a workload. `usage` is what quota it would take, `borrowing` the highest borrowing level."""
+    """Flavors of a workload. `usage` is what quota it would take, `borrowing` the highest borrowing level; `resumed`
+    says that a scan went on from where the last one stopped, so that earlier flavors were not looked at."""
 
-    __slots__ = ("borrowing", "last", "mode", "pod_sets", "usage")
+    __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "usage")
 
     def __init__(self, last: LastAssignment) -> None:
         self.pod_sets: list[PodSetAssignment] = []
@@ -121,6 +122,7 @@ class Assignment:
         self.borrowing = 0
         self.mode = Mode.FIT
         self.last = last
+        self.resumed = False
 
     @property
     def message(self) -> str:
@@ -407,16 +409,17 @@ class Assigner:
         start = 0
         if self.fungible and last is not None and members[0] < len(last.tried):
             start = last.tried[members[0]].get(resource, -1) + 1
+            result.resumed = result.resumed or start > 0
         best: dict[str, FlavorChoice] = {}
         best_how, best_level = NO_FIT, 0
         reasons: list[str] = []
         attempts: list[Attempt] = []
         attempted = -1
-        names = [info.totals[index].name for index in members]
+        pinned = pins.get(info.totals[members[0]].name, {}) if pins is not None else None
         for index in range(start, len(flavors)):
             attempted = index
             flavor = flavors[index]
-            if pins is not None and pins.get(names[0], {}).get(resource) != flavor:
+            if pinned is not None and pinned.get(resource) != flavor:
                 reasons.append(
                     f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
                 )

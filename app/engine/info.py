@@ -272,8 +272,21 @@ class Info:
     def assumed(self, totals: list[PodSetTotals], cluster_queue: str, now: Instant, *, admitted: bool) -> "Info":
         """The same workload with a reservation that was just decided."""
         info = Info.__new__(Info)
-        for name in Info.__slots__:
-            setattr(info, name, getattr(self, name))
+        info.workload = self.workload
+        info.surroundings = self.surroundings
+        info.key = self.key
+        info.uid = self.uid
+        info.local_queue = self.local_queue
+        info.priority = self.priority
+        info.order = self.order
+        info.active = self.active
+        info.finished = self.finished
+        info.replaces = self.replaces
+        info.allowed_flavors = self.allowed_flavors
+        info.last_assignment = None
+        info.tags = None
+        info._hash = None
+        info._effective = None
         info.totals = totals
         info.cluster_queue = cluster_queue
         info.reserved = True

@@ -77,12 +77,17 @@ def satisfies(policy: str, preemptor: "Info", candidate: "Info") -> bool:
 class Preemptor:
     """Finds targets for heads of one cycle."""
 
-    __slots__ = ("_fair", "_state", "now")
+    __slots__ = ("_fair", "_memo", "_state", "now")
 
     def __init__(self, state: "State", now: Instant) -> None:
         self._state = state
         self._fair = state.options.fair_sharing
+        self._memo: dict[tuple[str, frozenset[tuple[FlavorResource, int]]], list[Target]] = {}
         self.now = now
+
+    def start(self) -> None:
+        """Usage may have changed since the last question: forget the answers."""
+        self._memo.clear()
 
     def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> list[Target]:
         """Workloads to preempt for an assignment in mode Preempt, none if that would not help."""
@@ -105,6 +110,17 @@ class Preemptor:
 
     def find(self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]) -> list[Target]:
         """The smallest set of victims found that makes `requests` fit; `pairs` are those without room."""
+        if pairs != requests.keys():
+            return self._search(queue, info, requests, pairs)
+        question = info.key, frozenset(requests.items())  # what the oracle asked, and then the workload itself
+        found = self._memo.get(question)
+        if found is None:
+            found = self._memo[question] = self._search(queue, info, requests, pairs)
+        return list(found)
+
+    def _search(
+        self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
+    ) -> list[Target]:
         if self._fair is not None:
             return self._find_fair(queue, info, requests, pairs)
         return _Classical(self, queue, info, requests, pairs).run()

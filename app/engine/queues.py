@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.clusterqueue import FlavorFungibility, Preemption
+from app.api.meta import Condition
+from app.api.workload import EVICTED, REQUEUED
+from app.engine.info import PRIORITY_BOOST, same_requests
 from app.engine.reasons import PENDING_EVALUATION
 from app.engine.tree import Node
 
@@ -305,3 +308,44 @@ def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *
         for other in same:
             pending.park(other)
     return False
+
+
+def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> None:
+    """Take in a workload that may wait (Kueue: PushOrUpdate): into line, but parked if it is parked and nothing about
+    it changed that could help, if its back-off is not over, or if an equal one was just refused."""
+    pending = queue.pending
+    key = info.key
+    if pending.inflight is not None and pending.inflight.key == key:
+        return
+    parked = pending.inadmissible.get(key)
+    if parked is not None:
+        seen = pending.last_generation.get(key)
+        if (seen is None or seen == info.workload.metadata.generation) and not could_help(parked, info):
+            pending.inadmissible[key] = info
+            return
+        del pending.inadmissible[key]
+    refused = queue.best_effort and pending.bulk_moved and info.hash in pending.bulk_moved
+    if key not in pending.active and (not backoff_over or refused):
+        pending.inadmissible[key] = info
+        return
+    pending.push(info)
+
+
+def could_help(old: "Info", new: "Info") -> bool:
+    """Whether anything changed that could make a parked workload admissible."""
+    before, after = old.workload, new.workload
+    return (
+        before.spec != after.spec
+        or before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST)
+        or before.status.reclaimable_pods != after.status.reclaimable_pods
+        or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
+        or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
+        or before.status.preemption_gates != after.status.preemption_gates
+        or not same_requests(old.totals, new.totals)
+    )
+
+
+def _state_of(condition: Condition | None) -> tuple[str, str, str, str] | None:
+    if condition is None:
+        return None
+    return condition.status, condition.reason, condition.message, condition.last_transition_time

@@ -238,17 +238,19 @@ class Violation:
 
 def limit_violations(pod: EffectivePod, path: str) -> list[Violation]:
     """Requests above their limits."""
-    found = []
-    blocks = [
-        *((f"{path}.initContainers[{index}]", item) for index, item in enumerate(pod.init_containers)),
-        *((f"{path}.containers[{index}]", item) for index, item in enumerate(pod.containers)),
-    ]
+    found: list[Violation] = []
+    for group, items in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, item in enumerate(items):
+            if item.limits:
+                _above(found, item, f"{path}.{group}[{index}]")
     if pod.resources is not None:
-        blocks.append((f"{path}.resources", pod.resources))
-    for field, item in blocks:
-        if item.limits and (names := _greater(item.requests, item.limits)):
-            found.append(Violation(field, names, "requests must not exceed its limits"))
+        _above(found, pod.resources, f"{path}.resources")
     return found
+
+
+def _above(found: list[Violation], item: EffectiveContainer, field: str) -> None:
+    if names := _greater(item.requests, item.limits):
+        found.append(Violation(field, names, "requests must not exceed its limits"))
 
 
 def range_violations(pod: EffectivePod, path: str, limits: Mapping[str, LimitSummary]) -> list[Violation]:

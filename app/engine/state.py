@@ -13,25 +13,22 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, RuntimeClass
 from app.api.localqueue import LocalQueue as ApiLocalQueue
-from app.api.meta import Condition
 from app.api.pods import Quantity
 from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import EVICTED, REQUEUED, Admission, Workload
+from app.api.workload import Admission, Workload
 from app.engine.amounts import Amounts, bounded
 from app.engine.info import (
-    PRIORITY_BOOST,
     Info,
     Surroundings,
     backoff_over,
     is_admissible,
     pods_ready,
-    same_requests,
 )
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger, weight_of
 from app.engine.options import AdmissionFairSharing, Options
-from app.engine.queues import ClusterQueue, requeue
+from app.engine.queues import ClusterQueue, push_or_update, requeue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, RequeueReason
 from app.engine.requests import summarize
 from app.engine.usage import LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
@@ -477,7 +474,7 @@ class State:
         latest = self.workloads.get(key)
         if latest is None or not is_admissible(latest.workload, self.options):
             return
-        latest.last_assignment = assumed.waiting.last_assignment
+        latest.last_assignment = None  # the flavor was right: look at all of them again
         self._wait(latest, now, after="FailedAfterNomination")
 
     @_event
@@ -570,24 +567,9 @@ class State:
             self._push(queue, info, now)
 
     def _push(self, queue: ClusterQueue, info: Info, now: Instant) -> None:
-        pending = queue.pending
-        key = info.key
+        self.touch_info(info)
         info.cluster_queue = queue.name
-        parked = pending.inadmissible.get(key)
-        if parked is not None:
-            seen = pending.last_generation.get(key)
-            generation = info.workload.metadata.generation
-            if (seen is None or seen == generation) and not _could_help(parked, info):
-                pending.inadmissible[key] = info
-                return
-            del pending.inadmissible[key]
-        if key not in pending.active and (
-            not backoff_over(info.workload, now)
-            or (queue.best_effort and pending.bulk_moved and info.hash in pending.bulk_moved)
-        ):
-            pending.inadmissible[key] = info
-            return
-        pending.push(info)
+        push_or_update(queue, info, backoff_over=backoff_over(info.workload, now))
 
     def _leave(self, key: str) -> None:
         """Out of line for good: admitted, gone, or not admissible."""
@@ -808,10 +790,13 @@ class State:
         self._keep(self.evicting)
         self.evicting[key] = reason
 
-    def remember(self, key: str, decision: "Decision") -> None:
-        """The last decision about a workload."""
+    def remember(self, decision: "Decision") -> None:
+        """The last decision about a workload that waits."""
         self._keep(self.last_decisions)
-        self.last_decisions[key] = decision
+        if decision.outcome == "admit":
+            self.last_decisions.pop(decision.key, None)
+        else:
+            self.last_decisions[decision.key] = decision
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """The cycle is over: what came meanwhile is applied. `changed` if others may decide differently now,
@@ -955,6 +940,11 @@ class State:
         if self.journal is not None:
             self.journal.keep(container)  # type: ignore[arg-type]
 
+    def touch_info(self, info: Info) -> None:
+        """What is remembered of a workload is about to change."""
+        if self.journal is not None:
+            self.journal.keep_slots(info)
+
     def touch(self, queue: ClusterQueue) -> None:
         """A line is about to change."""
         if self.journal is not None:
@@ -1001,23 +991,3 @@ def _terminating(api: ApiClusterQueue) -> bool:
 
 def _same_hash(old: Info, new: Info) -> bool:
     return not old.hash or not new.hash or old.hash == new.hash
-
-
-def _could_help(old: Info, new: Info) -> bool:
-    """Whether anything changed that could make a parked workload admissible."""
-    before, after = old.workload, new.workload
-    return (
-        before.spec != after.spec
-        or before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST)
-        or before.status.reclaimable_pods != after.status.reclaimable_pods
-        or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
-        or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
-        or before.status.preemption_gates != after.status.preemption_gates
-        or not same_requests(old.totals, new.totals)
-    )
-
-
-def _state_of(condition: Condition | None) -> tuple[str, str, str, str] | None:
-    if condition is None:
-        return None
-    return condition.status, condition.reason, condition.message, condition.last_transition_time

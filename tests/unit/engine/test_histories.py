@@ -59,7 +59,10 @@ def dump(state: State) -> Any:
     return (
         nodes,
         sorted(state.assumed),
-        sorted(state.waiting),
+        {
+            key: (info.last_assignment.tried if info.last_assignment else None, info.cluster_queue, info.tags)
+            for key, info in sorted(state.waiting.items())
+        },
         sorted(state.workloads),
         sorted(state.evicting),
         sorted(state.ledger.holders.items()),

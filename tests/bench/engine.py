@@ -1,0 +1,270 @@
+"""How fast the engine decides, beside a bare loop over the same workloads measured in the same run.
+
+`python -m tests.bench.engine` prints a table. CPU time of this process; the API server has no part in it.
+"""
+
+import gc
+import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.localqueue import LocalQueue
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine import State, cycle
+
+NOW = 1_767_323_045.0
+STAMP = "2026-01-02T03:04:05Z"
+
+
+class Row(NamedTuple):
+    """One figure: what it is, its unit, ours and the floor of the same run (0 where there is none)."""
+
+    name: str
+    unit: str
+    value: float
+    floor: float
+
+
+def _queue(name: str, cpu: int, cohort: str | None = None, **spec: Any) -> ClusterQueue:
+    borrowing = spec.pop("borrowing", None)
+    quota: dict[str, Any] = {"name": "cpu", "nominalQuota": str(cpu)}
+    if borrowing is not None:
+        quota["borrowingLimit"] = str(borrowing)
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
+    body: dict[str, Any] = {"namespaceSelector": {}, "resourceGroups": [group], **spec}
+    if cohort:
+        body["cohortName"] = cohort
+    return msgspec.convert({"metadata": {"name": name}, "spec": body}, ClusterQueue)
+
+
+def _workload(name: str, line: str, cpu: int, *, priority: int = 0, held_by: str = "") -> Workload:
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": STAMP},
+        "spec": {
+            "queueName": line,
+            "priority": priority,
+            "podSets": [
+                {
+                    "name": "main",
+                    "count": 1,
+                    "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}},
+                }
+            ],
+        },
+    }
+    if held_by:
+        body["status"] = {
+            "admission": {
+                "clusterQueue": held_by,
+                "podSetAssignments": [
+                    {"name": "main", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": str(cpu)}, "count": 1}
+                ],
+            },
+            "conditions": [
+                {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "lastTransitionTime": STAMP}
+            ],
+        }
+    return msgspec.convert(body, Workload)
+
+
+def _state(queues: list[ClusterQueue]) -> State:
+    state = State()
+    state.put_namespace("ns", {})
+    state.put_flavor(msgspec.convert({"metadata": {"name": "default"}}, ResourceFlavor))
+    for queue in queues:
+        name = queue.metadata.name
+        state.put_cluster_queue(queue, NOW)
+        state.put_local_queue(
+            msgspec.convert(
+                {"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}}, LocalQueue
+            ),
+            NOW,
+        )
+    return state
+
+
+def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+def _floor(workloads: list[Workload]) -> float:
+    """A bare loop: look at each workload, add its request up, keep it in a dict."""
+
+    def loop() -> int:
+        used, held = 0, {}
+        for workload in workloads:
+            for pod_set in workload.spec.pod_sets:
+                for container in pod_set.template.spec.containers:
+                    if container.resources is not None:
+                        used += pod_set.count * int(container.resources.requests["cpu"])
+            held[workload.metadata.key] = used
+        return len(held)
+
+    return _timed(loop)[0]
+
+
+def one_deep_queue(count: int = 5000) -> Iterator[Row]:
+    """Workloads in one queue with room for all."""
+    workloads = [_workload(f"w{index}", "q", 1) for index in range(count)]
+    state = _state([_queue("q", count)])
+    put, _ = _timed(lambda: [state.put_workload(workload, NOW) for workload in workloads])
+
+    def drain() -> int:
+        admitted = 0
+        while state.has_work:
+            admitted += sum(decision.outcome == "admit" for decision in cycle(state, NOW))
+        return admitted
+
+    spent, admitted = _timed(drain)
+    assert admitted == count
+    floor = _floor(workloads)
+    yield Row(f"{count:,} workloads in one queue: decided", "s CPU", spent, floor)
+    yield Row("decisions a second", "1/s", count / spent, count / floor)
+    yield Row(f"{count:,} workloads taken in", "s CPU", put, floor)
+
+
+def baseline(classes: tuple[tuple[int, int, int], ...] = ((350, 1, 50), (100, 5, 100), (50, 20, 200))) -> Iterator[Row]:
+    """Kueue's baseline: 5 cohorts of 6 queues, quota 20, borrowing limit 100, preemption on; all admitted are finished
+    after each cycle, until all 15,000 are through."""
+    spec = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    names = [(f"cohort-{cohort}", f"q-{cohort}-{queue}") for cohort in range(5) for queue in range(6)]
+    state = _state([_queue(name, 20, cohort, borrowing=100, preemption=spec) for cohort, name in names])
+    workloads = [
+        _workload(f"{name}-{size}-{index}", name, size, priority=priority)
+        for _, name in names
+        for count, size, priority in classes
+        for index in range(count)
+    ]
+    for workload in workloads:
+        state.put_workload(workload, NOW)
+
+    def drain() -> int:
+        done = cycles = 0
+        victims: dict[str, None] = {}
+        while done < len(workloads):
+            cycles += 1
+            decisions = cycle(state, NOW)
+            for decision in decisions:
+                victims.update((victim.key, None) for victim in decision.victims if victim.new)
+            finished = [decision.key for decision in decisions if decision.outcome == "admit"]
+            done += len(finished)
+            for key in finished:
+                state.drop_workload(key)
+            assert decisions.decisions, "stuck"
+        return cycles
+
+    spent, cycles = _timed(drain)
+    yield Row(
+        f"baseline, {len(workloads):,} workloads in 30 queues, {cycles} cycles", "s CPU", spent, _floor(workloads)
+    )
+
+
+def many_queues(queues: int = 1000, each: int = 50, cycles: int = 30) -> Iterator[Row]:
+    """A head of every queue a cycle; nothing fits twice, all heads change."""
+    state = _state([_queue(f"q{index}", each * 2, f"cohort-{index % 20}") for index in range(queues)])
+    workloads = [_workload(f"w{index}-{number}", f"q{index}", 1) for index in range(queues) for number in range(each)]
+    for workload in workloads:
+        state.put_workload(workload, NOW)
+    gc.collect()
+    gc.freeze()  # as the controller does once it has seen all objects
+    spent = sorted(_timed(lambda: cycle(state, NOW))[0] for _ in range(cycles))
+    gc.unfreeze()
+    floor = _floor(workloads[:queues])
+    yield Row(
+        f"cycle of {queues:,} heads, {queues * each:,} pending, median",
+        "ms CPU",
+        spent[len(spent) // 2] * 1e3,
+        floor * 1e3,
+    )
+    yield Row(
+        f"cycle of {queues:,} heads, {queues * each:,} pending, p99",
+        "ms CPU",
+        spent[int(len(spent) * 0.99)] * 1e3,
+        floor * 1e3,
+    )
+
+
+def big_preemption(candidates: int = 10_000) -> Iterator[Row]:
+    """One head that must search candidates in three levels of cohorts."""
+    spec = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
+    names = [f"q{index}" for index in range(8)]
+    state = _state(
+        [_queue(name, candidates // 8, f"leaf-{index // 2}", preemption=spec) for index, name in enumerate(names)]
+    )
+    for index in range(4):
+        state.put_cohort(
+            msgspec.convert(
+                {"metadata": {"name": f"leaf-{index}"}, "spec": {"parentName": f"mid-{index // 2}"}}, Cohort
+            )
+        )
+    for index in range(2):
+        state.put_cohort(
+            msgspec.convert({"metadata": {"name": f"mid-{index}"}, "spec": {"parentName": "root"}}, Cohort)
+        )
+    workloads = [
+        _workload(f"w{index}", names[1 + index % 7], 1, held_by=names[1 + index % 7]) for index in range(candidates)
+    ]
+    for workload in workloads:
+        state.put_workload(workload, NOW)
+    state.put_workload(_workload("big", "q0", candidates // 8, priority=10), NOW)
+    spent, result = _timed(lambda: cycle(state, NOW))
+    victims = sum(len(decision.victims) for decision in result)
+    assert victims
+    yield Row(
+        f"preemption among {candidates:,} candidates in 3 levels, {victims} victims",
+        "ms CPU",
+        spent * 1e3,
+        _floor(workloads) * 1e3,
+    )
+
+
+def pending_memory(count: int = 100_000) -> Iterator[Row]:
+    """What the engine adds to hold pending workloads; the API objects are counted apart."""
+    state = _state([_queue(f"q{index}", 10) for index in range(10)])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    workloads = [_workload(f"w{index}", f"q{index % 10}", 1) for index in range(count)]
+    objects = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for workload in workloads:
+        state.put_workload(workload, NOW)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield Row(f"{count:,} pending held, with their objects", "MiB", (after - before) / 1024, (objects - before) / 1024)
+
+
+def fork() -> Iterator[Row]:
+    """A fork that tries one workload, and a fork that does nothing."""
+    state = _state([_queue(f"q{index}", 10, f"cohort-{index % 20}") for index in range(1000)])
+    for index in range(20_000):
+        state.put_workload(_workload(f"w{index}", f"q{index % 1000}", 1), NOW)
+
+    def nothing() -> None:
+        for _ in range(100):
+            with state.fork():
+                pass
+
+    spent, _ = _timed(nothing)
+    yield Row("fork and discard", "µs CPU", spent * 1e4, 0.0)
+
+
+def main() -> list[Row]:
+    """All figures."""
+    return [
+        *one_deep_queue(),
+        *baseline(),
+        *many_queues(),
+        *big_preemption(),
+        *pending_memory(),
+        *fork(),
+    ]
+
+
+if __name__ == "__main__":
+    for row in main():
+        print(f"{row.name:75} {row.value:12.3f} {row.unit:8} floor {row.floor:10.3f}")
