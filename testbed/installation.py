@@ -48,7 +48,9 @@ class Installation:
         """
         self._count += 1
         account = "turnstile-webhook" if role == "webhook" else "turnstile-controller"
-        credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, account)
+        credentials = self.control_plane.service_account_kubeconfig(
+            NAMESPACE, account, seconds=86400
+        )  # a day of `make run`
         name = f"turnstile-{role}-{self._count}"
         bind = port if port is not None else self.port
         command = [

@@ -7,14 +7,9 @@ Turnstile runs as a user would run it, with the rights the chart gives it.
 """
 
 import argparse
-import base64
-import http.client
 import json
-import shlex
 import shutil
 import signal
-import socket
-import ssl
 import sys
 import time
 from collections.abc import Sequence
@@ -28,19 +23,12 @@ from testbed import ControlPlane, TestbedError, build
 from testbed.acts import ON_DEMAND, SPOT, acts, invariants
 from testbed.board import Board
 from testbed.components import RUN_FOR
+from testbed.installation import NAMESPACE, ROOT, Installation
 from testbed.processes import Process
 from testbed.promises import Act, Promise
 from testbed.snapshot import Json, Snapshot, read
 
-ROOT = Path(__file__).parents[1]
-CHART = ROOT / "charts" / "turnstile"
 QUICKSTART = ROOT / "examples" / "quickstart"
-NAMESPACE = "turnstile-system"
-WEBHOOK_CONFIGURATIONS = [
-    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/turnstile-{kind}-webhook-configuration"
-    for kind in ("mutating", "validating")
-]
-
 LOOK_EVERY = 0.25
 READY_WITHIN = 60
 APART = 1.1
@@ -126,22 +114,16 @@ class Tour:
 
     def _start_turnstile(self, cp: ControlPlane) -> Process:
         say = self.board.say
-        port = _free_port()
         say("installing the chart; its webhooks call a port of this machine", style="bold")
-        values = f"controller.enabled=false,webhook.url=https://127.0.0.1:{port}"
-        cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", "--set", values)
-        kubeconfig = cp.service_account_kubeconfig(NAMESPACE, "turnstile-controller", seconds=86400)
-        command = _serve_command(kubeconfig, port)
-        say(f"starting {shlex.join(['turnstile', *command[1:]])}", style="bold")
-        turnstile = cp.start_process("turnstile", command, cwd=ROOT)
+        installation = Installation(cp)
+        installation.install()
+        turnstile = installation.start()
+        say(
+            "starting turnstile serve --role all, with the rights of the service account turnstile-controller",
+            style="bold",
+        )
         began = time.monotonic()
-        while missing := _not_ready(cp, port):
-            turnstile.require_running()
-            if time.monotonic() - began > READY_WITHIN:
-                raise TestbedError(
-                    f"Turnstile is not ready after {READY_WITHIN} s: {missing}; its log ends:\n{turnstile.tail(30)}"
-                )
-            time.sleep(0.1)
+        installation.wait_ready(turnstile, timeout=READY_WITHIN)
         say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
         return turnstile
 
@@ -224,44 +206,6 @@ class Refusals:
         return list(self._seen)
 
 
-def _serve_command(kubeconfig: Path, port: int) -> list[str]:
-    program = Path(sys.executable).with_name("turnstile")
-    if not program.exists():
-        raise TestbedError(f"{program} is missing: install the project into this environment (`make venv`)")
-    return [
-        str(program),
-        "serve",
-        *("--role", "all"),
-        *("--kubeconfig", str(kubeconfig)),
-        *("--namespace", NAMESPACE),
-        *("--bind", f"127.0.0.1:{port}"),
-        *("--webhook-host", "127.0.0.1"),
-        *("--managed-namespace-label", "kueue-managed=true"),
-    ]
-
-
-def _not_ready(cp: ControlPlane, port: int) -> str:
-    """What is missing until the API server can call Turnstile: a caBundle everywhere, and /readyz by that bundle."""
-    for path in WEBHOOK_CONFIGURATIONS:
-        for entry in cp.api.get(path)["webhooks"]:
-            bundle = entry["clientConfig"].get("caBundle")
-            if not bundle:
-                return f"{entry['name']} has no caBundle"
-            pem = base64.b64decode(bundle).decode()
-    connection = http.client.HTTPSConnection(
-        "127.0.0.1", port, context=ssl.create_default_context(cadata=pem), timeout=2
-    )
-    try:
-        connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        text = answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
-        return f"/readyz: {error}"
-    finally:
-        connection.close()
-    return "" if answer.status == 200 else f"/readyz: {answer.status} {text[:200]}"
-
-
 def _timed(document: Json) -> Json:
     """The document with its own `sleep` told to the simulated nodes, which run nothing."""
     pod = document["spec"]["template"] if document["kind"] == "Job" else document if document["kind"] == "Pod" else None
@@ -270,13 +214,6 @@ def _timed(document: Json) -> Json:
     seconds = pod["spec"]["containers"][0]["command"][1]
     pod.setdefault("metadata", {}).setdefault("annotations", {})[RUN_FOR] = f"{seconds}s"
     return document
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":
