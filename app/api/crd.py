@@ -15,12 +15,16 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 import msgspec
 import yaml
 
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.multikueue import MultiKueueCluster, MultiKueueConfig
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
 from app.api.resourceflavor import ResourceFlavor
 from app.api.schema import Always, Field, Rule
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 
@@ -56,10 +60,15 @@ class Definition:
 
 
 KINDS: Final = (
+    Definition((AdmissionCheck,)),
     Definition((ClusterQueue,)),
     Definition((Cohort,)),
     Definition((LocalQueue,)),
+    Definition((MultiKueueCluster,)),
+    Definition((MultiKueueConfig,)),
+    Definition((ProvisioningRequestConfig,)),
     Definition((ResourceFlavor,)),
+    Definition((Topology,)),
     Definition((Workload,)),
     Definition((WorkloadPriorityClass,)),
 )

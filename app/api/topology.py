@@ -1,13 +1,72 @@
-"""Topology-aware scheduling as Workloads speak of it: where pods want to be, and where they were put.
+"""Topology-aware scheduling: the levels of a data center, where pods want to be in it, and where they were put.
 
 An assignment is compact: runs of domains, with what their names have in common said once. Any valid form is as good,
 so readers expand it and never compare two by their text.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
-from app.api.meta import Object
-from app.api.schema import Field, Rule, Text63, Text256, Text317, always
+from app.api import names
+from app.api.meta import Kind, Object
+from app.api.schema import NODE_KEY_PATTERN, Field, Rule, Text63, Text256, Text317, always
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def _ends_in_hosts(levels: str) -> str:
+    """CEL: the lowest level is the host."""
+    return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
+
+
+class TopologyLevel(Object):
+    """One level of the data center."""
+
+    node_label: Annotated[
+        str, Field("Node label with the name of the domain.", min_length=1, max_length=316, pattern=NODE_KEY_PATTERN)
+    ]
+
+
+class TopologySpec(Object):
+    """The levels of the data center."""
+
+    levels: Annotated[
+        list[TopologyLevel],
+        Field(
+            "Levels, the widest first.",
+            min_items=1,
+            max_items=16,
+            list_type="atomic",
+            rules=(
+                Rule(
+                    f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
+                    f"levels are mutable only when {HOSTNAME} is the lowest level both before and after the change",
+                ),
+                Rule("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "must be unique"),
+                Rule(
+                    f"!self.exists(x, x.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
+                    f"the {HOSTNAME} label can only be used at the lowest level of topology",
+                ),
+            ),
+        ),
+    ]
+
+
+class Topology(Kind):
+    """kueue.x-k8s.io Topology. Cluster-scoped."""
+
+    GROUP: ClassVar = names.GROUP
+    VERSION: ClassVar = names.VERSION
+    KIND: ClassVar = "Topology"
+    PLURAL: ClassVar = "topologies"
+    NAMESPACED: ClassVar = False
+    SHORT_NAMES: ClassVar = ("topo",)
+
+    spec: Annotated[TopologySpec | None, Field("Levels.")] = None
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Node labels, the widest first."""
+        return tuple(level.node_label for level in self.spec.levels) if self.spec is not None else ()
 
 
 class SliceConstraint(Object):

@@ -27,6 +27,15 @@ TIME = "2026-01-02T03:04:05Z"
 POD_SET = {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c"}]}}}
 
 
+WITHOUT_STATUS = {
+    "multikueueconfigs",
+    "provisioningrequestconfigs",
+    "resourceflavors",
+    "topologies",
+    "workloadpriorityclasses",
+}
+
+
 def group(*flavors: str) -> dict[str, object]:
     """A resource group of cpu, with 1 of each flavor."""
     resources = [{"name": "cpu", "nominalQuota": "1"}]
@@ -45,6 +54,11 @@ class TestNames:
             ("resourceflavors", "ResourceFlavor", False, ["flavor", "flavors", "rf"]),
             ("workloads", "Workload", True, ["kwl", "kueueworkload", "kueueworkloads"]),
             ("workloadpriorityclasses", "WorkloadPriorityClass", False, ["wpc"]),
+            ("admissionchecks", "AdmissionCheck", False, ["ac"]),
+            ("topologies", "Topology", False, ["topo"]),
+            ("provisioningrequestconfigs", "ProvisioningRequestConfig", False, ["prc"]),
+            ("multikueueconfigs", "MultiKueueConfig", False, ["mkconf"]),
+            ("multikueueclusters", "MultiKueueCluster", False, ["mkc"]),
         ],
     )
     def test_served(self, crd_api: Api, plural: str, kind: str, namespaced: bool, short: list[str]) -> None:
@@ -52,7 +66,7 @@ class TestNames:
         resources = {resource["name"]: resource for resource in crd_api.get(f"/apis/{API_VERSION}")["resources"]}
         served = resources[plural]
         assert (served["kind"], served["namespaced"], served["shortNames"]) == (kind, namespaced, short)
-        assert (f"{plural}/status" in resources) == (plural not in {"resourceflavors", "workloadpriorityclasses"})
+        assert (f"{plural}/status" in resources) == (plural not in WITHOUT_STATUS)
 
     def test_no_short_name_is_taken_twice(self, crd_api: Api) -> None:
         """Every name is accepted: none clashes with another kind."""
@@ -70,6 +84,11 @@ class TestNames:
             ("workloadpriorityclasses", ["Name", "Value"]),
             ("resourceflavors", ["Name", "Age"]),
             ("cohorts", ["Name", "Age"]),
+            ("admissionchecks", ["Name", "Age"]),
+            ("topologies", ["Name", "Age"]),
+            ("provisioningrequestconfigs", ["Name", "Age"]),
+            ("multikueueconfigs", ["Name", "Age"]),
+            ("multikueueclusters", ["Name", "Connected", "Age"]),
         ],
     )
     def test_columns(self, crd_api: Api, plural: str, columns: list[str]) -> None:

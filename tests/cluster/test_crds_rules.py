@@ -89,8 +89,27 @@ RESERVED = {"conditions": [condition("QuotaReserved")]}
 ADMITTED = {"conditions": [condition("QuotaReserved"), condition("Admitted")]}
 NOT_RESERVED = {"conditions": [condition("QuotaReserved", "False")]}
 
+HOST = {"nodeLabel": "kubernetes.io/hostname"}
+RACK = {"nodeLabel": "example.com/rack"}
+KUBE_CONFIG = {"kubeConfig": {"location": "secret"}}
+PROFILE = {"clusterProfileRef": {"name": "profile"}}
+
 CREATED = [
     # kind, spec refused, spec accepted, what is said
+    ("Topology", {"levels": [RACK, RACK]}, {"levels": [RACK, HOST]}, "must be unique"),
+    (
+        "Topology",
+        {"levels": [HOST, RACK]},
+        {"levels": [HOST]},
+        "the kubernetes.io/hostname label can only be used at the lowest level of topology",
+    ),
+    ("MultiKueueConfig", {"clusters": ["a", "a"]}, {"clusters": ["b", "a"]}, "must be unique"),
+    (
+        "MultiKueueCluster",
+        {"clusterSource": KUBE_CONFIG | PROFILE},
+        {"clusterSource": PROFILE},
+        "exactly one of the fields in [kubeConfig clusterProfileRef] must be set",
+    ),
     (
         "ResourceFlavor",
         {"topologyName": "t"},
@@ -350,3 +369,22 @@ def test_cluster_queue_of_a_local_queue(crd_api: Api) -> None:
     update(crd_api, queue, {"spec": {"clusterQueue": "one"}})
     assert "field is immutable" in refused_change(crd_api, queue, {"spec": {"clusterQueue": "two"}})
     assert refused_change(crd_api, queue, {"spec": {"stopPolicy": "Hold"}}) == ""
+
+
+def test_levels_of_a_topology(crd_api: Api) -> None:
+    """Levels may change as long as hosts are the lowest before and after."""
+    fixed = crd_api.create(thing("Topology", next(NAMES), {"levels": [RACK]}))
+    message = "levels are mutable only when kubernetes.io/hostname is the lowest level both before and after the change"
+    assert message in refused_change(crd_api, fixed, {"spec": {"levels": [RACK, HOST]}})
+    assert refused_change(crd_api, fixed, {"metadata": {"labels": {"a": "b"}}}) == ""
+    mutable = crd_api.create(thing("Topology", next(NAMES), {"levels": [RACK, HOST]}))
+    assert refused_change(crd_api, mutable, {"spec": {"levels": [HOST]}}) == ""
+    assert message in refused_change(crd_api, mutable, {"spec": {"levels": [RACK]}})
+
+
+def test_controller_of_a_check(crd_api: Api) -> None:
+    """A check stays with its controller."""
+    obj = crd_api.create(thing("AdmissionCheck", next(NAMES), {"controllerName": "example.com/a"}))
+    assert "field is immutable" in refused_change(crd_api, obj, {"spec": {"controllerName": "example.com/b"}})
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "a"}
+    assert refused_change(crd_api, obj, {"spec": {"parameters": parameters}}) == ""
