@@ -133,12 +133,19 @@ class OneJob(RuleBasedStateMachine):
 
     @invariant()
     def nothing_runs_without_quota(self) -> None:
-        """At rest a Job that has not ended runs only if its one Workload is admitted and not evicted."""
+        """At rest a Job that has not ended is unsuspended only if its one Workload is admitted and not evicted."""
         job = self.job
-        if not self.settled or job is None or job.get("status", {}).get("conditions"):
+        if self.settled and job is not None and not job.get("status", {}).get("conditions"):
+            assert job["spec"]["suspend"] or (self.true("Admitted") and not self.true("Evicted"))
+
+    @invariant()
+    def nothing_waits_with_quota(self) -> None:
+        """At rest, and once the pods of an earlier run are gone, an admitted Job runs."""
+        job = self.job
+        if not self.settled or job is None or job.get("status", {}).get("active") or self.true("Finished"):
             return
-        admitted = self.true("Admitted") and not self.true("Evicted")
-        assert job["spec"]["suspend"] is not admitted or self.true("Finished")
+        if self.true("Admitted") and not self.true("Evicted"):
+            assert not job["spec"]["suspend"]
 
     @invariant()
     def what_waits_is_as_the_user_wrote_it(self) -> None:
