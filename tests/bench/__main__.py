@@ -1,0 +1,104 @@
+"""`python -m tests.bench [NAME...]` (`make bench ARGS=...`): measure, and print each figure beside its target.
+
+Benches on the test bed come first, each on a fresh control plane; then those that need no cluster. With `--quick` the
+numbers are small: that shows that the benches run, not how fast Turnstile is.
+"""
+
+import argparse
+import asyncio
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from testbed import build
+from tests.bench import burst, drain, latency
+from tests.bench.bed import Bed, bed
+from tests.bench.figures import HEADER, Figure, wait_quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One bench on the test bed: what to run, how much of it, and whether the API server keeps an audit log."""
+
+    what: str
+    run: Callable[[Bed, int], Awaitable[list[Figure]]]
+    amount: int
+    quick: int
+    audit: bool = False
+
+
+ON_THE_BED: dict[str, Bench] = {
+    "idle": Bench("Jobs on an idle cluster", lambda b, n: latency.idle(b, jobs=n), 120, 8),
+    "create": Bench("create calls on an idle cluster", lambda b, n: latency.create(b, jobs=n), 200, 8),
+    "burst": Bench("a burst of Jobs", lambda b, n: burst.burst(b, jobs=n), 1000, 20),
+    "writes": Bench("writes for one Job", lambda b, n: burst.writes(b, jobs=n), 100, 8, audit=True),
+    "drain": Bench("Workloads through six queues", lambda b, n: drain.drain(b, workloads=n), 3000, 60),
+}
+ALONE = {
+    "webhook": "the webhook server alone",
+    "engine": "the engine alone",
+    "wire": "the wire alone",
+}
+"""Modules of this package with a `main` of their own."""
+
+
+def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None) -> list[Figure]:
+    bench = ON_THE_BED[name]
+    count = amount or (bench.quick if quick else bench.amount)
+    with bed(audit=bench.audit) as made:
+        if quiet and not wait_quiet(made.pids(), at_most=quiet):
+            print(f"  other processes kept the machine busy for {quiet:g} s; measured all the same")
+        gauge = made.gauge()
+        figures = uvloop.run(_gather(bench, made, count))
+        print(f"\n{name}: {bench.what} ({count}; {gauge.sentence()} over {gauge.wall():.0f} s)")
+        print(HEADER)
+        for figure in figures:
+            print(figure, flush=True)
+        made.turnstile.require_running()
+    return figures
+
+
+async def _gather(bench: Bench, made: Bed, count: int) -> list[Figure]:
+    return await asyncio.wait_for(bench.run(made, count), 1800)
+
+
+def _alone(name: str) -> None:
+    print(f"\n{name}: {ALONE[name]}", flush=True)
+    importlib.import_module(f"tests.bench.{name}").main()
+
+
+def main() -> int:
+    """Run what the command line names; 1 if a target was missed and `--strict` was given."""
+    names = [*ON_THE_BED, *(name for name in ALONE if importlib.util.find_spec(f"tests.bench.{name}"))]
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run, all by default: {', '.join(names)}")
+    parser.add_argument("--quick", action="store_true", help="small numbers: only to see that the benches run")
+    parser.add_argument("--amount", type=int, help="so many Jobs or Workloads instead of the usual number")
+    parser.add_argument("--quiet", type=float, default=0, metavar="S", help="wait up to S seconds for an idle machine")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 if a target was missed")
+    chosen = parser.parse_args()
+    for name in chosen.names:
+        if name not in names:
+            parser.error(f"NAME: {name!r} is none of {', '.join(names)}")
+    build.ensure()
+    print(
+        f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
+    )
+    missed = False
+    for name in chosen.names or names:
+        if name in ON_THE_BED:
+            figures = _on_the_bed(name, quick=chosen.quick, quiet=chosen.quiet, amount=chosen.amount)
+            missed |= any(figure.met is False for figure in figures)
+        elif not chosen.quick:
+            _alone(name)
+    return int(missed and chosen.strict)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""An asynchronous client for load: many creations in flight, a watch that stamps what it receives.
+
+Independent of Turnstile's own transport, so that a fault there cannot flatter the figures. Bytes in, bytes out; no
+retries: a refused call ends the bench.
+"""
+
+import asyncio
+import base64
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+import msgspec
+import yaml
+
+_MERGE = "application/merge-patch+json"
+
+
+class Refused(Exception):
+    """The API server did not do what was asked."""
+
+
+class Meta(msgspec.Struct, gc=False):
+    """What benches read of an object's metadata."""
+
+    name: str = ""
+    resourceVersion: str = ""  # noqa: N815 -- the field's name on the wire
+
+
+class Condition(msgspec.Struct, gc=False):
+    """A condition, whole: it may have to be written back."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    lastTransitionTime: str = ""  # noqa: N815
+
+
+class Spec(msgspec.Struct, gc=False):
+    """What benches read of a Job's spec."""
+
+    suspend: bool = False
+
+
+class Status(msgspec.Struct, gc=False):
+    """What benches read of a status."""
+
+    conditions: list[Condition] = []
+
+
+class Seen(msgspec.Struct, gc=False):
+    """A Job or a Workload."""
+
+    metadata: Meta
+    spec: Spec = msgspec.field(default_factory=Spec)
+    status: Status = msgspec.field(default_factory=Status)
+
+    def has(self, condition: str) -> bool:
+        """Whether that condition is True."""
+        return any(each.type == condition and each.status == "True" for each in self.status.conditions)
+
+
+class _Event(msgspec.Struct, gc=False):
+    type: str
+    object: Seen
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Client:
+    """Calls as one user; `async with Client(kubeconfig)`."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        self._tls = ssl.create_default_context(cadata=authority)
+        self._headers = {"Accept": "application/json"}
+        if "token" in user:
+            self._headers["Authorization"] = f"Bearer {user['token']}"
+        else:
+            pem = kubeconfig.with_suffix(".pem")
+            pem.touch(mode=0o600)
+            parts = (user["client-certificate-data"], user["client-key-data"])
+            pem.write_bytes(b"".join(base64.b64decode(part) for part in parts))
+            self._tls.load_cert_chain(pem)
+        self.server: str = cluster["server"].rstrip("/")
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls, keepalive_timeout=120)
+        self._session = aiohttp.ClientSession(
+            connector=connector, headers=self._headers, timeout=aiohttp.ClientTimeout(total=None)
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, *, content: str = "application/json"
+    ) -> bytes:
+        """One request; raises `Refused` with what the server says."""
+        headers = {"Content-Type": content} if body is not None else None
+        async with self._session.request(method, self.server + path, data=body, headers=headers) as answer:
+            payload = await answer.read()
+        if answer.status >= 400:
+            raise Refused(f"{method} {path}: {answer.status} {payload[:300].decode(errors='replace')}")
+        return payload
+
+    async def create(self, collection: str, body: bytes) -> bytes:
+        """POST."""
+        return await self.call("POST", collection, body)
+
+    async def patch(self, path: str, body: bytes) -> bytes:
+        """Merge patch."""
+        return await self.call("PATCH", path, body, content=_MERGE)
+
+    @asynccontextmanager
+    async def watching(
+        self, collection: str, on_event: Callable[[str, Seen, float], None], params: Mapping[str, str] | None = None
+    ) -> AsyncIterator[None]:
+        """Everything in the collection and what changes, with the moment each line was received (`perf_counter`)."""
+        async with self._session.get(
+            self.server + collection, params={"watch": "1", **(params or {})}, read_bufsize=2**20
+        ) as answer:
+            if answer.status >= 400:
+                raise Refused(f"watch {collection}: {answer.status}")
+
+            async def follow() -> None:
+                while line := await answer.content.readline():
+                    at = time.perf_counter()
+                    event = _decode(line)
+                    on_event(event.type, event.object, at)
+
+            following = asyncio.create_task(follow())
+            try:
+                yield
+            finally:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
+
+
+async def paced(count: int, *, rate: float, one: Callable[[int], object]) -> None:
+    """Start `one(0)`, `one(1)`, ... `rate` a second and wait for all; a late one does not hold up the next."""
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            wait = began + number / rate - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            group.create_task(one(number))  # type: ignore[arg-type]
