@@ -48,9 +48,8 @@ class Installation:
         """
         self._count += 1
         account = "turnstile-webhook" if role == "webhook" else "turnstile-controller"
-        credentials = self.control_plane.service_account_kubeconfig(
-            NAMESPACE, account, seconds=86400
-        )  # a day of `make run`
+        # A day: somebody may look at `make run` for long.
+        credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, account, seconds=86400)
         name = f"turnstile-{role}-{self._count}"
         bind = port if port is not None else self.port
         command = [
@@ -93,7 +92,7 @@ class Installation:
             return {}
 
     def wait_ready(self, process: Process, *, timeout: float = 20) -> None:
-        """Wait until the webhook is ready and the API server trusts it; raises with the process's last lines if it ends."""
+        """Wait until the webhook is ready and trusted by the API server; an early end is raised with the last lines."""
 
         def look() -> bool:
             process.require_running()
