@@ -17,7 +17,7 @@ from app.engine.flavors import Assigner, Assignment
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
 from app.engine.preemption import Preemptor, Target
-from app.engine.queues import ClusterQueue, requeue
+from app.engine.queues import ClusterQueue, is_preemptor, requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
     MISCONFIGURED,
@@ -83,10 +83,7 @@ class Entry:
         self.requeue_reason: RequeueReason = ""
         self.quota_reason = ""
         self.blocked = False
-        pending = queue.pending
-        self.preemptor = (
-            pending.preemptor == info.key and pending.preemptor_generation == info.workload.metadata.generation
-        )
+        self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
 
 
 def cycle(state: State, now: Instant) -> Cycle:

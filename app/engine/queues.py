@@ -169,14 +169,14 @@ class Pending:
                 best = rank
         return None if best is None else self.active[best[2][3]]
 
-    def in_order(self) -> "list[Info]":
-        """The line from first to last, without the parked ones."""
+    def in_order(self, infos: "list[Info] | None" = None) -> "list[Info]":
+        """The line from first to last, or the workloads given in the order of the line."""
 
         def rank(info: "Info") -> tuple[float, bool, Order]:
             usage = self.line_usage(info.local_queue) if self.line_usage is not None else 0.0
             return usage, not (self.sticky and info.key == self.preemptor), info.order
 
-        return sorted(self.active.values(), key=rank)
+        return sorted(self.active.values() if infos is None else infos, key=rank)
 
     def set_lines(self, usage: Callable[[str], float] | None) -> None:
         """Order by LocalQueue usage, or no longer."""
@@ -308,6 +308,11 @@ def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *
         for other in same:
             pending.park(other)
     return False
+
+
+def is_preemptor(queue: ClusterQueue, key: str, generation: int) -> bool:
+    """Whether a workload, in this generation, is the one that last had others preempted for it."""
+    return queue.pending.preemptor == key and queue.pending.preemptor_generation == generation
 
 
 def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> None:

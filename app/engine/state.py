@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec
 
+from app.api import names
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, RuntimeClass
@@ -67,6 +68,13 @@ class Assumed(NamedTuple):
     info: Info
     waiting: Info
     cluster_queue: str
+
+
+class Check(NamedTuple):
+    """An AdmissionCheck: whether it is ready, and the name of the controller that answers it."""
+
+    active: bool
+    controller: str
 
 
 class Counts(NamedTuple):
@@ -158,7 +166,7 @@ class State:
         self.ledger = Ledger(self.surroundings.catalog)
         self.flavors: dict[str, ResourceFlavor] = {}
         self.topologies: dict[str, tuple[str, ...]] = {}
-        self.checks: dict[str, bool] = {}
+        self.checks: dict[str, Check] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
         self.local_queues: dict[str, LocalQueue] = {}
@@ -224,10 +232,10 @@ class State:
         self._find_all_problems()
 
     @_event
-    def put_admission_check(self, name: str, *, active: bool) -> None:
-        """An AdmissionCheck exists; whether its controller is ready."""
+    def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> None:
+        """An AdmissionCheck exists; whether it is ready, and who answers it."""
         self._keep(self.checks)
-        self.checks[name] = active
+        self.checks[name] = Check(active, controller)
         self._find_all_problems()
 
     @_event
@@ -254,7 +262,7 @@ class State:
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
         queue = self.ledger.put_cluster_queue(api)
         self._find_problems(queue)
-        self._order_lines(queue)
+        self.order_lines(queue)
         if known is None:
             for local in self.local_queues.values():
                 if local.cluster_queue == queue.name:
@@ -316,7 +324,7 @@ class State:
     @_event
     def put_local_queue(self, api: ApiLocalQueue, now: Instant) -> None:
         """A LocalQueue exists or changed."""
-        local = self._local(api.metadata.key)
+        local = self._local(f"{api.metadata.namespace}/{api.metadata.name}")
         before, was_open = local.cluster_queue, local.open
         if self.journal is not None:
             self.journal.keep_slots(local)
@@ -621,10 +629,11 @@ class State:
         moved = False
         for root in roots.values():
             for node in root.walk_queues():
-                moved = self._retry(self.cluster_queues[node.name], now) or moved
+                moved = self.retry(self.cluster_queues[node.name], now) or moved
         return moved
 
-    def _retry(self, queue: ClusterQueue, now: Instant) -> bool:
+    def retry(self, queue: ClusterQueue, now: Instant) -> bool:
+        """Put what is parked in one queue back in line, as `flush_retries` does. True if any moved."""
         pending = queue.pending
         if not pending.inadmissible and not pending.bulk_moved:
             pending.retry_cycle = pending.pop_cycle
@@ -670,16 +679,29 @@ class State:
         unknown = [name for name in checks if name not in self.checks]
         if unknown:
             yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(unknown)}"
-        inactive = [name for name in checks if self.checks.get(name) is False]
+        found = {name: self.checks[name] for name in checks if name in self.checks}
+        inactive = [name for name, check in found.items() if not check.active]
         if inactive:
             yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(inactive)}"
-        topologies = {
-            flavor.spec.topology_name
-            for name in queue.flavors()
-            if (flavor := self.flavors.get(name)) is not None and flavor.spec.topology_name
-        }
-        if gone := sorted(name for name in topologies if name not in self.topologies):
-            yield "TopologyNotFound", f"there is no Topology {','.join(gone)!r} for TAS flavor"
+        multi = [name for name, check in found.items() if check.controller == names.MULTIKUEUE_CONTROLLER]
+        if len(multi) > 1:
+            yield (
+                "MultipleMultiKueueAdmissionChecks",
+                f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {','.join(multi)}",
+            )
+        per_flavor = sorted({check.name for check in queue.checks if check.on_flavors and check.name in multi})
+        if per_flavor:
+            yield (
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(per_flavor)}",
+            )
+        if multi:
+            return
+        for name in queue.flavors():
+            flavor = self.flavors.get(name)
+            topology = flavor.spec.topology_name if flavor is not None else None
+            if topology and topology not in self.topologies:
+                yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
 
     # Admission fair sharing
 
@@ -700,7 +722,7 @@ class State:
             return weighted({}, {}, sharing.resource_weights, weight)
         return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
 
-    def _order_lines(self, queue: ClusterQueue) -> None:
+    def order_lines(self, queue: ClusterQueue) -> None:
         """Order the line by usage, or no longer."""
         self.touch(queue)
         if self.usage_sharing is not None and queue.usage_based:

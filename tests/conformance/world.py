@@ -30,7 +30,15 @@ Json = Any
 
 def load(kind: type[Any], value: Json) -> Any:
     """A plain object as a struct."""
-    return msgspec.convert(value, kind, strict=False)
+    return msgspec.convert(_without_nulls(value), kind, strict=False)
+
+
+def _without_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
 
 
 def snake(name: str) -> str:
@@ -70,6 +78,25 @@ def transformations(value: Json) -> tuple[Transformation, ...]:
     )
 
 
+def usage_sharing(recorded: Json) -> AdmissionFairSharing | None:
+    """Configuration of admission fair sharing."""
+    if not isinstance(recorded, dict):
+        return None
+    return AdmissionFairSharing(
+        usage_half_life=seconds(recorded.get("usageHalfLifeTime", "0s")),
+        usage_sampling_interval=seconds(recorded.get("usageSamplingInterval", "5m")),
+        resource_weights=recorded.get("resourceWeights") or {},
+    )
+
+
+def pods_ready(ordering: Json, *, block: bool = False) -> WaitForPodsReady:
+    """Configuration of waitForPodsReady."""
+    return WaitForPodsReady(
+        block_admission=block,
+        requeuing_timestamp=(ordering or {}).get("PodsReadyRequeuingTimestamp") or "Eviction",
+    )
+
+
 def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | None = None) -> Options:
     """Options of the engine from what was given to Kueue's constructors."""
 
@@ -81,23 +108,12 @@ def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | No
     if isinstance(sharing, dict) and (params or {}).get("enableFairSharing", True):
         strategies = tuple(sharing.get("preemptionStrategies") or sharing.get("PreemptionStrategies") or ())
         fair = FairSharing(strategies=strategies) if strategies else FairSharing()
-    usage = given("AdmissionFairSharing")
-    admission = None
-    if isinstance(usage, dict):
-        admission = AdmissionFairSharing(
-            usage_half_life=seconds(usage.get("usageHalfLifeTime", "0s")),
-            usage_sampling_interval=seconds(usage.get("usageSamplingInterval", "5m")),
-            resource_weights=usage.get("resourceWeights") or {},
-        )
-    ordering = given("workloadOrdering") or {}
+    admission = usage_sharing(given("AdmissionFairSharing"))
     return Options(
         gates=chosen,
         fair_sharing=fair,
         admission_fair_sharing=admission,
-        wait_for_pods_ready=WaitForPodsReady(
-            block_admission=bool(given("PodsReadyTracking")),
-            requeuing_timestamp=ordering.get("PodsReadyRequeuingTimestamp", "Eviction"),
-        ),
+        wait_for_pods_ready=pods_ready(given("workloadOrdering"), block=bool(given("PodsReadyTracking"))),
         transformations=transformations(given("ResourceTransformations")),
         exclude_resource_prefixes=tuple(given("ExcludedResourcePrefixes") or ()),
         quota_check_strategy=given("QuotaCheckStrategy") or "BlockUndeclared",

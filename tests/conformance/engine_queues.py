@@ -1,0 +1,331 @@
+"""Queues: recorded calls into Kueue's queue cache, made on our queues, and what each returned."""
+
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from app.api.cohort import Cohort
+from app.api.localqueue import LocalQueue
+from app.api.workload import Workload
+from app.engine.flavors import LastAssignment
+from app.engine.info import Info, backoff_over, is_admissible
+from app.engine.options import Options
+from app.engine.queues import ClusterQueue, is_preemptor, push_or_update, requeue
+from app.engine.state import State
+from tests.conformance import world
+from tests.conformance.cases import Case
+
+Json = Any
+
+
+class Replay:
+    """Queues and managers by their recorded reference."""
+
+    def __init__(self, case: Case, run: dict[str, Json]) -> None:
+        self.found: list[str] = []
+        self.compared = 0
+        self.blind = False
+        self.namespaces = False
+        body = case.body.get("case") or {}
+        self.gates = world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
+        if "preserveProgress" in body:
+            self.gates = world.gates(
+                case.body.get("featureGates"),
+                run.get("gates"),
+                {"FlavorFungibilityPreserveScanProgress": body["preserveProgress"]},
+            )
+        clock = ((case.body.get("fixture") or {}).get("now")) or "2026-01-02T03:04:05Z"
+        self.now = world.when(clock)
+        self.queues: dict[str, ClusterQueue] = {}
+        self.state: State | None = None
+        self.standalone = State(Options(gates=self.gates))
+        self.ordering = "Eviction"
+        self.objects: dict[str, Workload] = {}
+        self.local_items: dict[str, dict[str, Info]] = {}
+        self.inactive: set[str] = set()
+
+    def info(self, recorded: Json) -> Info:
+        """A recorded Info on our terms."""
+        state = self.state or self.standalone
+        info = Info(world.load(Workload, recorded["Obj"]), state.surroundings)
+        recorded_hash = recorded.get("SchedulingHash", "")
+        info._hash = "" if recorded_hash == "unknown" else recorded_hash
+        last = recorded.get("LastAssignment")
+        if last is not None:
+            info.last_assignment = LastAssignment(
+                [item or {} for item in last.get("LastTriedFlavorIdx") or []],
+                last.get("ClusterQueueGeneration", 0),
+                last.get("SchedulingCycle", 0),
+                last.get("SchedulingHash", ""),
+            )
+        return info
+
+    def queue(self, args: Json) -> ClusterQueue:
+        """The queue that a call is made on."""
+        reference = args["$recv"]["$ref"]
+        if reference not in self.queues:
+            assert self.state is not None
+            taken = {id(queue) for queue in self.queues.values()}
+            free = [queue for queue in self.state.cluster_queues.values() if id(queue) not in taken]
+            self.queues[reference] = free[0]
+        return self.queues[reference]
+
+    def expect(self, op: str, want: Json, have: Json) -> None:
+        """Note a difference."""
+        self.compared += 1
+        if want != have:
+            self.found.append(f"{op}: want {want!r}, have {have!r}")
+
+    def call(self, op: str, args: dict[str, Json], results: Json) -> None:
+        """One recorded call."""
+        scope, _, name = op.rpartition(".")
+        if scope.endswith(("Manager", "testInadmissibleWorkloadRequeuer")) or name.startswith("NewManagerForUnitTests"):
+            self.manager(name, args, results)
+        elif name in {"newClusterQueue", "newClusterQueueImpl"}:
+            self.make(args, results)
+        elif scope.endswith("queue.ClusterQueue") or name == "queueInadmissibleWorkloads":
+            self.cluster_queue(name, args, results)
+        elif op == "client.create" or op == "client.update":
+            if args["object"]["kind"] == "Workload":
+                loaded = world.load(Workload, args["object"])
+                self.objects[loaded.metadata.key] = loaded
+        elif op == "client.build":
+            for item in args["objects"] or ():
+                if item["kind"] == "Workload":
+                    loaded = world.load(Workload, item)
+                    self.objects[loaded.metadata.key] = loaded
+                elif item["kind"] == "Namespace":
+                    self.namespaces = True
+                    for state in (self.standalone, self.state):
+                        if state is not None:
+                            state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+                    self.standalone.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+                elif item["kind"] == "LocalQueue":
+                    self.standalone.put_local_queue(world.load(LocalQueue, item), self.now)
+        elif name == "SetForTest":
+            (self.state or self.standalone).set_consumed(args["lqKey"], args["resources"] or {}, self.now)
+        elif name == "AddOrUpdate":
+            info = self.info(args["info"])
+            self.local_items.setdefault(args["$recv"]["$ref"], {})[info.key] = info
+        elif name == "stickyMatches":
+            queue = next(iter(self.queues.values()))
+            key = args["workload"].lstrip("/")
+            self.expect(op, results[0], queue.pending.sticky and queue.pending.preemptor == key)
+        elif name == "InsertInadmissible":
+            info = self.info(args["wInfo"])
+            next(iter(self.queues.values())).pending.inadmissible[info.key] = info
+        elif op.endswith("inadmissibleWorkloads.delete") and self.queues:
+            next(iter(self.queues.values())).pending.inadmissible.pop(args["key"], None)
+        elif name in {"hasKey"} and not self.queues:
+            return
+        elif name == "hasKey":
+            queue = next(iter(self.queues.values()))
+            self.expect(op, results[0], args["key"].lstrip("/") in queue.pending.inadmissible)
+
+    def make(self, args: dict[str, Json], results: Json) -> None:
+        """A queue that no manager holds."""
+        options = Options(
+            gates=self.gates,
+            admission_fair_sharing=world.usage_sharing(args.get("afsConfig")),
+            wait_for_pods_ready=world.pods_ready(args.get("wo")),
+        )
+        namespaces = self.standalone.namespaces
+        lines, locals_ = self.standalone.lines, self.standalone.local_queues
+        self.standalone = State(options)
+        self.standalone.namespaces, self.standalone.lines, self.standalone.local_queues = namespaces, lines, locals_
+        api = world.load(ApiClusterQueue, args.get("cq") or {})
+        queue = self.standalone.ledger.put_cluster_queue(api)
+        self.standalone.order_lines(queue)
+        self.queues[results[0]["$ref"]] = queue
+
+    def cluster_queue(self, name: str, args: dict[str, Json], results: Json) -> None:
+        """Calls on a ClusterQueue."""
+        if name == "queueInadmissibleWorkloads":
+            queue = self.queues[args["c"]["$ref"]]
+            if not self.namespaces:  # what the recorded client knew is not in the trace
+                self.blind = True
+                return
+            before = len(queue.pending.active_infos())
+            (self.state or self.standalone).retry(queue, self.now)
+            self.expect(name, results[0], len(queue.pending.active_infos()) - before)
+            return
+        queue = self.queue(args)
+        pending = queue.pending
+        match name:
+            case "Update":
+                queue.update(world.load(ApiClusterQueue, args["apiCQ"]))
+            case "PushOrUpdate":
+                info = self.info(args["wInfo"])
+                push_or_update(queue, info, backoff_over=backoff_over(info.workload, self.now))
+            case "Pop":
+                head = pending.pop()
+                want = self.info(results[0]) if results and results[0] else None
+                tied = (
+                    want is not None
+                    and head is not None
+                    and want.order[:3] == head.order[:3]
+                    and not head.uid
+                    and (pending.line_usage is None or want.local_queue == head.local_queue)
+                )
+                if not tied:  # equals without UIDs come in any order
+                    self.expect(name, want and want.key, head and head.key)
+            case "RequeueIfNotPresent":
+                info = self.info(args["wInfo"])
+                if "LastEvaluatedGeneration" in args["wInfo"]:
+                    pending.last_generation[info.key] = args["wInfo"]["LastEvaluatedGeneration"]
+                before = self._places(queue, info.key)
+                back = backoff_over(info.workload, self.now)
+                requeue(queue, info, args["reason"], args["quotaReservedReason"], backoff_over=back)
+                self.expect(name, results[0], self._places(queue, info.key) != before)
+            case "requeueIfNotPresent":
+                info = self.info(args["wInfo"])
+                back = backoff_over(info.workload, self.now)
+                reason = "FailedAfterNomination" if args["immediate"] else args["reason"]
+                requeue(queue, info, reason, args["quotaReservedReason"], backoff_over=back)
+            case "PendingTotal":
+                self.expect(name, results[0], len(pending))
+            case "Pending":
+                inflight = pending.inflight is not None
+                have = [len(pending.active_infos()) + inflight, len(pending.inadmissible_infos())]
+                self.expect(name, results, have)
+            case "Dump" | "DumpInadmissible":
+                infos = pending.active_infos() if name == "Dump" else pending.inadmissible_infos()
+                keys = sorted(info.key for info in infos)
+                self.expect(name, sorted(key.lstrip("/") for key in (results or [[]])[0] or []), keys)
+            case "Delete":
+                pending.remove(args["wlKey"].lstrip("/"))
+            case "IsPreemptor":
+                info = self.info(args["wInfo"])
+                self.expect(
+                    name, results[0], is_preemptor(queue, info.key, args["wInfo"].get("LastEvaluatedGeneration", 0))
+                )
+            case "GetNoFitReason":
+                info = pending.inadmissible.get(args["wl"].lstrip("/"))
+                reason = pending.bulk_moved.get(info.hash) if info is not None else None
+                self.expect(name, results, [reason or "", reason is not None])
+            case "backoffWaitingTimeExpired":
+                self.expect(name, results[0], backoff_over(self.info(args["wInfo"]).workload, self.now))
+            case "Info" | "trackedInfo":
+                found = pending.find(args["key"].lstrip("/"))
+                want = results[0] if results else None
+                self.expect(name, want and _key(want["Obj"]["metadata"]), found and found.key)
+            case "Snapshot":
+                want = [_key(item["Obj"]["metadata"]) for item in results[0]]
+                everyone = [*pending.active_infos(), *pending.inadmissible_infos()]
+                self.expect(name, want, [info.key for info in pending.in_order(everyone)])
+            case "DeleteFromLocalQueue":
+                for key in self.local_items.get(args["q"]["$ref"], {}):
+                    pending.remove(key)
+            case "PendingInLocalQueue":
+                line = args["lqRef"]
+                inflight = pending.inflight is not None and pending.inflight.local_queue == line
+                active = sum(info.local_queue == line for info in pending.active_infos()) + inflight
+                parked = sum(info.local_queue == line for info in pending.inadmissible_infos())
+                self.expect(name, results, [active, parked])
+            case _:
+                pass
+
+    @staticmethod
+    def _places(queue: ClusterQueue, key: str) -> tuple[bool, bool]:
+        return key in queue.pending.active, key in queue.pending.inadmissible
+
+    def manager(self, name: str, args: dict[str, Json], results: Json) -> None:
+        """Calls on the manager of all queues."""
+        if name.startswith("NewManagerForUnitTests"):
+            sharing = next(
+                (
+                    option["sets"]["admissionFairSharingConfig"]
+                    for option in args.get("options") or ()
+                    if "admissionFairSharingConfig" in option.get("sets", {})
+                ),
+                None,
+            )
+            self.state = State(Options(gates=self.gates, admission_fair_sharing=world.usage_sharing(sharing)))
+            self.state.namespaces = dict(self.standalone.namespaces)
+            return
+        state = self.state
+        if state is None:
+            return
+        match name:
+            case "AddClusterQueue":
+                state.put_cluster_queue(world.load(ApiClusterQueue, args["cq"]), self.now)
+            case "AddOrUpdateCohort":
+                state.put_cohort(world.load(Cohort, args["cohort"]))
+            case "AddLocalQueue" | "UpdateLocalQueue":
+                local = world.load(LocalQueue, args["q"])
+                if name == "AddLocalQueue":
+                    for item in self.objects.values():
+                        if (
+                            f"{item.metadata.namespace}/{item.spec.queue_name}"
+                            == f"{local.metadata.namespace}/{local.metadata.name}"
+                        ):
+                            state.put_workload(item, self.now)
+                state.put_local_queue(local, self.now)
+            case "DeleteLocalQueue":
+                state.drop_local_queue(_key(args["q"]["metadata"]))
+            case "AddOrUpdateWorkload":
+                loaded = world.load(Workload, args["w"])
+                state.put_workload(loaded, self.now)
+                error = bool(results and isinstance(results[0], dict) and "$error" in results[0])
+                if error:
+                    found = any(queue.pending.find(loaded.metadata.key) for queue in state.cluster_queues.values())
+                    self.expect(name, "not in line", "in line" if found else "not in line")
+            case "DeleteWorkload" | "DeleteAndForgetWorkload":
+                state.drop_workload(args["wlKey"].lstrip("/"))
+            case "getClusterQueue":
+                if args["cqName"] in state.cluster_queues:
+                    self.queues[results[0]["$ref"]] = state.cluster_queues[args["cqName"]]
+            case "Heads":
+                want = {
+                    _key(item["Info"]["Obj"]["metadata"]): item["Info"]["ClusterQueue"]
+                    for item in (results or [None])[0] or ()
+                }
+                have = {}
+                for queue in state.cluster_queues.values():
+                    if queue.name.startswith("pending-"):  # what the recorded status checker refuses
+                        continue
+                    head = queue.pending.pop()
+                    if head is not None:
+                        have[head.key] = queue.name
+                self.expect(name, want, have)
+            case "RequeueWorkload":
+                key = _key(args["info"]["Obj"]["metadata"])
+                latest = self.objects.get(key)
+                done = False
+                if latest is not None and is_admissible(latest, state.options):
+                    info = Info(latest, state.surroundings)
+                    line = state.local_queues.get(info.local_queue)
+                    queue_of = state.cluster_queues.get(line.cluster_queue) if line is not None else None
+                    if queue_of is not None:
+                        before = self._places(queue_of, key)
+                        back = backoff_over(latest, self.now)
+                        requeue(queue_of, info, args["reason"], args["quotaReservedReason"], backoff_over=back)
+                        done = self._places(queue_of, key) != before
+                self.expect(name, results[0], done)
+            case "ProcessRequeues":
+                state.flush_retries(self.now)
+            case "PendingWorkloads":
+                have = state.local_queue_counts(_key(args["q"]["metadata"], bare=True)).pending
+                self.expect(name, results[0], have)
+            case "Dump" | "DumpInadmissible":
+                have = {}
+                for queue in state.cluster_queues.values():
+                    infos = queue.pending.active_infos() if name == "Dump" else queue.pending.inadmissible_infos()
+                    if infos:
+                        have[queue.name] = sorted(info.key for info in infos)
+                want = {queue: sorted(keys) for queue, keys in ((results or [{}])[0] or {}).items()}
+                self.expect(name, want, have)
+            case _:
+                pass
+
+
+def _key(meta: Json, *, bare: bool = False) -> str:
+    namespace = meta.get("namespace", "")
+    return f"{namespace}/{meta['name']}" if namespace or bare else str(meta["name"])
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Replay a recorded run; None if nothing in it has a counterpart here."""
+    replay = Replay(case, run)
+    for step in run.get("trace") or ():
+        replay.call(step["op"], step.get("args") or {}, step.get("results"))
+    return replay.found if replay.compared and not replay.blind else None
