@@ -5,7 +5,7 @@ or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must
 """
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
@@ -43,18 +43,24 @@ class Group:
 class Pending:
     """The workloads that wait in one ClusterQueue.
 
-    The line is a heap of order keys with lazy deletion; with admission fair sharing there is one heap a LocalQueue, and
-    the LocalQueue with the least usage goes first, so a change of usage costs nothing.
+    Those in line are kept in one heap for each class of equals (by scheduling hash; one class for all in a StrictFIFO
+    queue), and a heap of the classes' heads on top, one a *line*. A line is the whole queue, or a LocalQueue where
+    admission fair sharing orders them by usage. So a class is parked, or put back, at the cost of one step, however
+    many are in it, and a change of usage costs nothing. Heaps are cleaned lazily: an entry is good if it is the very
+    order key of the workload that is in line.
     """
 
     __slots__ = (
         "active",
         "bulk_moved",
-        "heaps",
+        "classes",
+        "heads",
+        "in_classes",
         "inadmissible",
         "inflight",
         "last_generation",
         "line_usage",
+        "offered",
         "pop_cycle",
         "preemptor",
         "preemptor_generation",
@@ -64,10 +70,17 @@ class Pending:
 
     def __init__(self) -> None:
         self.active: dict[str, Info] = {}
+        """In line, and parked with their class."""
         self.inadmissible: dict[str, Info] = {}
+        """Parked one by one."""
         self.inflight: Info | None = None
-        self.heaps: dict[str, list[Order]] = {"": []}
         self.bulk_moved: dict[str, str] = {}
+        """Parked classes: the reason of QuotaReserved by hash."""
+        self.classes: dict[tuple[str, str], list[Order]] = {}
+        self.heads: dict[str, list[tuple[Order, str]]] = {}
+        self.offered: dict[tuple[str, str], Order] = {}
+        """The one good entry of each class in `heads`."""
+        self.in_classes = False
         self.pop_cycle = 0
         self.retry_cycle = -1
         self.preemptor: str | None = None
@@ -82,18 +95,35 @@ class Pending:
     def keep(self, journal: "Journal") -> None:
         """Let a fork remember everything that may change here."""
         journal.keep_slots(self)
-        for container in (self.active, self.inadmissible, self.heaps, self.bulk_moved, self.last_generation):
-            journal.keep(container)
-        for heap in self.heaps.values():
-            journal.keep(heap)
+        for container in (
+            self.active,
+            self.inadmissible,
+            self.classes,
+            self.heads,
+            self.offered,
+            self.bulk_moved,
+            self.last_generation,
+            *self.classes.values(),
+            *self.heads.values(),
+        ):
+            journal.keep(container)  # type: ignore[arg-type]
+
+    # Where a workload is
+
+    def is_parked(self, info: "Info") -> bool:
+        """Whether it waits without being tried."""
+        return info.key in self.inadmissible or (info.key in self.active and self._class_parked(info))
+
+    def _class_parked(self, info: "Info") -> bool:
+        return bool(self.bulk_moved) and self.in_classes and info.hash in self.bulk_moved
 
     def active_infos(self) -> "list[Info]":
         """Who stands in line, in no order."""
-        return list(self.active.values())
+        return [info for info in self.active.values() if not self._class_parked(info)]
 
     def inadmissible_infos(self) -> "list[Info]":
         """Who is parked, in no order."""
-        return list(self.inadmissible.values())
+        return [*self.inadmissible.values(), *(info for info in self.active.values() if self._class_parked(info))]
 
     def find(self, key: str) -> "Info | None":
         """The waiting workload of that key, wherever it is."""
@@ -102,62 +132,89 @@ class Pending:
             return self.inflight
         return found
 
+    # The line
+
     def push(self, info: "Info") -> None:
-        """Put in line, or replace in place."""
+        """Put in line (which parks it, if its class is parked), or replace in place."""
         old = self.active.get(info.key)
         self.active[info.key] = info
-        if old is not None and old.order == info.order and old.local_queue == info.local_queue:
+        if (
+            old is not None
+            and old.order == info.order
+            and old.local_queue == info.local_queue
+            and (not self.in_classes or old.hash == info.hash)
+        ):
             info.order = old.order  # the entry in the heap stays good: it is found by identity
             return
+        self._insert(info)
+
+    def _insert(self, info: "Info") -> None:
         line = info.local_queue if self.line_usage is not None else ""
-        heap = self.heaps.setdefault(line, [])
+        name = info.hash if self.in_classes else ""
+        heap = self.classes.get((line, name))
+        if heap is None:
+            heap = self.classes[line, name] = []
         heappush(heap, info.order)
         if len(heap) > 64 and len(heap) > 2 * len(self.active):
-            self._compact(heap)
+            alive = {id(order): order for order in heap if self._alive(order)}
+            heap[:] = alive.values()
+            heapify(heap)
+        if heap[0] is info.order and name not in self.bulk_moved:
+            self._offer(line, name, info.order)
 
-    def _compact(self, heap: list[Order]) -> None:
-        alive = {id(order): order for order in heap if self._alive(order)}
-        heap[:] = alive.values()
-        heapify(heap)
+    def _offer(self, line: str, name: str, order: Order) -> None:
+        """A class has a new head. The entry of its old one is stale then, and dropped when it comes up."""
+        if self.offered.get((line, name)) is order:
+            return
+        heads = self.heads.get(line)
+        if heads is None:
+            heads = self.heads[line] = []
+        self.offered[line, name] = order
+        heappush(heads, (order, name))
 
     def _alive(self, order: Order) -> bool:
         info = self.active.get(order[3])
         return info is not None and info.order is order
 
-    def _first(self, heap: list[Order]) -> Order | None:
+    def _first(self, line: str, name: str) -> Order | None:
+        heap = self.classes[line, name]
         while heap:
             if self._alive(heap[0]):
                 return heap[0]
             heappop(heap)
         return None
 
-    def pop(self) -> "Info | None":
-        """The head, which is then inflight."""
-        self.pop_cycle += 1
-        head = self.peek()
-        if head is None:
-            return None
-        del self.active[head.key]
-        heap = self.heaps[head.local_queue if self.line_usage is not None else ""]
-        if heap[0] is head.order:
-            heappop(heap)
-        self.inflight = head
-        self.last_generation[head.key] = head.workload.metadata.generation
-        return head
+    def _first_of_line(self, line: str) -> Order | None:
+        heads, offered = self.heads[line], self.offered
+        while heads:
+            order, name = heads[0]
+            if offered.get((line, name)) is not order:
+                heappop(heads)
+                continue
+            first = self._first(line, name) if name not in self.bulk_moved else None
+            if first is order:
+                return order
+            if first is None:
+                heappop(heads)
+                del offered[line, name]
+            else:
+                heapreplace(heads, (first, name))
+                offered[line, name] = first
+        return None
 
     def peek(self) -> "Info | None":
         """Who is first: by LocalQueue usage if that counts, then the sticky one, then priority, time, UID."""
+        sticky = self.active.get(self.preemptor) if self.sticky and self.preemptor is not None else None
+        if sticky is not None and self._class_parked(sticky):
+            sticky = None
         if self.line_usage is None:
-            if self.sticky and self.preemptor is not None:
-                sticky = self.active.get(self.preemptor)
-                if sticky is not None:
-                    return sticky
-            order = self._first(self.heaps[""])
+            if sticky is not None:
+                return sticky
+            order = self._first_of_line("") if self.heads else None
             return None if order is None else self.active[order[3]]
         best: tuple[float, bool, Order] | None = None
-        sticky = self.active.get(self.preemptor) if self.sticky and self.preemptor is not None else None
-        for line, heap in self.heaps.items():
-            order = self._first(heap)
+        for line in self.heads:
+            order = self._first_of_line(line)
             if order is None:
                 continue
             is_sticky = sticky is not None and sticky.local_queue == line
@@ -169,6 +226,22 @@ class Pending:
                 best = rank
         return None if best is None else self.active[best[2][3]]
 
+    def pop(self) -> "Info | None":
+        """The head, which is then inflight."""
+        self.pop_cycle += 1
+        head = self.peek()
+        if head is None:
+            return None
+        del self.active[head.key]
+        line = head.local_queue if self.line_usage is not None else ""
+        name = head.hash if self.in_classes else ""
+        heap = self.classes[line, name]
+        if heap[0] is head.order:
+            heappop(heap)
+        self.inflight = head
+        self.last_generation[head.key] = head.workload.metadata.generation
+        return head
+
     def in_order(self, infos: "list[Info] | None" = None) -> "list[Info]":
         """The line from first to last, or the workloads given in the order of the line."""
 
@@ -176,24 +249,39 @@ class Pending:
             usage = self.line_usage(info.local_queue) if self.line_usage is not None else 0.0
             return usage, not (self.sticky and info.key == self.preemptor), info.order
 
-        return sorted(self.active.values() if infos is None else infos, key=rank)
+        return sorted(self.active_infos() if infos is None else infos, key=rank)
 
-    def set_lines(self, usage: Callable[[str], float] | None) -> None:
-        """Order by LocalQueue usage, or no longer."""
-        if (usage is None) != (self.line_usage is None):
+    def arrange(self, usage: Callable[[str], float] | None, *, in_classes: bool) -> None:
+        """Order lines by usage, or not; tell equals apart, or not."""
+        if (usage is None) == (self.line_usage is None) and in_classes == self.in_classes:
             self.line_usage = usage
-            self.heaps.clear()
-            if usage is None:
-                self.heaps[""] = []
-            for info in self.active.values():
-                heappush(self.heaps.setdefault(info.local_queue if usage is not None else "", []), info.order)
-        else:
-            self.line_usage = usage
+            return
+        if not in_classes:
+            self.bulk_moved.clear()
+        self.line_usage, self.in_classes = usage, in_classes
+        self.classes.clear()
+        self.heads.clear()
+        self.offered.clear()
+        for info in self.active.values():
+            self._insert(info)
 
-    def park(self, info: "Info") -> None:
-        """Out of line until something changes."""
-        self.active.pop(info.key, None)
-        self.inadmissible[info.key] = info
+    # Parking
+
+    def park_class(self, name: str, reason: str) -> None:
+        """No workload of this hash is tried until something changes."""
+        self.bulk_moved[name] = reason
+
+    def put_back_classes(self) -> bool:
+        """Parked classes are in line again. True if there were any."""
+        parked = list(self.bulk_moved)
+        self.bulk_moved.clear()
+        moved = False
+        for name in parked:
+            for line, other in self.classes:
+                if other == name and (first := self._first(line, name)) is not None:
+                    self._offer(line, name, first)
+                    moved = True
+        return moved
 
     def remove(self, key: str, *, forget: bool = True) -> "Info | None":
         """Take a workload out, wherever it is; `forget` clears its stickiness too."""
@@ -301,12 +389,11 @@ def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *
         return True
     if key in pending.inadmissible or key in pending.active:
         return False
-    pending.inadmissible[key] = info
-    if info.hash and queue.best_effort and reason in {"NoFit", "PreemptionNoCandidates"}:
-        pending.bulk_moved[info.hash] = quota_reason or PENDING_EVALUATION
-        same = [other for other in pending.active.values() if other.hash == info.hash]
-        for other in same:
-            pending.park(other)
+    if backoff_over and pending.in_classes and info.hash and reason in {"NoFit", "PreemptionNoCandidates"}:
+        pending.park_class(info.hash, quota_reason or PENDING_EVALUATION)
+        pending.push(info)
+    else:
+        pending.inadmissible[key] = info
     return False
 
 
@@ -329,8 +416,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
             pending.inadmissible[key] = info
             return
         del pending.inadmissible[key]
-    refused = queue.best_effort and pending.bulk_moved and info.hash in pending.bulk_moved
-    if key not in pending.active and (not backoff_over or refused):
+    if key not in pending.active and not backoff_over:
         pending.inadmissible[key] = info
         return
     pending.push(info)

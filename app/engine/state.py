@@ -640,7 +640,7 @@ class State:
             return False
         self.touch(queue)
         pending.retry_cycle = pending.pop_cycle
-        pending.bulk_moved.clear()
+        moved = pending.put_back_classes()
         selected: dict[str, bool] = {}
         moving = []
         for info in pending.inadmissible.values():
@@ -653,7 +653,7 @@ class State:
         for info in moving:
             del pending.inadmissible[info.key]
             pending.push(info)
-        return bool(moving)
+        return moved or bool(moving)
 
     def selects(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether the namespace exists and the queue's selector matches it."""
@@ -723,12 +723,13 @@ class State:
         return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
 
     def order_lines(self, queue: ClusterQueue) -> None:
-        """Order the line by usage, or no longer."""
+        """Arrange the line as the queue's spec wants it."""
         self.touch(queue)
-        if self.usage_sharing is not None and queue.usage_based:
-            queue.pending.set_lines(lambda line: self.line_usage(queue, line) or 0.0)
-        else:
-            queue.pending.set_lines(None)
+        by_usage = self.usage_sharing is not None and queue.usage_based
+        queue.pending.arrange(
+            (lambda line: self.line_usage(queue, line) or 0.0) if by_usage else None,
+            in_classes=queue.best_effort and self.options.gates.scheduling_equivalence_hashing,
+        )
 
     def _line(self, local_queue: str) -> LineUsage:
         line = self.lines.get(local_queue)
@@ -838,7 +839,10 @@ class State:
             return False
         if self.retry_queues or self.retry_cohorts:
             return True
-        return any(queue.pending.active and queue.active for queue in self.cluster_queues.values())
+        return any(
+            queue.pending.active and queue.active and queue.pending.peek() is not None
+            for queue in self.cluster_queues.values()
+        )
 
     # Questions
 
@@ -908,7 +912,7 @@ class State:
         if queue is None:
             return []
         line = queue.pending.in_order()
-        parked = sorted(queue.pending.inadmissible.values(), key=lambda info: info.order)
+        parked = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
         head = [queue.pending.inflight] if queue.pending.inflight is not None else []
         return [info.key for info in (*head, *line, *parked)]
 
@@ -930,7 +934,7 @@ class State:
         if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
             return Why(SUSPENDED, f"ClusterQueue {queue.name} is inactive")
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
-        if reason is not None and key in queue.pending.inadmissible and key not in self.last_decisions:
+        if reason is not None and queue.pending.is_parked(info) and key not in self.last_decisions:
             return Why(reason, BYPASSED)
         return None
 

@@ -114,12 +114,14 @@ class Replay:
             info = self.info(args["wInfo"])
             next(iter(self.queues.values())).pending.inadmissible[info.key] = info
         elif op.endswith("inadmissibleWorkloads.delete") and self.queues:
-            next(iter(self.queues.values())).pending.inadmissible.pop(args["key"], None)
+            next(iter(self.queues.values())).pending.remove(args["key"])
         elif name in {"hasKey"} and not self.queues:
             return
         elif name == "hasKey":
             queue = next(iter(self.queues.values()))
-            self.expect(op, results[0], args["key"].lstrip("/") in queue.pending.inadmissible)
+            self.expect(
+                op, results[0], args["key"].lstrip("/") in {info.key for info in queue.pending.inadmissible_infos()}
+            )
 
     def make(self, args: dict[str, Json], results: Json) -> None:
         """A queue that no manager holds."""
@@ -153,6 +155,7 @@ class Replay:
         match name:
             case "Update":
                 queue.update(world.load(ApiClusterQueue, args["apiCQ"]))
+                self.standalone.order_lines(queue)
             case "PushOrUpdate":
                 info = self.info(args["wInfo"])
                 push_or_update(queue, info, backoff_over=backoff_over(info.workload, self.now))
@@ -199,7 +202,7 @@ class Replay:
                     name, results[0], is_preemptor(queue, info.key, args["wInfo"].get("LastEvaluatedGeneration", 0))
                 )
             case "GetNoFitReason":
-                info = pending.inadmissible.get(args["wl"].lstrip("/"))
+                info = next((each for each in pending.inadmissible_infos() if each.key == args["wl"]), None)
                 reason = pending.bulk_moved.get(info.hash) if info is not None else None
                 self.expect(name, results, [reason or "", reason is not None])
             case "backoffWaitingTimeExpired":
@@ -226,7 +229,10 @@ class Replay:
 
     @staticmethod
     def _places(queue: ClusterQueue, key: str) -> tuple[bool, bool]:
-        return key in queue.pending.active, key in queue.pending.inadmissible
+        pending = queue.pending
+        info = pending.active.get(key) or pending.inadmissible.get(key)
+        parked = info is not None and pending.is_parked(info)
+        return info is not None and not parked, parked
 
     def manager(self, name: str, args: dict[str, Json], results: Json) -> None:
         """Calls on the manager of all queues."""
