@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.core import Job
+from app.api.core import Job, Namespace
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
@@ -106,6 +106,7 @@ class Leader:
             world.cluster_queues.subscribe(self._cluster_queue_changed),
             world.local_queues.subscribe(self._local_queue_changed),
             world.flavors.subscribe(self._flavor_changed),
+            world.namespaces.subscribe(self._namespace_changed),
             world.workload_priority_classes.subscribe(lambda key, old, new: self.priority_classes.add(key)),
             *(store.subscribe(self._job_changed) for store in world.jobs.values()),
         ]
@@ -193,6 +194,15 @@ class Leader:
                 self.cluster_queues.add_after(version.spec.cluster_queue, STATUS_SECONDS)
         for workload_key in self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, key):
             self.workloads.add(workload_key)
+
+    def _namespace_changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
+        """A namespace that was relabelled may be managed from now on, or no longer."""
+        if old is None or new is None or old.metadata.labels == new.metadata.labels:
+            return
+        for store in self.world.jobs.values():
+            for job in store.values(ordered=True):
+                if job.metadata.namespace == key:
+                    self.jobs.add(jobs.key_of(job))
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self.flavors.add(key)

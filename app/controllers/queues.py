@@ -163,7 +163,9 @@ def _status(
         return []
     body = encode({"status": changed})
     meta = queue.metadata
-    return [Patch(type(queue), meta.namespace, meta.name, body, subresource="status", deferrable=True)]
+    # Whether a queue is open is waited for; its figures may be a little old.
+    deferrable = "conditions" not in changed
+    return [Patch(type(queue), meta.namespace, meta.name, body, subresource="status", deferrable=deferrable)]
 
 
 _ATTRIBUTES = {

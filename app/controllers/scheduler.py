@@ -204,7 +204,7 @@ class Scheduler:
             said = draft.changed
             return draft.patch() if said else None
 
-        after = await self.executor.update(Workload, key, patch)
+        after = await self.executor.update(Workload, key, patch, urgent=False)
         if said:
             self.executor.emit(Emit(after, "Warning", decision.condition_reason, reason_message(decision)))
 

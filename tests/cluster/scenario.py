@@ -94,6 +94,12 @@ class Scenario:
         self.local_queue(name, full)
         return full
 
+    def priority_class(self, name: str, value: int) -> str:
+        """A WorkloadPriorityClass; returns its full name."""
+        full = self.named(name)
+        self.create({"apiVersion": GROUP, "kind": "WorkloadPriorityClass", "metadata": {"name": full}, "value": value})
+        return full
+
     def job(
         self,
         name: str,

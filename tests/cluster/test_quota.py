@@ -3,7 +3,9 @@
 import pytest
 
 from testbed.client import condition, resource_path, wait_until
-from tests.cluster.scenario import GROUP, Scenario, job_path
+from testbed.controlplane import ControlPlane
+from tests.cluster.scenario import GROUP, Scenario, job, job_path
+from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
 
@@ -287,7 +289,7 @@ def _cpu(flavor: str, amount: int) -> list[dict[str, object]]:
 
 
 def _default_given(scenario: Scenario) -> bool:
-    """Whether a new job gets the default queue; the webhook learns of a new LocalQueue by watch, so the first may not."""
+    """Whether a new job gets the default queue; the webhook hears of a LocalQueue by watch, so the first may not."""
     name = f"any-{len(scenario.made)}"
     created = scenario.job(name, queue=None)
     if created["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name") != "default":
@@ -309,3 +311,19 @@ def _pod(name: str, namespace: str) -> dict[str, object]:
             ],
         },
     }
+
+
+class TestNamespace:
+    def test_a_namespace_that_opts_in_later_has_its_waiting_jobs_looked_at(
+        self, control_plane: ControlPlane, turnstile: Turnstile
+    ) -> None:
+        """A Job that somebody suspended by hand before starts when its namespace joins and there is quota."""
+        late = Scenario(control_plane.api, control_plane.namespace("late"))
+        flavor = late.flavor("plain")
+        late.queue("team", {flavor: {"cpu": 1}})
+        body = job("early", namespace=late.namespace, queue="team")
+        body["spec"]["suspend"] = True
+        late.create(body)
+        control_plane.kubectl("label", "namespace", late.namespace, "kueue-managed=true")
+        late.wait_started("early")
+        late.remove()
