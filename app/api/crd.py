@@ -1,32 +1,25 @@
 """Writes the CustomResourceDefinitions from the structs: `python -m app.api.crd DIRECTORY`.
 
 The structs are the one source: types, names and required fields come from them, limits and rules from the `Field`
-beside each field. `KINDS` is the one list of what is written. The output is the same bytes for the same structs, so a
-stale file shows in CI. Must never be imported by a running controller or webhook: it is a tool of the build.
+beside each field, and what older versions say otherwise from their views. The output is the same bytes for the same
+structs, so a stale file shows in CI. Must never be imported by a running controller or webhook: it is a tool of the
+build.
 """
 
 import sys
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
 
-from app.api.admissioncheck import AdmissionCheck
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
-from app.api.localqueue import LocalQueue
+from app.api.kinds import KINDS, Definition
 from app.api.meta import Kind
-from app.api.multikueue import MultiKueueCluster, MultiKueueConfig
-from app.api.provisioningrequestconfig import ProvisioningRequestConfig
-from app.api.resourceflavor import ResourceFlavor
-from app.api.schema import Always, Field, Rule
-from app.api.topology import Topology
-from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.api.schema import Always, Field, Rule, View, Views
+from app.api.v1beta1.views import VIEWS
 
 Schema = dict[str, Any]
 
@@ -40,38 +33,6 @@ QUANTITY: Final[Schema] = {
     ),
     "x-kubernetes-int-or-string": True,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """One CRD: the kinds of its served versions, the stored one first."""
-
-    versions: tuple[type[Kind], ...]
-
-    @property
-    def stored(self) -> type[Kind]:
-        """The version in which etcd keeps it."""
-        return self.versions[0]
-
-    @property
-    def name(self) -> str:
-        """metadata.name of the CRD."""
-        return f"{self.stored.PLURAL}.{self.stored.GROUP}"
-
-
-KINDS: Final = (
-    Definition((AdmissionCheck,)),
-    Definition((ClusterQueue,)),
-    Definition((Cohort,)),
-    Definition((LocalQueue,)),
-    Definition((MultiKueueCluster,)),
-    Definition((MultiKueueConfig,)),
-    Definition((ProvisioningRequestConfig,)),
-    Definition((ResourceFlavor,)),
-    Definition((Topology,)),
-    Definition((Workload,)),
-    Definition((WorkloadPriorityClass,)),
-)
 
 
 def definition(kinds: Definition) -> Schema:
@@ -91,62 +52,90 @@ def definition(kinds: Definition) -> Schema:
             "group": stored.GROUP,
             "names": names | ({"shortNames": list(stored.SHORT_NAMES)} if stored.SHORT_NAMES else {}),
             "scope": "Namespaced" if stored.NAMESPACED else "Cluster",
-            "versions": [version(kind, storage=kind is stored) for kind in kinds.versions],
+            "versions": [version(stored), *(_older(kinds, name) for name in kinds.older)],
         },
     }
 
 
-def version(kind: type[Kind], *, storage: bool) -> Schema:
-    """One entry of `spec.versions`."""
+def version(kind: type[Kind], *, views: Views = MappingProxyType({})) -> Schema:
+    """One entry of `spec.versions`: the stored version, or an older one as its views say."""
+    view = views.get(kind, View())
     entry: Schema = {
         "name": kind.VERSION,
         "served": True,
-        "storage": storage,
-        "schema": {"openAPIV3Schema": _root(kind)},
+        "storage": True,
+        "schema": {"openAPIV3Schema": _root(kind, views)},
     }
     if "status" in kind.__struct_fields__:
         entry["subresources"] = {"status": {}}
-    if kind.COLUMNS:
+    if columns := kind.COLUMNS if view.columns is None else view.columns:
         entry["additionalPrinterColumns"] = [
             {"name": column.name, "type": column.type, "jsonPath": column.path}
             | ({"priority": column.priority} if column.priority else {})
-            for column in kind.COLUMNS
+            for column in columns
         ]
-    if kind.SELECTABLE_FIELDS:
-        entry["selectableFields"] = [{"jsonPath": path} for path in kind.SELECTABLE_FIELDS]
+    if paths := kind.SELECTABLE_FIELDS if view.selectable_fields is None else view.selectable_fields:
+        entry["selectableFields"] = [{"jsonPath": path} for path in paths]
     return entry
 
 
-def _root(kind: type[Kind]) -> Schema:
-    root = _struct(kind)
+def _older(kinds: Definition, name: str) -> Schema:
+    # A kind that needs the conversion webhook gets its older versions served once the leader has told the API server
+    # where that is: before, an object would be stored with fields that its stored version does not know.
+    entry = version(kinds.stored, views=VIEWS) | {"name": name, "served": not kinds.converted, "storage": False}
+    if not kinds.deprecated:
+        return entry
+    warning = f"This version is deprecated. Use {kinds.stored.VERSION} instead."
+    return entry | {"deprecated": True, "deprecationWarning": warning}
+
+
+def _root(kind: type[Kind], views: Views) -> Schema:
+    root = _struct(kind, views)
     # The API server fills these three itself and allows no limits on them.
     root["properties"] |= {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     return root
 
 
-def _struct(struct: type[msgspec.Struct]) -> Schema:
+def _struct(struct: type[msgspec.Struct], views: Views) -> Schema:
+    view = views.get(struct, View())
     hints = get_type_hints(struct, include_extras=True)
     properties: Schema = {}
     required = []
     for field in msgspec.structs.fields(struct):
+        name = field.encode_name
+        if name in view.dropped or name in view.other:
+            continue
         type_, said = _unwrap(hints[field.name])
-        properties[field.encode_name] = _type(type_, said) | _default(field, said)
-        if _required(struct, field, said):
-            required.append(field.encode_name)
+        _check_written(struct, field, said)
+        said = view.said.get(name, Field()).over(said.without(view.silent.get(name, ())))
+        name = view.renamed.get(name, name)
+        properties[name] = _type(type_, said, views) | _default(field, said)
+        if _required(field, said):
+            required.append(name)
+    for name, hint in view.other.items():
+        type_, said = _unwrap(hint)
+        properties[name] = _type(type_, said, views) | ({} if said.default is None else {"default": said.default})
+        if said.required:
+            required.append(name)
     schema: Schema = {"type": "object", "description": _sentence(struct), "properties": properties}
     if required:
         schema["required"] = required
-    return _with_rules(schema, getattr(struct, "RULES", ()))
+    return _with_rules(schema, getattr(struct, "RULES", ()) if view.rules is None else view.rules)
 
 
-def _required(struct: type[msgspec.Struct], field: msgspec.structs.FieldInfo, said: Field) -> bool:
-    if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
-        return True
-    if said.required and field.default is not None and not isinstance(field.default_factory, Always):
+def _required(field: msgspec.structs.FieldInfo, said: Field) -> bool:
+    if said.required is not None:
+        return said.required
+    return field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
+
+
+def _check_written(struct: type[msgspec.Struct], field: msgspec.structs.FieldInfo, said: Field) -> None:
+    """What the stored version requires, the encoder has to write even when it is the default."""
+    optional = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
+    if said.required and optional and field.default is not None and not isinstance(field.default_factory, Always):
         raise TypeError(
             f"{struct.__name__}.{field.name}: a required field needs `always(...)`, or the encoder drops it"
         )
-    return bool(said.required)
 
 
 def _default(field: msgspec.structs.FieldInfo, said: Field) -> Schema:
@@ -156,7 +145,7 @@ def _default(field: msgspec.structs.FieldInfo, said: Field) -> Schema:
     return {} if said.default is None else {"default": said.default}
 
 
-def _type(type_: Any, said: Field) -> Schema:
+def _type(type_: Any, said: Field, views: Views) -> Schema:
     """The schema of a type, with what its field says on top."""
     if said.schema is not None:
         schema = dict(said.schema)
@@ -165,21 +154,21 @@ def _type(type_: Any, said: Field) -> Schema:
         if type_ is int:
             schema["format"] = said.format or "int32"
     else:
-        schema = _composite(type_)
+        schema = _composite(type_, views)
     description = {"description": said.doc} if said.doc else {}
     return _with_rules(schema | description | _limits(said), said.rules or ())
 
 
-def _composite(type_: Any) -> Schema:
+def _composite(type_: Any, views: Views) -> Schema:
     if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
-        return _struct(type_)
+        return _struct(type_, views)
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
     if origin is list:
-        return {"type": "array", "items": _type(*_unwrap(arguments[0]))}
+        return {"type": "array", "items": _type(*_unwrap(arguments[0]), views)}
     if origin is dict:
-        return {"type": "object", "additionalProperties": _type(*_unwrap(arguments[1]))}
+        return {"type": "object", "additionalProperties": _type(*_unwrap(arguments[1]), views)}
     if _is_union(origin) and set(arguments) == {str, int, float}:
         return dict(QUANTITY)
     raise TypeError(f"{type_}: no schema for this type; say one with Field(schema=...)")

@@ -4,8 +4,8 @@
 that was stored under older rules still decodes, and the hot path pays nothing. Must never validate anything itself.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
@@ -70,6 +70,32 @@ class Field:
         return Field(
             *(mine if (mine := getattr(self, f.name)) is not None else getattr(inner, f.name) for f in fields(Field))
         )
+
+    def without(self, words: tuple[str, ...]) -> "Field":
+        """This field, silent about these words."""
+        return replace(self, **dict.fromkeys(words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What an older version says otherwise of one struct; of all else it says the same.
+
+    Fields go by their JSON names in the stored version. `silent` names the words of `Field` that the older version does
+    not say of a field, `said` what it says instead or besides. `other` gives a field another type, or adds one.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    silent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    said: Mapping[str, Field] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
+    rules: tuple[Rule, ...] | None = None
+    columns: tuple[Column, ...] | None = None
+    selectable_fields: tuple[str, ...] | None = None
+
+
+Views = Mapping[type[msgspec.Struct], View]
+"""An older version: how it sees each struct of which it says something else."""
 
 
 class Always:

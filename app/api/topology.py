@@ -18,6 +18,15 @@ def _ends_in_hosts(levels: str) -> str:
     return f"{levels}[size({levels}) - 1].nodeLabel == '{HOSTNAME}'"
 
 
+LEVEL_RULES: Final = (
+    Rule("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "must be unique"),
+    Rule(
+        f"!self.exists(x, x.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
+        f"the {HOSTNAME} label can only be used at the lowest level of topology",
+    ),
+)
+
+
 class TopologyLevel(Object):
     """One level of the data center."""
 
@@ -41,11 +50,7 @@ class TopologySpec(Object):
                     f"self == oldSelf || ({_ends_in_hosts('self')} && {_ends_in_hosts('oldSelf')})",
                     f"levels are mutable only when {HOSTNAME} is the lowest level both before and after the change",
                 ),
-                Rule("self.all(x, self.exists_one(y, x.nodeLabel == y.nodeLabel))", "must be unique"),
-                Rule(
-                    f"!self.exists(x, x.nodeLabel == '{HOSTNAME}') || {_ends_in_hosts('self')}",
-                    f"the {HOSTNAME} label can only be used at the lowest level of topology",
-                ),
+                *LEVEL_RULES,
             ),
         ),
     ]

@@ -299,7 +299,8 @@ _RESERVED = (
     "has(self.status) && has(self.status.conditions) && "
     "self.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
 )
-_WAS_RESERVED = _RESERVED.replace("self", "oldSelf")
+WAS_RESERVED: Final = _RESERVED.replace("self", "oldSelf")
+"""CEL: quota was held before the write."""
 _ADMITTED = _RESERVED.replace("QuotaReserved", "Admitted")
 _WAS_ADMITTED = _ADMITTED.replace("self", "oldSelf")
 _QUEUE = "(has(self.spec) && has(self.spec.queueName) ? self.spec.queueName : '')"
@@ -337,24 +338,24 @@ class Workload(Kind):
             "podSetAssignments must have the same number of podSets as the spec",
         ),
         Rule(
-            f"!({_WAS_RESERVED}) || {_REF}.hasValue() == {_REF.replace('self', 'oldSelf')}.hasValue()",
+            f"!({WAS_RESERVED}) || {_REF}.hasValue() == {_REF.replace('self', 'oldSelf')}.hasValue()",
             "priorityClassRef is immutable while workload quota reserved",
         ),
         Rule(
-            f"!({_WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.group')}",
+            f"!({WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.group')}",
             "priorityClassRef.group is immutable while workload quota reserved",
         ),
         Rule(
-            f"!({_WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.kind')}",
+            f"!({WAS_RESERVED} && {_BOTH_REFS}) || {_kept('spec.priorityClassRef.kind')}",
             "priorityClassRef.kind is immutable while workload quota reserved",
         ),
         Rule(
-            f"!({_WAS_RESERVED} && {_BOTH_REFS} && self.spec.priorityClassRef.group == 'scheduling.k8s.io' && "
+            f"!({WAS_RESERVED} && {_BOTH_REFS} && self.spec.priorityClassRef.group == 'scheduling.k8s.io' && "
             f"self.spec.priorityClassRef.kind == 'PriorityClass') || {_kept('spec.priorityClassRef.name')}",
             "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
         ),
         Rule(
-            f"!({_WAS_RESERVED} && {_RESERVED}) || {_QUEUE} == {_QUEUE.replace('self', 'oldSelf')}",
+            f"!({WAS_RESERVED} && {_RESERVED}) || {_QUEUE} == {_QUEUE.replace('self', 'oldSelf')}",
             "queueName is immutable while workload quota reserved",
         ),
         Rule(

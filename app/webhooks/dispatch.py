@@ -39,6 +39,7 @@ _REASONS: Final = {
 _log = structlog.get_logger(__name__)
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 def status_body(code: int, message: str) -> bytes:
@@ -87,28 +88,35 @@ class Dispatcher:
             return
         started = time.perf_counter()
         path = scope["path"]
-        code = 200
-        headers = [_JSON]
         try:
-            body = await _read_body(scope, receive)
+            body = await read_body(scope, receive)
             if body is None:
                 return
             operation, outcome, reply = _review(path, handler, body)
         except Refused as refused:
-            code, operation, outcome = refused.code, refused.operation, _REASONS[refused.code]
-            reply = status_body(code, refused.message)
-            if code == 405:
-                headers.append((b"allow", b"POST"))
-            if refused.unread:
-                await _answer_and_linger(receive, send, code, reply)
-                self._metrics.observe(path, operation, outcome, time.perf_counter() - started)
-                return
-        if self._health.draining:
-            headers.append(_CLOSE)
-        headers.append((b"content-length", b"%d" % len(reply)))
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": reply})
+            operation, outcome = refused.operation, _REASONS[refused.code]
+            await refuse(receive, send, refused, closing=self._health.draining)
+        else:
+            await answer(send, 200, reply, closing=self._health.draining)
         self._metrics.observe(path, operation, outcome, time.perf_counter() - started)
+
+
+async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: Headers = ()) -> None:
+    """Send a whole answer; `closing` asks the client to leave with it."""
+    length = (b"content-length", b"%d" % len(body))
+    all_headers = (_JSON, length, *headers, _CLOSE) if closing else (_JSON, length, *headers)
+    await send({"type": "http.response.start", "status": code, "headers": all_headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(receive: Receive, send: Send, refused: Refused, *, closing: bool) -> None:
+    """Answer with the Status of a refusal."""
+    body = status_body(refused.code, refused.message)
+    if refused.unread:
+        await _answer_and_linger(receive, send, refused.code, body)
+        return
+    headers = ((b"allow", b"POST"),) if refused.code == 405 else ()
+    await answer(send, refused.code, body, closing=closing, headers=headers)
 
 
 def _review(path: str, handler: Handler, body: bytes) -> tuple[str, str, bytes]:
@@ -126,10 +134,10 @@ def _review(path: str, handler: Handler, body: bytes) -> tuple[str, str, bytes]:
         raise Refused(500, sentence, operation=request.operation) from None
 
 
-async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
+async def read_body(scope: Scope, receive: Receive, *, limit: int = BODY_LIMIT) -> bytes | None:
     """The body of what may be a review, None if the client went away. Raises Refused for what cannot be one."""
     if scope["method"] != "POST":
-        raise Refused(405, f"{scope['method']} is not possible here: POST an AdmissionReview")
+        raise Refused(405, f"{scope['method']} is not possible here: POST a review")
     content_type, length = b"", 0
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -139,8 +147,8 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
     if content_type != b"application/json" and content_type.split(b";")[0].strip().lower() != b"application/json":
         shown = content_type.decode("latin-1")
         raise Refused(415, f"content type {shown!r} is not understood: send application/json")
-    if length > BODY_LIMIT:
-        raise Refused(413, f"the body has {length} bytes, the limit is {BODY_LIMIT}", unread=True)
+    if length > limit:
+        raise Refused(413, f"the body has {length} bytes, the limit is {limit}", unread=True)
     try:
         async with asyncio.timeout(BODY_DEADLINE):
             message = await receive()
@@ -150,8 +158,8 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
             if message["more_body"]:
                 whole = bytearray(body)
                 while message["more_body"]:
-                    if len(whole) > BODY_LIMIT:
-                        raise Refused(413, f"the body has more than {BODY_LIMIT} bytes", unread=True)
+                    if len(whole) > limit:
+                        raise Refused(413, f"the body has more than {limit} bytes", unread=True)
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return None
@@ -159,8 +167,8 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes | None:
                 body = bytes(whole)
     except TimeoutError:
         raise Refused(408, f"the body did not arrive within {BODY_DEADLINE:g} s", unread=True) from None
-    if len(body) > BODY_LIMIT:
-        raise Refused(413, f"the body has {len(body)} bytes, the limit is {BODY_LIMIT}")
+    if len(body) > limit:
+        raise Refused(413, f"the body has {len(body)} bytes, the limit is {limit}")
     return body
 
 

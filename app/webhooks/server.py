@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.webhooks.conversion import Conversions
 from app.webhooks.dispatch import Dispatcher, status_body
 from app.webhooks.health import Health
 from app.webhooks.metrics import ReviewMetrics
@@ -34,7 +35,7 @@ _SLICE: Final = 0.0005
 
 
 def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
-    """The application: reviews at the paths of `handlers`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
+    """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
 
     `registry` is what `/metrics` shows; the counters of the reviews are added to it. Without handlers the application
     has the probes alone and may share its registry with another one.
@@ -63,7 +64,8 @@ def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: Col
     if not handlers:
         return app
     _describe_reviews(app, handlers)
-    return Dispatcher(app, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
+    conversions = Conversions(app, health=health, registry=registry)
+    return Dispatcher(conversions, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
 
 
 async def serve(

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from app.api import crd
+from app.api.kinds import KINDS, Definition
 from app.api.meta import Kind, Object
 from app.api.schema import Column, Field, Rule, Subdomain, always
 
@@ -60,7 +61,7 @@ def schema_of(struct: type[Object]) -> dict[str, Any]:
 
         spec: struct = msgspec.field(default_factory=struct)  # type: ignore[valid-type]
 
-    schema: dict[str, Any] = crd.version(Holder, storage=True)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    schema: dict[str, Any] = crd.version(Holder)["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 
 
@@ -103,7 +104,7 @@ class TestSchema:
 
     def test_kind(self) -> None:
         """Names, scope and columns come from the kind."""
-        spec = crd.definition(crd.Definition((Thing,)))["spec"]
+        spec = crd.definition(Definition(Thing, older=()))["spec"]
         assert spec["names"] == {
             "kind": "Thing",
             "listKind": "ThingList",
@@ -153,8 +154,8 @@ class TestEncoding:
         """`always` puts the field on the wire even when it holds its default."""
         assert msgspec.json.encode(Part(name="a")) == b'{"name":"a","size":0}'
 
-    @pytest.mark.parametrize("kinds", crd.KINDS, ids=lambda kinds: kinds.stored.KIND)
-    def test_defaults_may_be_left_out(self, kinds: crd.Definition) -> None:
+    @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: kinds.stored.KIND)
+    def test_defaults_may_be_left_out(self, kinds: Definition) -> None:
         """Every default that the encoder leaves out is one that the API server puts back, or that means absent."""
         empty = msgspec.to_builtins(kinds.stored(**({"value": 1} if kinds.stored.KIND.endswith("Class") else {})))
         assert set(empty) <= {"metadata", "spec", "status", "value"}
@@ -178,8 +179,8 @@ class TestFiles:
         assert not (tmp_path / "gone.yaml").exists()
         assert (tmp_path / "mine.yaml").exists()
 
-    @pytest.mark.parametrize("kinds", crd.KINDS, ids=lambda kinds: kinds.stored.KIND)
-    def test_plain_yaml(self, kinds: crd.Definition) -> None:
+    @pytest.mark.parametrize("kinds", KINDS, ids=lambda kinds: kinds.stored.KIND)
+    def test_plain_yaml(self, kinds: Definition) -> None:
         """A file says it is generated, has no anchors and reads back as the definition."""
         text = crd.render(kinds)
         assert text.startswith(crd.HEADER)
