@@ -6,6 +6,7 @@ results for the outside are held within int64. Must never parse a quantity on th
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from app.api.pods import Quantity
@@ -65,6 +66,12 @@ def bounded(amount: int) -> int:
 def text(resource: str, amount: int) -> str:
     """The amount as a quantity for people, `Unlimited` past int64 (Kueue: ResourceFormatter)."""
     return "Unlimited" if amount >= MAX_INT64 else from_int(resource, bounded(amount))
+
+
+@lru_cache(maxsize=1 << 12)
+def quantity(resource: str, amount: int) -> str:
+    """The amount as a canonical quantity, within int64."""
+    return from_int(resource, bounded(amount))
 
 
 def multiplied(amount: int, count: int) -> int:

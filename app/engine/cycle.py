@@ -7,10 +7,9 @@ Sources: Kueue's scheduler. What is decided is returned and, for admissions, ass
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from app.api.quantity import from_int
 from app.api.workload import Admission, PodSetAssignment
 from app.engine import partial, tree
-from app.engine.amounts import Amounts, bounded
+from app.engine.amounts import Amounts, quantity
 from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
 from app.engine.fairness import Tournament
 from app.engine.flavors import Assigner, Assignment
@@ -186,7 +185,7 @@ class _Run:
         elif labels is None:
             entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
             entry.quota_reason = MISCONFIGURED
-        elif queue.selector is None or not queue.selector.matches(labels):
+        elif not queue.selects(labels):
             entry.message = "workload namespace doesn't match ClusterQueue selector"
             entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
         elif (violations := info.violations()) is not None:
@@ -290,6 +289,8 @@ class _Run:
     def _fits(self, entry: Entry) -> bool:
         """Whether the entry fits once all victims so far and its own are gone."""
         assert entry.assignment is not None
+        if not entry.targets and not self.preempted and entry.replaced is None:
+            return tree.fits(entry.queue.node, self._usage(entry))
         gone = {target.info.key: target for target in entry.targets}
         if entry.replaced is not None:
             gone[entry.replaced.info.key] = entry.replaced
@@ -306,7 +307,7 @@ class _Run:
         return {} if entry.info.reserved else entry.assignment.usage
 
     def _overlaps(self, entry: Entry) -> bool:
-        return any(target.info.key in self.preempted for target in entry.targets)
+        return bool(entry.targets) and any(target.info.key in self.preempted for target in entry.targets)
 
     def _refresh(self, entry: Entry) -> bool:
         """Recompute an entry whose victims an earlier one took. Whether it fits."""
@@ -570,9 +571,7 @@ def admission_of(info: Info, cluster_queue: str) -> Admission:
             PodSetAssignment(
                 name=item.name,
                 flavors=dict(item.flavors or {}),
-                resource_usage={
-                    resource: from_int(resource, bounded(amount)) for resource, amount in item.requests.items()
-                },
+                resource_usage={resource: quantity(resource, amount) for resource, amount in item.requests.items()},
                 count=item.count,
             )
             for item in info.totals

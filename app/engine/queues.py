@@ -4,7 +4,7 @@ A waiting workload is in exactly one place of its queue: active (in line), inadm
 or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
@@ -301,6 +301,7 @@ class ClusterQueue:
     """A ClusterQueue as the engine holds it: its node in the tree, its policies, who waits and who holds quota."""
 
     __slots__ = (
+        "_selects_all",
         "api",
         "best_effort",
         "checks",
@@ -344,9 +345,16 @@ class ClusterQueue:
         self.fungibility = spec.flavor_fungibility or _DEFAULT_FUNGIBILITY
         self.preemption = spec.preemption or _DEFAULT_PREEMPTION
         self.selector = spec.namespace_selector
+        self._selects_all = self.selector is not None and not (
+            self.selector.match_labels or self.selector.match_expressions
+        )
         scope = spec.admission_scope
         self.usage_based = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
         self.checks = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else []
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether its namespace selector matches; an absent one matches nothing."""
+        return self._selects_all or (self.selector is not None and self.selector.matches(labels))
 
     @property
     def active(self) -> bool:

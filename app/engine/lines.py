@@ -1,0 +1,408 @@
+"""Who waits where and who holds quota: the state of the engine below its events.
+
+LocalQueues and their workloads, the lines of ClusterQueues, reservations, retries of what is parked, and the fork that
+takes everything back. Must never decide whether a workload fits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from app.api import names
+from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
+from app.api.core import LimitRange
+from app.api.localqueue import LocalQueue as ApiLocalQueue
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Admission
+from app.engine.amounts import Amounts
+from app.engine.info import Info, Surroundings, backoff_over, pods_ready
+from app.engine.instants import Instant
+from app.engine.journal import Journal
+from app.engine.ledger import Ledger
+from app.engine.options import Options
+from app.engine.queues import ClusterQueue, push_or_update, requeue
+from app.engine.reasons import RequeueReason
+from app.engine.usage import LineUsage
+
+if TYPE_CHECKING:
+    from app.engine.decisions import Decision
+
+
+class LocalQueue:
+    """A LocalQueue as the engine holds it. `items` are its workloads that wait; the object may not exist (yet)."""
+
+    __slots__ = ("api", "items", "key", "weight")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.api: ApiLocalQueue | None = None
+        self.items: dict[str, Info] = {}
+        self.weight = 1.0
+
+    @property
+    def cluster_queue(self) -> str:
+        """Name of its ClusterQueue, empty if it has none."""
+        return (self.api.spec.cluster_queue or "") if self.api is not None else ""
+
+    @property
+    def open(self) -> bool:
+        """Whether its workloads stand in line."""
+        return self.api is not None and self.api.spec.stop_policy == "None"
+
+
+class Assumed(NamedTuple):
+    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it stood in line."""
+
+    info: Info
+    waiting: Info
+    cluster_queue: str
+
+
+class Check(NamedTuple):
+    """An AdmissionCheck: whether it is ready, and the name of the controller that answers it."""
+
+    active: bool
+    controller: str
+
+
+class Lines:
+    """The state without its events; see `app.engine.state` for what it promises."""
+
+    __slots__ = (
+        "assumed",
+        "checks",
+        "cycling",
+        "deferred",
+        "epoch",
+        "evicting",
+        "flavors",
+        "journal",
+        "last_decisions",
+        "ledger",
+        "limit_ranges",
+        "lines",
+        "local_queues",
+        "namespaces",
+        "not_ready",
+        "options",
+        "quiet_at",
+        "retry_cohorts",
+        "retry_queues",
+        "scheduling_cycle",
+        "surroundings",
+        "topologies",
+        "versions",
+        "waiting",
+        "workloads",
+    )
+
+    def __init__(self, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.surroundings = Surroundings(self.options)
+        self.ledger = Ledger(self.surroundings.catalog)
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.topologies: dict[str, tuple[str, ...]] = {}
+        self.checks: dict[str, Check] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        self.local_queues: dict[str, LocalQueue] = {}
+        self.lines: dict[str, LineUsage] = {}
+        self.workloads: dict[str, Info] = {}
+        self.waiting: dict[str, Info] = {}
+        self.assumed: dict[str, Assumed] = {}
+        self.evicting: dict[str, str] = {}  # victims by key: the reason, until Evicted is seen
+        self.not_ready: dict[str, None] = {}
+        self.versions: dict[str, int] = {}
+        self.last_decisions: dict[str, Decision] = {}
+        self.retry_queues: dict[str, None] = {}
+        self.retry_cohorts: dict[str, None] = {}
+        self.scheduling_cycle = 0
+        self.epoch = 0
+        self.quiet_at = -1
+        self.cycling = False
+        self.deferred: list[Callable[[], None]] = []
+        self.journal: Journal | None = None
+
+    @property
+    def cluster_queues(self) -> dict[str, ClusterQueue]:
+        """ClusterQueues by name."""
+        return self.ledger.cluster_queues
+
+    # Reservations
+
+    def hold(self, info: Info, admission: Admission) -> None:
+        """Count a reservation that is seen in the API; an assumption of it is fulfilled."""
+        key = info.key
+        old = self.ledger.holder(key)
+        where = self.ledger.holders.get(key)
+        self.keep(self.assumed)
+        self.assumed.pop(key, None)
+        self.track_readiness(info)
+        queue = self.cluster_queues.get(admission.cluster_queue)
+        if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
+            self.keep(queue.workloads)
+            queue.workloads[key] = info
+            if old.priority != info.priority:
+                self.mark_retry(where)
+            return
+        if old is not None:
+            shrunk = any(amount < old.usage.get(pair, 0) for pair, amount in info.usage.items())
+            self.ledger.release(key)
+            if where is not None and (shrunk or queue is None or where != queue.name):
+                self.mark_retry(where)
+        if queue is None:
+            self.ledger.hold_for_missing(admission.cluster_queue, info)
+        else:
+            self.ledger.hold(queue, info)
+
+    def release(self, key: str) -> None:
+        """Quota comes back: who is parked in the tree is tried again."""
+        for table in (self.assumed, self.evicting, self.not_ready):
+            self.keep(table)
+            table.pop(key, None)
+        queue = self.ledger.release(key)
+        if queue is not None:
+            self.mark_retry(queue.name)
+
+    def track_readiness(self, info: Info) -> None:
+        """Remember reservations whose pods are not ready, if admission waits for them."""
+        if self.options.wait_for_pods_ready.block_admission:
+            self.keep(self.not_ready)
+            if pods_ready(info.workload):
+                self.not_ready.pop(info.key, None)
+            else:
+                self.not_ready[info.key] = None
+
+    # Lines
+
+    def local(self, key: str) -> LocalQueue:
+        """The LocalQueue, which need not exist in the API."""
+        local = self.local_queues.get(key)
+        if local is None:
+            self.keep(self.local_queues)
+            local = self.local_queues[key] = LocalQueue(key)
+        return local
+
+    def line_up(self, local: LocalQueue, now: Instant) -> None:
+        """All that waits in a LocalQueue goes into line, unless it is there."""
+        queue = self.cluster_queues.get(local.cluster_queue)
+        if queue is None or not local.open:
+            return
+        for info in list(local.items.values()):
+            if queue.pending.find(info.key) is None:
+                self.touch(queue)
+                self._push(queue, info, now)
+
+    def wait(self, info: Info, now: Instant, *, after: RequeueReason | None = None) -> None:
+        """A workload waits: in its LocalQueue, and in the line of its ClusterQueue if both are open."""
+        local = self.local(info.local_queue)
+        old = self.waiting.get(info.key)
+        if old is not None and old.local_queue != info.local_queue:
+            self.leave(info.key)
+        if old is not None and info.last_assignment is not None and not _same_hash(old, info):
+            info.last_assignment = None
+        self.keep(local.items)
+        self.keep(self.waiting)
+        local.items[info.key] = self.waiting[info.key] = info
+        queue = self.cluster_queues.get(local.cluster_queue)
+        if queue is None or not local.open:
+            return
+        info.cluster_queue = queue.name
+        self.touch(queue)
+        if after is not None:
+            requeue(queue, info, after, "", backoff_over=backoff_over(info.workload, now))
+        else:
+            self._push(queue, info, now)
+
+    def _push(self, queue: ClusterQueue, info: Info, now: Instant) -> None:
+        self.touch_info(info)
+        info.cluster_queue = queue.name
+        push_or_update(queue, info, backoff_over=backoff_over(info.workload, now))
+
+    def leave(self, key: str) -> None:
+        """Out of line for good: admitted, gone, or not admissible."""
+        local = self.leave_line(key)
+        if local is None:
+            return
+        queue = self.cluster_queues.get(local.cluster_queue)
+        if queue is not None:
+            self.touch(queue)
+            queue.pending.remove(key)
+
+    def leave_line(self, key: str) -> LocalQueue | None:
+        """No longer one of those who wait; where it stood is for the caller."""
+        info = self.waiting.get(key)
+        if info is None:
+            return None
+        self.keep(self.waiting)
+        del self.waiting[key]
+        local = self.local_queues[info.local_queue]
+        self.keep(local.items)
+        local.items.pop(key, None)
+        if local.api is None and not local.items:
+            self.keep(self.local_queues)
+            del self.local_queues[local.key]
+        return local
+
+    # Retries
+
+    def mark_retry(self, cluster_queue: str) -> None:
+        """Workloads parked in the tree of this ClusterQueue are to be tried again."""
+        self.keep(self.retry_queues)
+        self.retry_queues[cluster_queue] = None
+
+    def mark_retry_cohort(self, cohort: str) -> None:
+        """Workloads parked in the tree of this Cohort are to be tried again."""
+        self.keep(self.retry_cohorts)
+        self.retry_cohorts[cohort] = None
+
+    def flush_retries(self, now: Instant) -> bool:
+        """Put parked workloads of marked trees back in line: those whose namespace is selected and whose back-off is
+        over. Trees with a cycle stay as they are. True if any moved."""
+        if not self.retry_queues and not self.retry_cohorts:
+            return False
+        starts = [queue.node for name in self.retry_queues if (queue := self.cluster_queues.get(name)) is not None]
+        starts += [node for name in self.retry_cohorts if (node := self.ledger.cohorts.get(name)) is not None]
+        self.keep(self.retry_queues)
+        self.keep(self.retry_cohorts)
+        self.retry_queues.clear()
+        self.retry_cohorts.clear()
+        roots = {id(root): root for node in starts if not self.ledger.cyclic(node) for root in (node.root,)}
+        moved = False
+        for root in roots.values():
+            for node in root.walk_queues():
+                moved = self.retry(self.cluster_queues[node.name], now) or moved
+        return moved
+
+    def retry(self, queue: ClusterQueue, now: Instant) -> bool:
+        """Put what is parked in one queue back in line, as `flush_retries` does. True if any moved."""
+        pending = queue.pending
+        if not pending.inadmissible and not pending.bulk_moved:
+            pending.retry_cycle = pending.pop_cycle
+            return False
+        self.touch(queue)
+        pending.retry_cycle = pending.pop_cycle
+        moved = pending.put_back_classes()
+        selected: dict[str, bool] = {}
+        moving = []
+        for info in pending.inadmissible.values():
+            namespace = info.workload.metadata.namespace
+            good = selected.get(namespace)
+            if good is None:
+                good = selected[namespace] = self.selects(queue, namespace)
+            if good and backoff_over(info.workload, now):
+                moving.append(info)
+        for info in moving:
+            del pending.inadmissible[info.key]
+            pending.push(info)
+        return moved or bool(moving)
+
+    def selects(self, queue: ClusterQueue, namespace: str) -> bool:
+        """Whether the namespace exists and the queue's selector matches it."""
+        labels = self.namespaces.get(namespace)
+        return labels is not None and queue.selects(labels)
+
+    # Whether a queue admits
+
+    def find_problems(self, queue: ClusterQueue) -> None:
+        """Judge anew whether a ClusterQueue admits."""
+        if self.journal is not None:
+            self.journal.keep_slots(queue)
+        queue.problems = list(self._problems(queue))
+        queue.terminating = is_terminating(queue.api)
+
+    def _problems(self, queue: ClusterQueue) -> Iterator[tuple[str, str]]:
+        """Reasons why it admits nothing, in the order they are reported, with their words."""
+        if queue.api.spec.stop_policy != "None":
+            yield "Stopped", "is stopped"
+        missing = sorted(flavor for flavor in queue.flavors() if flavor not in self.flavors)
+        if missing:
+            yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
+        checks = sorted({check.name for check in queue.checks})
+        unknown = [name for name in checks if name not in self.checks]
+        if unknown:
+            yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(unknown)}"
+        found = {name: self.checks[name] for name in checks if name in self.checks}
+        inactive = [name for name, check in found.items() if not check.active]
+        if inactive:
+            yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(inactive)}"
+        multi = [name for name, check in found.items() if check.controller == names.MULTIKUEUE_CONTROLLER]
+        if len(multi) > 1:
+            yield (
+                "MultipleMultiKueueAdmissionChecks",
+                f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {','.join(multi)}",
+            )
+        per_flavor = sorted({check.name for check in queue.checks if check.on_flavors and check.name in multi})
+        if per_flavor:
+            yield (
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(per_flavor)}",
+            )
+        if multi:
+            return
+        for name in queue.flavors():
+            flavor = self.flavors.get(name)
+            topology = flavor.spec.topology_name if flavor is not None else None
+            if topology and topology not in self.topologies:
+                yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
+
+    def order_lines(self, queue: ClusterQueue) -> None:
+        """Arrange the line as the queue's spec wants it."""
+        self.touch(queue)
+        queue.pending.arrange(None, in_classes=queue.best_effort and self.options.gates.scheduling_equivalence_hashing)
+
+    # Undo
+
+    def keep(self, container: object) -> None:
+        """A container is about to change."""
+        if self.journal is not None:
+            self.journal.keep(container)  # type: ignore[arg-type]
+
+    def touch_info(self, info: Info) -> None:
+        """What is remembered of a workload is about to change."""
+        if self.journal is not None:
+            self.journal.keep_slots(info)
+
+    def touch(self, queue: ClusterQueue) -> None:
+        """A line is about to change."""
+        if self.journal is not None:
+            queue.pending.keep(self.journal)
+
+    @contextmanager
+    def fork(self) -> Iterator[Self]:
+        """This very state, to try things on: put, drop, run cycles. On leaving, all is as it was. Costs microseconds
+        and then only what is touched. Not while a cycle is under way; forks do not nest."""
+        if self.cycling or self.journal is not None:
+            raise RuntimeError("a fork needs a state at rest: finish the cycle or leave the other fork first")
+        journal = self.journal = self.ledger.journal = Journal()
+        simple = [(name, getattr(self, name)) for name in ("epoch", "quiet_at", "scheduling_cycle", "options")]
+        broken = self.ledger.broken
+        try:
+            yield self
+        finally:
+            journal.roll_back()
+            self.journal = self.ledger.journal = None
+            self.ledger.broken = broken
+            self.cycling = False
+            self.deferred.clear()
+            for name, value in simple:
+                setattr(self, name, value)
+            self.surroundings.shapes.forget_answers()
+
+
+def total_usage(infos: Iterable[Info]) -> Amounts:
+    """Usage of all of them together."""
+    total: Amounts = {}
+    for info in infos:
+        for pair, amount in info.usage.items():
+            total[pair] = total.get(pair, 0) + amount
+    return total
+
+
+def is_terminating(api: ApiClusterQueue) -> bool:
+    """Whether a ClusterQueue is being deleted."""
+    return api.metadata.deletion_timestamp is not None
+
+
+def _same_hash(old: Info, new: Info) -> bool:
+    return not old.hash or not new.hash or old.hash == new.hash

@@ -1,0 +1,161 @@
+"""What people and status writers ask the state: counts, usage, why a queue is inactive, why a workload waits.
+
+Must never change anything.
+"""
+
+from typing import Final, NamedTuple
+
+from app.engine.amounts import Amounts, bounded
+from app.engine.lines import total_usage
+from app.engine.queues import ClusterQueue
+from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED
+from app.engine.sharing import UsageSharing
+
+
+class Counts(NamedTuple):
+    """Workloads of a queue; reserving ones include the admitted ones."""
+
+    pending: int
+    reserving: int
+    admitted: int
+
+
+class Usage(NamedTuple):
+    """Usage of one resource in one flavor: amounts in the engine's units, within int64."""
+
+    flavor: str
+    resource: str
+    total: int
+    borrowed: int
+
+
+class Why(NamedTuple):
+    """Why a workload waits: reason and message of its QuotaReserved condition, and a sentence with amounts for people,
+    where amounts are the reason."""
+
+    reason: str
+    message: str
+    explanation: str = ""
+
+
+BYPASSED: Final = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+
+
+class Questions(UsageSharing):
+    """The state as it is asked."""
+
+    __slots__ = ()
+
+    def queue_counts(self, cluster_queue: str) -> Counts:
+        """Workloads of a ClusterQueue; zeros if there is none of that name."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return Counts(0, 0, 0)
+        return Counts(len(queue.pending), len(queue.workloads), sum(info.admitted for info in queue.workloads.values()))
+
+    def local_queue_counts(self, key: str) -> Counts:
+        """Workloads of a LocalQueue (`namespace/name`)."""
+        local = self.local_queues.get(key)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        held = [info for info in queue.workloads.values() if info.local_queue == key] if queue is not None else []
+        return Counts(len(local.items) if local is not None else 0, len(held), sum(info.admitted for info in held))
+
+    def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[Usage]:
+        """Usage of every flavor and resource of a ClusterQueue, in the order of its spec, with the borrowed part."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return []
+        held = total_usage(info for info in queue.workloads.values() if info.admitted or not admitted_only)
+        return self._usages(queue, held, borrowed=True)
+
+    def local_queue_usage(self, key: str, *, admitted_only: bool = False) -> list[Usage]:
+        """Usage of a LocalQueue by every flavor and resource of its ClusterQueue; `borrowed` is 0."""
+        local = self.local_queues.get(key)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        if queue is None:
+            return []
+        held = total_usage(
+            info
+            for info in queue.workloads.values()
+            if info.local_queue == key and (info.admitted or not admitted_only)
+        )
+        return self._usages(queue, held, borrowed=False)
+
+    def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[Usage]:
+        pair_of = self.surroundings.catalog.pair
+        found = []
+        for group in queue.api.spec.resource_groups:
+            for flavor in group.flavors:
+                for resource in flavor.resources:
+                    pair = pair_of(flavor.name, resource.name)
+                    total = held.get(pair, 0)
+                    over = max(0, total - queue.node.nominal.get(pair, 0)) if borrowed and queue.node.parent else 0
+                    found.append(Usage(flavor.name, resource.name, bounded(total), bounded(over)))
+        return found
+
+    def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
+        """Status, reason and message of the Active condition of a ClusterQueue."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None or queue.terminating:
+            return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+        if not queue.problems:
+            return True, "Ready", "Can admit new workloads"
+        return (
+            False,
+            queue.problems[0][0],
+            f"Can't admit new workloads: {', '.join(text for _, text in queue.problems)}.",
+        )
+
+    def pending(self, cluster_queue: str) -> list[str]:
+        """Keys of what waits in a ClusterQueue in the order it will be tried: in line first, then the parked ones."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None:
+            return []
+        line = queue.pending.in_order()
+        parked = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
+        head = [queue.pending.inflight] if queue.pending.inflight is not None else []
+        return [info.key for info in (*head, *line, *parked)]
+
+    def waits(self, key: str) -> Why | None:
+        """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None
+        if it stands in line, or does not wait."""
+        info = self.waiting.get(key)
+        if info is None:
+            return None
+        name = info.workload.spec.queue_name or ""
+        local = self.local_queues[info.local_queue]
+        if local.api is None:
+            return Why(MISCONFIGURED, f"LocalQueue {name} doesn't exist")
+        if not local.open:
+            return Why(SUSPENDED, f"LocalQueue {name} is inactive")
+        queue = self.cluster_queues.get(local.cluster_queue)
+        if queue is None:
+            return Why(MISCONFIGURED, f"ClusterQueue {local.cluster_queue} doesn't exist")
+        if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
+            return Why(SUSPENDED, f"ClusterQueue {queue.name} is inactive")
+        reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
+        if reason is not None and queue.pending.is_parked(info) and key not in self.last_decisions:
+            return Why(reason, BYPASSED)
+        return None
+
+    def why(self, key: str) -> Why | None:
+        """The last known reason why a workload waits: from its queues, else from the last cycle that looked at it,
+        else that it was not looked at yet. None if it does not wait."""
+        if key not in self.waiting:
+            return None
+        found = self.waits(key)
+        if found is not None:
+            return found
+        decision = self.last_decisions.get(key)
+        if decision is not None and decision.condition_reason:
+            return Why(decision.condition_reason, decision.message, decision.explanation)
+        return Why(PENDING_EVALUATION, "Workload is pending evaluation in the scheduling queue")
+
+    def holders(self, flavor: str, resource: str, cluster_queue: str) -> list[tuple[str, int]]:
+        """Who holds a resource of a flavor in the tree of a ClusterQueue: names and amounts, the largest first."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None or self.ledger.cyclic(queue.node):
+            return []
+        pair = self.surroundings.catalog.pair(flavor, resource)
+        held = [(node.name, node.usage.get(pair, 0)) for node in queue.node.root.walk_queues()]
+        return sorted((item for item in held if item[1] > 0), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,118 @@
+"""Admission fair sharing in the state: lines ordered by the decayed usage of their LocalQueues.
+
+What was consumed is kept here and in the status of LocalQueues, from which it is seeded once, so that it outlives the
+process. Must never read a clock.
+"""
+
+from collections.abc import Mapping
+
+from app.api.pods import Quantity
+from app.engine.info import Info
+from app.engine.instants import Instant
+from app.engine.lines import Lines, total_usage
+from app.engine.options import AdmissionFairSharing
+from app.engine.queues import ClusterQueue
+from app.engine.usage import LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
+
+
+class UsageSharing(Lines):
+    """Lines by usage."""
+
+    __slots__ = ()
+
+    @property
+    def usage_sharing(self) -> AdmissionFairSharing | None:
+        """Its configuration, if it is on."""
+        return self.options.admission_fair_sharing if self.options.gates.admission_fair_sharing else None
+
+    def line_usage(self, queue: ClusterQueue, local_queue: str) -> float | None:
+        """Usage of a LocalQueue that orders its ClusterQueue's line; None if usage does not count there."""
+        sharing = self.usage_sharing
+        if sharing is None or not queue.usage_based:
+            return None
+        line = self.lines.get(local_queue)
+        local = self.local_queues.get(local_queue)
+        weight = local.weight if local is not None else 1.0
+        if line is None:
+            return weighted({}, {}, sharing.resource_weights, weight)
+        return weighted(line.consumed, line.penalty, sharing.resource_weights, weight)
+
+    def order_lines(self, queue: ClusterQueue) -> None:
+        """Arrange the line as the queue's spec wants it."""
+        self.touch(queue)
+        by_usage = self.usage_sharing is not None and queue.usage_based
+        queue.pending.arrange(
+            (lambda line: self.line_usage(queue, line) or 0.0) if by_usage else None,
+            in_classes=queue.best_effort and self.options.gates.scheduling_equivalence_hashing,
+        )
+
+    def _line(self, local_queue: str) -> LineUsage:
+        line = self.lines.get(local_queue)
+        if line is None:
+            self.keep(self.lines)
+            line = self.lines[local_queue] = LineUsage()
+        if self.journal is not None:
+            self.journal.keep_slots(line)
+            self.journal.keep(line.penalties)
+        return line
+
+    def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
+        """What a LocalQueue consumed until then, as its status has it. Raises InvalidValue."""
+        line = self._line(local_queue)
+        line.consumed = from_quantities(resources)
+        line.last_update = last_update
+        line.seeded = True
+
+    def consumed(self, local_queue: str) -> tuple[dict[str, str], Instant | None]:
+        """What a LocalQueue consumed and when that was counted, for its status."""
+        line = self.lines.get(local_queue)
+        return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
+
+    def sample_usage(self, local_queue: str, now: Instant) -> float | None:
+        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage does not count there.
+        To be called for every LocalQueue, and then its status written from `consumed`."""
+        local = self.local_queues.get(local_queue)
+        queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
+        sharing = self.usage_sharing
+        if queue is None or sharing is None or not queue.usage_based:
+            return None
+        self.epoch += 1
+        return self._line(local_queue).sample(self._admitted_usage(queue, local_queue), now, sharing)
+
+    def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
+        held = total_usage(
+            info for info in queue.workloads.values() if info.admitted and info.local_queue == local_queue
+        )
+        total: dict[str, int] = {}
+        for pair, amount in held.items():
+            total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)
+        return total
+
+    def push_penalty(self, info: Info, queue: ClusterQueue, now: Instant) -> None:
+        """A workload was admitted: it counts before its usage shows."""
+        sharing = self.usage_sharing
+        if sharing is None or not queue.usage_based:
+            return
+        ignore = self.options.gates.quota_check_strategy and self.options.quota_check_strategy == "IgnoreUndeclared"
+        requests: dict[str, int] = {}
+        for item in info.totals:
+            for resource, amount in item.requests.items():
+                if not ignore or resource in queue.group_of:
+                    requests[resource] = requests.get(resource, 0) + from_amount(resource, amount)
+        self._line(info.local_queue).push(info.key, entry_penalty(requests, sharing), now)
+
+    def settle_penalty(self, info: Info, now: Instant) -> None:
+        """The workload runs: its usage shows now."""
+        sharing = self.usage_sharing
+        line = self.lines.get(info.local_queue)
+        queue = self.cluster_queues.get(info.cluster_queue)
+        if sharing is None or line is None or queue is None or info.key not in line.penalties:
+            return
+        current = self._admitted_usage(queue, info.local_queue)
+        self._line(info.local_queue).settle(info.key, current, now, sharing.usage_half_life)
+
+    def drop_penalty(self, info: Info) -> None:
+        """The workload is not going to run."""
+        line = self.lines.get(info.local_queue)
+        if line is not None and info.key in line.penalties:
+            self._line(info.local_queue).penalties.pop(info.key)
