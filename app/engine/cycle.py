@@ -110,7 +110,7 @@ class _Run:
         self.now = now
         self.gates = state.options.gates
         self.preempted: dict[str, Target] = {}
-        self.counted: list[tuple[ClusterQueue, Amounts]] = []
+        self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now)
         self.assigner = Assigner(
@@ -280,11 +280,11 @@ class _Run:
 
     # Processing
 
-    def _count(self, queue: ClusterQueue, usage: Amounts) -> None:
-        """Usage that those after see, until the cycle ends."""
+    def _count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
+        """Usage that those after see, until the cycle ends; whether it is of an admission."""
         self.state.ledger.keep_usage(queue)
         tree.add_all(queue.node, usage)
-        self.counted.append((queue, usage))
+        self.counted.append((queue, usage, admitted))
 
     def _fits(self, entry: Entry) -> bool:
         """Whether the entry fits once all victims so far and its own are gone."""
@@ -300,6 +300,20 @@ class _Run:
         good = tree.fits(entry.queue.node, self._usage(entry))
         for target in gone.values():
             tree.add_all(target.queue.node, target.info.usage)
+        return good
+
+    def _fits_beside_victims(self, entry: Entry) -> bool:
+        """Whether the entry fits while the victims of others still run and those others do not yet.
+
+        Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
+        until the victims are gone; here quota is given when it is free.
+        """
+        waiting = [(queue, usage) for queue, usage, admitted in self.counted if not admitted]
+        for queue, usage in waiting:
+            tree.remove_all(queue.node, usage)
+        good = tree.fits(entry.queue.node, self._usage(entry))
+        for queue, usage in waiting:
+            tree.add_all(queue.node, usage)
         return good
 
     def _usage(self, entry: Entry) -> Amounts:
@@ -363,18 +377,23 @@ class _Run:
         if self._overlaps(entry):
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        if not fits:
+        if not fits or (mode is Mode.FIT and self.preempted and not self._fits_beside_victims(entry)):
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
         for target in entry.targets:
             self.preempted[target.info.key] = target
-        self._count(queue, self._usage(entry))
+        blocked = (
+            mode is Mode.FIT
+            and self.state.options.wait_for_pods_ready.block_admission
+            and bool(self.state.not_ready or self.admitted)
+        )
+        self._count(queue, self._usage(entry), admitted=mode is Mode.FIT and not blocked)
         if mode is Mode.PREEMPT:
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
             entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
             info.last_assignment = None
             return
-        if self.state.options.wait_for_pods_ready.block_admission and (self.state.not_ready or self.admitted):
+        if blocked:
             entry.message = "waiting for all admitted workloads to be in PodsReady condition"
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
             return
@@ -403,12 +422,11 @@ class _Run:
         node = entry.queue.node
         reserved: Amounts = {}
         for pair, amount in entry.assignment.usage.items():
-            nominal, used = node.nominal.get(pair, 0), node.usage.get(pair, 0)
+            room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
             if entry.assignment.borrowing > 0:
                 limit = node.borrowing_limit.get(pair)
-                reserved[pair] = amount if limit is None else min(amount, nominal + limit - used)
-            else:
-                reserved[pair] = max(0, min(amount, nominal - used))
+                room = amount if limit is None else room + limit
+            reserved[pair] = max(0, min(amount, room))
         return reserved
 
     def _assumed(self, entry: Entry) -> Info:
@@ -448,7 +466,7 @@ class _Run:
     def _finish(self, result: Cycle) -> None:
         """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
         state = self.state
-        for queue, usage in self.counted:
+        for queue, usage, _ in self.counted:
             tree.remove_all(queue.node, usage)
         for entry, info in self.admitted:
             entry.queue.pending.inflight = None

