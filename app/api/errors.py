@@ -2,6 +2,7 @@
 
     TurnstileError
     ├── InvalidValue            a field holds something it must not; names field, value and cure
+    ├── InvalidConfiguration    a configuration file does not hold; has every fault
     ├── PermanentError          retrying cannot help: the object has to change first
     ├── WireError               the request may or may not have arrived
     │   ├── ConnectionLost      refused, reset, cut, half closed
@@ -22,6 +23,7 @@
 Errors know the object or field, the value and the cure; their text is one sentence a person can act on.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -37,6 +39,14 @@ class InvalidValue(TurnstileError):
         self.field = field
         self.value = value
         self.cure = cure
+
+
+class InvalidConfiguration(TurnstileError):
+    """A configuration file that does not hold. `problems` are its faults, in the order of the lines."""
+
+    def __init__(self, problems: Sequence[object]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
 
 
 class PermanentError(TurnstileError):

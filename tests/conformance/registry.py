@@ -4,7 +4,14 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tests.conformance import engine_assign, engine_cycles, engine_preemption, engine_queues, engine_tables
+from tests.conformance import (
+    configuration,
+    engine_assign,
+    engine_cycles,
+    engine_preemption,
+    engine_queues,
+    engine_tables,
+)
 from tests.conformance.cases import Case
 
 Adapter = Callable[[Case, dict[str, Any]], list[str] | None]
@@ -13,6 +20,19 @@ Adapter = Callable[[Case, dict[str, Any]], list[str] | None]
 NO_COUNTERPART = "nothing in the case has a counterpart here: Go internals"
 
 ADAPTERS: tuple[tuple[str, Adapter], ...] = (
+    ("config.TestValidate*", configuration.check_validation),
+    ("config.TestLoadAndValidateFeatureGates", configuration.check_gates),
+    ("config.TestLoad", configuration.check_load),
+    ("config.TestTLSOptions", configuration.check_load),
+    ("config.TestEncode", configuration.check_encoding),
+    ("config.TestWaitForPodsReadyIsEnabled", configuration.check_waiting),
+    ("apis.config.*.TestSetDefaults_Configuration", configuration.check_defaults),
+    ("apis.config.*.TestConfigurationQueueConvertTo", configuration.check_conversion_to),
+    ("apis.config.*.TestConfigurationQueueConvertFrom", configuration.check_conversion_from),
+    ("apis.config.*.TestConfigurationQueueConversion_RoundTrip", configuration.check_round_trip),
+    ("apis.config.*.TestClusterProfileCredentialsProviderAlias", configuration.check_alias),
+    ("util.tlsconfig.TestConvert*", configuration.check_tls),
+    ("util.tlsconfig.TestParseTLSOptions", configuration.check_tls),
     ("scheduler.TestSchedule*", engine_cycles.check),
     ("scheduler.TestLastSchedulingContext", engine_cycles.check),
     ("cache.queue.afs.*", engine_tables.calls_of_usage),

@@ -22,6 +22,7 @@ from app.api.validation.errors import (
 )
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_1035: Final = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = rf"({_NAME})?"
@@ -51,6 +52,11 @@ _ENDS: Final = "must start and end with an alphanumeric character"
 _DNS_LABEL_TEXT: Final = _format_text(
     f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ENDS}",
     _DNS_LABEL, "my-name", "123-abc",
+)  # fmt: skip
+_DNS_1035_TEXT: Final = _format_text(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character",
+    _DNS_1035, "my-name", "abc-123",
 )  # fmt: skip
 _SUBDOMAIN_TEXT: Final = _format_text(
     f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_ENDS}",
@@ -84,6 +90,11 @@ def dns_label_faults(text: str) -> list[str]:
     if not _is_dns_label(text):
         faults.append("must not contain dots" if _is_subdomain(text) else _DNS_LABEL_TEXT)
     return faults
+
+
+def dns_1035_label_faults(text: str) -> list[str]:
+    """What keeps a text from being an RFC 1035 label, such as the name of a Service."""
+    return _length_fault(text, 63) + ([] if re.fullmatch(_DNS_1035, text) else [_DNS_1035_TEXT])
 
 
 def subdomain_faults(text: str) -> list[str]:

@@ -1,0 +1,223 @@
+"""What of Kueue's configuration Turnstile has not built, and what means nothing to it: a sentence for each.
+
+What a file switches on and nobody would carry out is refused; what is on by default and not there yet is passed over
+in silence; what is right in a file of Kueue's but decided elsewhere here is a warning. Whoever builds one of these
+things takes its line out.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from app.api.config import features
+from app.api.config.defaults import Installation
+from app.api.config.document import Document, Problem, dotted
+from app.api.config.v1beta2 import Configuration
+
+HEEDED: Final = frozenset((
+    "AdmissionFairSharing", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
+    "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
+    "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
+    "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
+    "UnadmittedWorkloadsObservability", "WorkloadValidateResourcesAreNonNegative",
+    "WorkloadValidationForPodSetMetadata",
+))  # fmt: skip
+"""Gates that can be switched both ways."""
+
+ALWAYS_ON: Final = frozenset((
+    "AdmissionGatedBy", "AssignQueueLabelsForPods", "FinishOrphanedWorkloads",
+    "ManagedJobsNamespaceSelectorAlwaysRespected", "SkipAncestorCheckForDeletedWorkloads", "TLSOptions",
+    "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
+))  # fmt: skip
+"""Gates whose behaviour cannot be switched off."""
+
+WITHOUT_EFFECT: Final = frozenset((
+    "RemoveFinalizersWithStrictPatch", "SchedulerLibraryIntegration", "TASCacheNodeMatchResults",
+    "TASCacheTopologyTree", "TASCachingRemainingResources", "VectorizedResourceRequests",
+    "WorkloadRequestUseMergePatch",
+))  # fmt: skip
+"""Gates about how Kueue is written; nothing to be seen depends on them."""
+
+_TAS: Final = "topology-aware scheduling is not built yet"
+_MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
+_DRA: Final = "quota for dynamic resource allocation (DRA) is not built yet"
+_ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
+_METRICS: Final = "metrics of queues are not built yet"
+
+_BY_PREFIX: Final = (
+    ("TAS", _TAS), ("TopologyAware", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
+)  # fmt: skip
+
+UNBUILT: Final[Mapping[str, str]] = {
+    "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
+    "ConcurrentAdmission": "concurrent admission is not built yet",
+    "CustomMetricLabels": _METRICS,
+    "DeferRayServiceFinalizationForRedisCleanup": "the Ray kinds are not built yet",
+    "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
+    "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
+    "LWSImmutableGroupSize": "LeaderWorkerSets are not built yet",
+    "LocalQueueMetrics": _METRICS,
+    "MetricForWorkloadCreationLatency": "the metric of creation latency is not built yet",
+    "MetricsForCohorts": _METRICS,
+    "PodIntegrationValidateGroupOwner": "pod groups are not built yet",
+    "ShortWorkloadNames": "short Workload names are not built yet",
+    "SkipReassignmentForPodOwnedWorkloads": _TAS,
+    "SparkApplicationIntegration": "SparkApplications are not built yet",
+    "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
+    "ValidateRayAndSparkJobUpdates": "the Ray and Spark kinds are not built yet",
+    "VisibilityOnDemand": "the visibility API is not built yet",
+    **{
+        gate.name: sentence
+        for gate in features.GATES
+        for prefix, sentence in _BY_PREFIX
+        if gate.name.startswith(prefix) and gate.name not in HEEDED | WITHOUT_EFFECT
+    },
+}
+"""What is missing, by gate."""
+
+_LEAVE_OUT: Final = "leave it out"
+
+
+def hidden_sections(config: Configuration) -> Iterator[tuple[str, ...]]:
+    """Paths whose defaults mean nothing yet; an effective configuration does not show them."""
+    yield from (("waitForPodsReady",), ("multiKueue",), ("visibilityServer",), ("metrics", "localQueueMetrics"))
+    yield from (("clientConnection",), ("controller",))
+    if config.internal_cert_management is not None and config.internal_cert_management.enable:
+        yield ("webhook", "certDir")
+
+
+def refusals(
+    config: Configuration, document: Document, gates: Collection[str], *, frameworks: Collection[str], flag: str
+) -> Iterator[Problem]:
+    """What the file, or the flag of the gates, switches on and is not there. `frameworks` names those that are."""
+    yield from _gate_refusals(config, document, gates, flag)
+    yield from _framework_refusals(config, document, frameworks)
+
+    def refuse(path: tuple[str | int, ...], message: str, cure: str = _LEAVE_OUT) -> Problem:
+        return Problem(dotted(path), document.line(path), message, cure)
+
+    given = document.given
+    waits = config.wait_for_pods_ready is not None and "DisableWaitForPodsReady" not in gates
+    if given("waitForPodsReady") and waits:
+        message = "eviction of workloads whose pods do not become ready is not built yet"
+        yield refuse(("waitForPodsReady",), message, "leave it out: nothing is evicted for that")
+    if given("multiKueue"):
+        yield refuse(("multiKueue",), _MULTIKUEUE)
+    if given("visibilityServer"):
+        yield refuse(("visibilityServer",), "the visibility API is not built yet")
+    if config.pprof_bind_address:
+        yield refuse(("pprofBindAddress",), "there is no Go profiler here")
+    if config.tls is not None and (
+        config.tls.cipher_suites or config.tls.curve_preferences or config.tls.min_version == "VersionTLS13"
+    ):
+        message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
+        yield refuse(("tls",), message)
+    if given("objectRetentionPolicies", "workloads"):
+        message = "deletion of Workloads that are over is not built yet"
+        yield refuse(("objectRetentionPolicies", "workloads"), message)
+    metrics = config.metrics
+    if metrics.enable_cluster_queue_resources:
+        yield refuse(("metrics", "enableClusterQueueResources"), _METRICS)
+    if metrics.custom_labels:
+        yield refuse(("metrics", "customLabels"), _METRICS)
+    wanted = metrics.local_queue_metrics
+    if given("metrics", "localQueueMetrics") and wanted is not None and wanted.enable:
+        yield refuse(("metrics", "localQueueMetrics"), _METRICS, "leave it out or set enable: false")
+    if config.integrations is not None and config.integrations.external_frameworks:
+        message = "jobs of controllers that come with their own integration are not built yet"
+        yield refuse(("integrations", "externalFrameworks"), message)
+    if config.integrations is not None and config.integrations.label_keys_to_copy:
+        yield refuse(("integrations", "labelKeysToCopy"), "copying labels to Workloads is not built yet")
+    if config.resources is not None and config.resources.device_class_mappings:
+        yield refuse(("resources", "deviceClassMappings"), _DRA)
+    yield from _fixed(config, document)
+
+
+def _fixed(config: Configuration, document: Document) -> Iterator[Problem]:
+    """What has only one answer here."""
+    election, health = config.leader_election, config.health
+    for path, value, only, why in (
+        (("leaderElection", "leaderElect"), election and election.leader_elect, True, "only a leader may write"),
+        (("leaderElection", "resourceLock"), election and election.resource_lock, "leases", "the lock is a Lease"),
+        (("health", "readinessEndpointName"), health.readiness_endpoint_name, "readyz", "the path is fixed"),
+        (("health", "livenessEndpointName"), health.liveness_endpoint_name, "healthz", "the path is fixed"),
+    ):
+        if value is not None and str(value).strip("/") != str(only):
+            shown = "true" if only is True else only
+            yield Problem(
+                dotted(path), document.line(path), f"cannot be changed: {why}", f"leave it out or say {shown}"
+            )
+
+
+def _gate_refusals(config: Configuration, document: Document, gates: Collection[str], flag: str) -> Iterator[Problem]:
+    explicit = features.parse_flag(flag) if flag else config.feature_gates or {}
+    for gate in features.GATES:
+        path = ("featureGates", *([gate.name] if gate.name in explicit else []))
+        source = "--feature-gates" if flag else dotted(path)
+        line = 0 if flag else document.line(path)
+        on = gate.name in gates
+        if gate.name in UNBUILT and on and (explicit.get(gate.name) or not gate.default):
+            name = f"{gate.name}: " if flag or gate.name not in explicit else ""
+            yield Problem(source, line, f"{name}{UNBUILT[gate.name]}", "leave the gate out or set it to false")
+        if gate.name in ALWAYS_ON and not on:
+            name = f"{gate.name}: " if flag or gate.name not in explicit else ""
+            yield Problem(source, line, f"{name}cannot be switched off: it is always on here", "leave the gate out")
+
+
+def _framework_refusals(config: Configuration, document: Document, frameworks: Collection[str]) -> Iterator[Problem]:
+    named = (config.integrations.frameworks or []) if config.integrations is not None else []
+    for index, framework in enumerate(named):
+        if framework not in frameworks:
+            path = ("integrations", "frameworks", index)
+            known = ", ".join(sorted(frameworks))
+            message = f"jobs of the framework {framework} cannot be queued yet"
+            yield Problem(dotted(path), document.line(path), message, f"take it out; built are {known}")
+
+
+def warnings(
+    config: Configuration, document: Document, gates: Collection[str], installation: Installation
+) -> Iterator[Problem]:
+    """What is understood and changes nothing, or should be known."""
+
+    def warn(*path: str, message: str) -> Problem:
+        return Problem(dotted(path), document.line(path), message)
+
+    given = document.given
+    if document.data.get("apiVersion", "").endswith("/v1beta1"):
+        yield warn("apiVersion", message="v1beta1 is deprecated: write config.kueue.x-k8s.io/v1beta2")
+    if given("waitForPodsReady") and "DisableWaitForPodsReady" in gates:
+        yield warn("waitForPodsReady", message="is switched off by the gate DisableWaitForPodsReady")
+    if given("queueVisibility"):
+        yield warn("queueVisibility", message="is ignored, as by Kueue since 0.14")
+    if given("integrations", "podOptions"):
+        yield warn("integrations", "podOptions", message="is ignored: managedJobsNamespaceSelector decides")
+    if given("clientConnection"):
+        message = "has no effect: the rate of requests follows what the API server answers"
+        yield warn("clientConnection", message=message)
+    for name in ("groupKindConcurrency", "cacheSyncTimeout"):
+        if given("controller", name):
+            yield warn("controller", name, message="has no effect: reconcilers share one event loop")
+    if given("metrics", "bindAddress") and config.metrics.bind_address != "0":
+        yield warn("metrics", "bindAddress", message="metrics are served here by plain HTTP to whoever asks")
+    certificates, election = config.internal_cert_management, config.leader_election
+    managed = certificates is not None and certificates.enable
+    for path, value, actual in (
+        (("internalCertManagement", "webhookServiceName"),
+         certificates.webhook_service_name if certificates is not None and managed else None, installation.service),
+        (("internalCertManagement", "webhookSecretName"),
+         certificates.webhook_secret_name if certificates is not None and managed else None, installation.secret),
+        (("leaderElection", "resourceName"), election and election.resource_name, installation.lease),
+        (("leaderElection", "resourceNamespace"),
+         (election and election.resource_namespace) or None, installation.namespace),
+    ):  # fmt: skip
+        if given(*path) and value is not None and value != actual:
+            yield warn(*path, message=f"has no effect: the release names its objects, here {actual}")
+    if given("webhook", "certDir") and managed:
+        yield warn("webhook", "certDir", message="has no effect while internalCertManagement makes the certificate")
+    if config.resources is not None and config.resources.quota_check_strategy and "QuotaCheckStrategy" not in gates:
+        yield warn("resources", "quotaCheckStrategy", message="is switched off by the gate QuotaCheckStrategy")
+    if config.admission_fair_sharing is not None and "AdmissionFairSharing" not in gates:
+        yield warn("admissionFairSharing", message="is switched off by the gate AdmissionFairSharing")
+    for name in sorted(config.feature_gates or {}):
+        if name in WITHOUT_EFFECT:
+            yield warn("featureGates", name, message="has no effect: it is about how Kueue is written")

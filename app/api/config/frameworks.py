@@ -1,0 +1,33 @@
+"""The job kinds that `integrations.frameworks` may name, and the kind behind each. Must never say which are built."""
+
+from typing import Final
+
+FRAMEWORKS: Final = {
+    "batch/job": "Job.v1.batch",
+    "deployment": "Deployment.v1.apps",
+    "jobset.x-k8s.io/jobset": "JobSet.v1alpha2.jobset.x-k8s.io",
+    "kubeflow.org/jaxjob": "JAXJob.v1.kubeflow.org",
+    "kubeflow.org/mpijob": "MPIJob.v2beta1.kubeflow.org",
+    "kubeflow.org/paddlejob": "PaddleJob.v1.kubeflow.org",
+    "kubeflow.org/pytorchjob": "PyTorchJob.v1.kubeflow.org",
+    "kubeflow.org/tfjob": "TFJob.v1.kubeflow.org",
+    "kubeflow.org/xgboostjob": "XGBoostJob.v1.kubeflow.org",
+    "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet.v1.leaderworkerset.x-k8s.io",
+    "pod": "Pod.v1.",
+    "ray.io/raycluster": "RayCluster.v1.ray.io",
+    "ray.io/rayjob": "RayJob.v1.ray.io",
+    "ray.io/rayservice": "RayService.v1.ray.io",
+    "sparkoperator.k8s.io/sparkapplication": "SparkApplication.v1beta2.sparkoperator.k8s.io",
+    "statefulset": "StatefulSet.v1.apps",
+    "trainer.kubeflow.org/trainjob": "TrainJob.v1alpha1.trainer.kubeflow.org",
+    "workload.codeflare.dev/appwrapper": "AppWrapper.v1beta2.workload.codeflare.dev",
+}
+"""`Kind.version.group` by the name of the framework, by name."""
+
+WITHOUT_MULTIKUEUE: Final = frozenset(("deployment",))
+"""Frameworks whose jobs have no adapter of their own for dispatch to other clusters."""
+
+
+def is_kind(text: str) -> bool:
+    """Whether a text has the form `Kind.version.group`."""
+    return text.count(".") >= 2
