@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from app import __version__
 from app.api import names
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
@@ -30,9 +31,11 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.cli import logs, serve
+from app.cli import config, logs, serve
 from app.cli.serve import Settings
+from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
+from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
@@ -188,10 +191,11 @@ class Turnstile:
             self._secrets = self.caches.of(
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )
-        if settings.manage_certificates and settings.role.controller:
+        if settings.role.controller:
             for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
                 name = f"{settings.name}-{kind.KIND.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
                 self.caches.of(kind, params={"fieldSelector": f"metadata.name={name}"})
+            self.caches.of(CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR})
 
     async def run(self) -> None:
         """Play the roles until asked to stop."""
@@ -295,6 +299,7 @@ class Turnstile:
         async with asyncio.TaskGroup() as group:
             group.create_task(executor.run(), name="housekeeping")
             group.create_task(leader.run(), name="leader")
+            group.create_task(self._definitions(executor).run(), name="definitions")
             if self.settings.manage_certificates:
                 group.create_task(self._certificates(executor).run(), name="certificates")
 
@@ -310,6 +315,16 @@ class Turnstile:
             mutating=self.caches.of(MutatingWebhookConfiguration),
             validating=self.caches.of(ValidatingWebhookConfiguration),
             clock=now,
+            definitions=self.caches.of(CustomResourceDefinition),
+        )
+
+    def _definitions(self, executor: Executor) -> DefinitionKeeper:
+        return DefinitionKeeper(
+            executor,
+            configuration=f"{self.settings.name}-validating-webhook-configuration",
+            definitions=self.caches.of(CustomResourceDefinition),
+            validating=self.caches.of(ValidatingWebhookConfiguration),
+            serve_older=self.settings.serve_v1beta1,
         )
 
 
@@ -379,6 +394,7 @@ def main() -> None:
         """Print the version."""
         typer.echo(__version__)
 
+    config.register(app)
     serve.register(app, run)
     app()
 

@@ -1,14 +1,25 @@
-"""Webhook configurations, reduced to what the leader keeps right in them: the CA bundle of each entry."""
+"""Webhook configurations, reduced to how the API server reaches each entry: the leader keeps the CA bundle right."""
 
 from typing import ClassVar
 
 from app.api.meta import Kind, Object
 
 
+class ServiceReference(Object):
+    """admissionregistrationv1.ServiceReference."""
+
+    name: str
+    namespace: str
+    path: str | None = None
+    port: int | None = None
+
+
 class WebhookClientConfig(Object):
-    """admissionregistrationv1.WebhookClientConfig; `ca_bundle` is the PEM itself."""
+    """admissionregistrationv1.WebhookClientConfig: a URL or a Service; `ca_bundle` is the PEM itself."""
 
     ca_bundle: bytes = b""
+    url: str | None = None
+    service: ServiceReference | None = None
 
 
 class Webhook(Object):

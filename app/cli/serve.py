@@ -44,6 +44,7 @@ class Settings:
     tls_cert: Path | None
     tls_key: Path | None
     manage_certificates: bool
+    serve_v1beta1: bool
     manage_jobs_without_queue_name: bool
     excluded_namespaces: tuple[str, ...]
     namespace_labels: dict[str, str]
@@ -111,6 +112,12 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         manage_certificates: Annotated[
             bool, typer.Option(help="Make and renew the serving certificate and keep caBundle right.")
         ] = True,
+        serve_v1beta1: Annotated[
+            bool,
+            typer.Option(
+                help="Serve v1beta1 of our kinds, and v1alpha2 of ClusterQueue. Costs the API server at every write."
+            ),
+        ] = True,
         manage_jobs_without_queue_name: Annotated[
             bool, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
         ] = False,
@@ -144,6 +151,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             tls_cert=tls_cert,
             tls_key=tls_key,
             manage_certificates=manage_certificates and tls_cert is None,
+            serve_v1beta1=serve_v1beta1,
             manage_jobs_without_queue_name=manage_jobs_without_queue_name,
             excluded_namespaces=("kube-system", own, *(exclude_namespace or ())),
             namespace_labels=dict(_label(text) for text in managed_namespace_label or ()),

@@ -18,6 +18,7 @@ from app.api.admissionregistration import (
     ValidatingWebhookConfiguration,
     WebhookConfiguration,
 )
+from app.api.apiextensions import CustomResourceDefinition
 from app.api.core import Secret
 from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
@@ -123,8 +124,9 @@ class CertificateKeeper:
     """The reconciler around the decisions: looks whenever one of the three objects changes, and when something is due.
 
     The stores must be full before `run`; others than the named objects in them are ignored. `hosts` are all names and
-    addresses under which the webhook is called. `prefix` is that of the configurations' names. `clock` gives aware
-    times. Raises InvalidValue for a host that is none.
+    addresses under which the webhook is called. `prefix` is that of the configurations' names. `definitions` copy
+    their trust from there (`app.controllers.definitions`), and a CA is switched only when they have. `clock` gives
+    aware times. Raises InvalidValue for a host that is none.
     """
 
     def __init__(
@@ -139,6 +141,7 @@ class CertificateKeeper:
         mutating: Store[MutatingWebhookConfiguration],
         validating: Store[ValidatingWebhookConfiguration],
         clock: Callable[[], dt.datetime],
+        definitions: Store[CustomResourceDefinition] | None = None,
     ) -> None:
         check_hosts(hosts)
         self._executor = executor
@@ -150,6 +153,7 @@ class CertificateKeeper:
         self._mutating = mutating
         self._validating = validating
         self._clock = clock
+        self._definitions: Store[CustomResourceDefinition] = Store() if definitions is None else definitions
         self._right_since: tuple[bytes, dt.datetime] | None = None
 
     @property
@@ -176,7 +180,8 @@ class CertificateKeeper:
         def report(key: str, error: Exception) -> None:
             self._executor.report(kinds[key], key, error)
 
-        undo = [store.subscribe(look_at_all) for store in (self._secrets, self._mutating, self._validating)]
+        stores = (self._secrets, self._mutating, self._validating, self._definitions)
+        undo = [store.subscribe(look_at_all) for store in stores]
         look_at_all()
         try:
             await run_workers(queue, handle, workers=len(kinds), on_error=report)
@@ -200,7 +205,9 @@ class CertificateKeeper:
             self._validating.get(f"{self._prefix}-validating-webhook-configuration"),
         )
         bundle = ca_bundle(secret.data) if secret is not None else b""
-        if not is_everywhere(bundle, [one for one in found if one is not None]):
+        clients = (definition.conversion_webhook for definition in self._definitions.values())
+        converted = all(client.ca_bundle == bundle for client in clients if client is not None)
+        if not converted or not is_everywhere(bundle, [one for one in found if one is not None]):
             self._right_since = None
         elif self._right_since is None or self._right_since[0] != bundle or self._right_since[1] > now:
             self._right_since = (bundle, now)

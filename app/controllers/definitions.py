@@ -1,0 +1,137 @@
+"""Keeps the CustomResourceDefinitions right that Helm installs once and never touches again; runs in the leader only.
+
+Two things of each: whether its older versions are served, which is a value of the chart, and where its objects are
+converted. The latter is copied from our own validating webhook configuration, which always says how the API server
+reaches us and what it trusts, whoever made the certificates. A kind whose versions differ serves its older ones only
+once it has a conversion: until then the API server would store objects with fields that the stored version drops.
+
+Writes exactly these fields, by a patch of the very version that was looked at.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from app.api.admissionregistration import ValidatingWebhookConfiguration, WebhookClientConfig
+from app.api.apiextensions import CustomResourceDefinition
+from app.api.kinds import KINDS, Definition
+from app.api.meta import to_plain
+from app.controllers.actions import Decision, Emit, Patch
+from app.controllers.executor import Executor
+from app.kube.store import Store
+from app.kube.workqueue import WorkQueue, run_workers
+
+PATH: Final = "/convert"
+LABEL_SELECTOR: Final = "app.kubernetes.io/part-of=turnstile"
+"""What our definitions are found by."""
+_REVIEW_VERSIONS: Final = ["v1"]
+_OURS: Final[Mapping[str, Definition]] = {kinds.name: kinds for kinds in KINDS}
+
+
+def conversion_client(configuration: ValidatingWebhookConfiguration | None) -> WebhookClientConfig | None:
+    """How the API server reaches the conversion webhook, as it reaches the first entry of the configuration.
+
+    None while that is not known, or not trusted yet.
+    """
+    if configuration is None or not configuration.webhooks:
+        return None
+    client = configuration.webhooks[0].client_config
+    if not client.ca_bundle:
+        return None
+    if client.service is not None:
+        return WebhookClientConfig(
+            service=msgspec.structs.replace(client.service, path=PATH), ca_bundle=client.ca_bundle
+        )
+    url = urlsplit(client.url or "")
+    return WebhookClientConfig(url=urlunsplit((url.scheme, url.netloc, PATH, "", "")), ca_bundle=client.ca_bundle)
+
+
+def decide(
+    definition: CustomResourceDefinition, kinds: Definition, client: WebhookClientConfig | None, *, serve_older: bool
+) -> Decision:
+    """What is due for the definition of a kind. `client` is where objects are converted, None if that is not known."""
+    stored_older = any(version != kinds.stored.VERSION for version in definition.status.stored_versions)
+    converts = kinds.converted and (serve_older or stored_older)
+    if converts and client is None:
+        return Decision(why="it is not known yet where objects are converted")
+    operations: list[dict[str, Any]] = []
+    for index, version in enumerate(definition.spec.versions):
+        if version.name in kinds.older and version.served != serve_older:
+            operations.append({"op": "replace", "path": f"/spec/versions/{index}/served", "value": serve_older})
+    served = bool(operations)
+    if converts and definition.conversion_webhook != client:
+        webhook = {"clientConfig": to_plain(client), "conversionReviewVersions": _REVIEW_VERSIONS}
+        operations.append(
+            {"op": "add", "path": "/spec/conversion", "value": {"strategy": "Webhook", "webhook": webhook}}
+        )
+    elif not converts and definition.spec.conversion.strategy != "None":
+        operations.append({"op": "add", "path": "/spec/conversion", "value": {"strategy": "None"}})
+    if not operations:
+        return Decision(why="it is as it should be")
+    changes = []
+    if served:
+        changes.append(f"{', '.join(kinds.older)} {'served' if serve_older else 'not served any more'}")
+    if len(operations) > served:
+        changes.append(f"objects converted {'by our webhook' if converts else 'by the API server itself'}")
+    # Not as a test: a stale version is a conflict then, and not a fault of the request.
+    operations.insert(
+        0, {"op": "add", "path": "/metadata/resourceVersion", "value": definition.metadata.resource_version}
+    )
+    patch = Patch(CustomResourceDefinition, "", kinds.name, msgspec.json.encode(operations), type="json")
+    return Decision([patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes))
+
+
+class DefinitionKeeper:
+    """The reconciler around the decision: looks at each definition when it, or the webhook configuration, changes.
+
+    The stores must be full before `run`. `configuration` is the name of our validating webhook configuration.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        configuration: str,
+        definitions: Store[CustomResourceDefinition],
+        validating: Store[ValidatingWebhookConfiguration],
+        serve_older: bool,
+    ) -> None:
+        self._executor = executor
+        self._configuration = configuration
+        self._definitions = definitions
+        self._validating = validating
+        self._serve_older = serve_older
+
+    async def run(self) -> None:
+        """Keep everything right until cancelled."""
+        queue = WorkQueue(base_delay=0.02, max_delay=30.0)
+
+        def look_at_all(*_change: object) -> None:
+            for key in _OURS:
+                queue.add(key)
+
+        def look_at(key: str, *_change: object) -> None:
+            if key in _OURS:
+                queue.add(key)
+
+        async def handle(key: str) -> None:
+            definition = self._definitions.get(key)
+            if definition is not None:
+                await self._executor.carry_out(CustomResourceDefinition, key, self._decide(key, definition), queue)
+
+        def report(key: str, error: Exception) -> None:
+            self._executor.report(CustomResourceDefinition, key, error)
+
+        undo = [self._definitions.subscribe(look_at), self._validating.subscribe(look_at_all)]
+        look_at_all()
+        try:
+            await run_workers(queue, handle, workers=2, on_error=report)
+        finally:
+            for unsubscribe in undo:
+                unsubscribe()
+
+    def _decide(self, key: str, definition: CustomResourceDefinition) -> Decision:
+        client = conversion_client(self._validating.get(self._configuration))
+        return decide(definition, _OURS[key], client, serve_older=self._serve_older)
