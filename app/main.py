@@ -31,7 +31,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.cli import logs, serve
+from app.cli import config, logs, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
@@ -394,6 +394,7 @@ def main() -> None:
         """Print the version."""
         typer.echo(__version__)
 
+    config.register(app)
     serve.register(app, run)
     app()
 

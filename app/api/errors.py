@@ -44,7 +44,7 @@ class InvalidValue(TurnstileError):
 class InvalidConfiguration(TurnstileError):
     """A configuration file that does not hold. `problems` are its faults, in the order of the lines."""
 
-    def __init__(self, problems: Sequence[object]) -> None:
+    def __init__(self, problems: Sequence[Any]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 

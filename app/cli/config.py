@@ -1,0 +1,67 @@
+"""`turnstile config check`: what a configuration file comes to, and every fault and warning of it."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.api.config import Loaded, Problem, load, of_release
+from app.api.errors import InvalidConfiguration, InvalidValue
+from app.jobs import table
+
+
+def read_configuration(path: Path, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
+    """The configuration in a file, for a release called `name`.
+
+    Raises InvalidConfiguration with every fault of the text, and InvalidValue if the file cannot be read.
+    """
+    try:
+        text = sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidValue("--config", str(path), f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidValue("--config", str(path), "is not UTF-8 text") from None
+    frameworks = [integration.framework for integration in table.INTEGRATIONS]
+    return load(text, installation=of_release(name, namespace), frameworks=frameworks, feature_gates=feature_gates)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands about configuration to `app`."""
+    group = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
+    app.add_typer(group, name="config")
+
+    @group.callback()
+    def _config() -> None:
+        """Look at configuration files."""
+
+    @group.command()
+    def check(
+        file: Annotated[Path, typer.Argument(help="A config.kueue.x-k8s.io Configuration; - for standard input.")],
+        *,
+        name: Annotated[str, typer.Option(help="Full name of the release.")] = "turnstile",
+        namespace: Annotated[str, typer.Option(help="Namespace of the release.")] = "turnstile-system",
+        feature_gates: Annotated[str, typer.Option(help="As the flag of serve: A=true,B=false.")] = "",
+    ) -> None:
+        """Print what holds under FILE as YAML, and its warnings; or its faults, with exit code 1."""
+        try:
+            loaded = read_configuration(file, name=name, namespace=namespace, feature_gates=feature_gates)
+        except InvalidConfiguration as error:
+            for problem in error.problems:
+                typer.echo(f"error: {shown(file, problem)}", err=True)
+            count = len(error.problems)
+            typer.echo(f"{file}: {count} error{'s'[: count != 1]}", err=True)
+            raise typer.Exit(1) from None
+        except InvalidValue as error:
+            typer.echo(f"error: {error.value}: {error.cure}", err=True)
+            raise typer.Exit(1) from None
+        typer.echo(loaded.text(), nl=False)
+        for warning in loaded.warnings:
+            typer.echo(f"warning: {shown(file, warning)}", err=True)
+
+
+def shown(file: Path, problem: Problem) -> str:
+    """`file:line: path: what (cure)`, as editors understand it."""
+    place = f"{file}:{problem.line}" if problem.line else str(file)
+    about = f"{problem.path}: {problem.message}" if problem.path else problem.message
+    return f"{place}: {about}" + (f" ({problem.cure})" if problem.cure else "")
