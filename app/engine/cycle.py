@@ -67,6 +67,7 @@ class Entry:
         "quota_reason",
         "replaced",
         "requeue_reason",
+        "settled",
         "status",
         "targets",
     )
@@ -82,6 +83,9 @@ class Entry:
         self.requeue_reason: RequeueReason = ""
         self.quota_reason = ""
         self.blocked = False
+        """Not looked at in this cycle, because admission waits for pods."""
+        self.settled = False
+        """Back in line, parked, or assumed."""
         self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
 
 
@@ -98,7 +102,8 @@ def cycle(state: State, now: Instant) -> Cycle:
 
 def cycle_steps(state: State, now: Instant) -> Generator[None, None, Cycle]:
     """A cycle as a generator that stops after each entry, so that the caller can let others run; its value (of the
-    StopIteration, or of `yield from`) is the `Cycle`. Events that reach the state meanwhile are applied at its end."""
+    StopIteration, or of `yield from`) is the `Cycle`. Events that reach the state meanwhile are applied at its end. If
+    it is closed before its end, nothing was decided."""
     return _Run(state, now).steps()
 
 
@@ -135,6 +140,7 @@ class _Run:
         self.assigner.cycle = state.scheduling_cycle
         result = Cycle(state.scheduling_cycle)
         state.cycling = True
+        ended = False
         try:
             for entry in self._heads():
                 if self._nominate(entry):
@@ -151,8 +157,11 @@ class _Run:
                 self._process(entry)
                 blocked = entry.quota_reason == WAITING_FOR_PODS_READY
                 yield
+            yield from self._end(result)
+            ended = True
         finally:
-            self._finish(result)
+            if not ended:
+                self._abandon(result)
         return result
 
     def _heads(self) -> Iterator[Entry]:
@@ -463,43 +472,66 @@ class _Run:
 
     # The end
 
-    def _finish(self, result: Cycle) -> None:
+    def _end(self, result: Cycle) -> Iterator[None]:
         """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
         state = self.state
-        for queue, usage, _ in self.counted:
-            tree.remove_all(queue.node, usage)
+        self._uncount()
+        changed, progress = bool(self.admitted), False
         for entry, info in self.admitted:
             entry.queue.pending.inflight = None
+            entry.settled = True
             state.assume(info, entry.info, entry.queue, self.now)
-        processed = {id(entry) for entry in result.entries}
-        changed, progress = bool(self.admitted), False
+            yield
         for entry in (*result.entries, *result.inadmissible):
-            if entry.status == "assumed":
+            if entry.settled:
                 continue
-            if entry.status and not entry.requeue_reason:
+            if entry.blocked or (entry.status and not entry.requeue_reason):
                 entry.requeue_reason = "FailedAfterNomination"
-            if (entry.assignment is None and id(entry) in processed) or entry.blocked:
-                entry.requeue_reason = "FailedAfterNomination"
+            entry.settled = True
             in_line, fresh = self._requeue(entry)
             changed = changed or not in_line
             progress = progress or fresh
-        for queue in state.cluster_queues.values():
-            left = queue.pending.inflight
-            if left is not None and result.entries is not None:
-                # the cycle was left before its end: the head goes back to its place
-                queue.pending.inflight = None
-                queue.pending.push(left)
+            yield
         by_key = {entry.info.key: entry for entry in result.entries}
-        for key in result.order:
-            if not by_key[key].blocked:
-                result.decisions.append(self._decision(by_key[key], inadmissible=False))
-        result.decisions.extend(self._decision(entry, inadmissible=True) for entry in result.inadmissible)
-        for decision in result.decisions:
+        for entry in (*(by_key[key] for key in result.order), *result.inadmissible):
+            if entry.blocked:
+                continue
+            decision = self._decision(entry, inadmissible=entry.assignment is None)
             changed = changed or any(victim.new for victim in decision.victims)
             state.remember(decision)
+            result.decisions.append(decision)
+            yield
         result.keep_going = bool(self.admitted)
         result.progress = progress or changed
         state.end_cycle(changed=changed, progress=progress)
+
+    def _uncount(self) -> None:
+        for queue, usage, _ in self.counted:
+            tree.remove_all(queue.node, usage)
+        self.counted.clear()
+
+    def _abandon(self, result: Cycle) -> None:
+        """The caller left before the end and will never see what was decided: all heads go back to their places."""
+        state = self.state
+        self._uncount()
+        state.cycling = False
+        for entry, _ in self.admitted:
+            if entry.settled:
+                state.take_back(entry.info.key, self.now)
+        for decision in result.decisions:
+            for victim in decision.victims:
+                if victim.new:
+                    state.forget_eviction(victim.key)
+        for entry in (*result.entries, *result.inadmissible):
+            if not entry.settled:
+                entry.requeue_reason = "FailedAfterNomination"
+                self._requeue(entry)
+        for queue in state.cluster_queues.values():
+            left = queue.pending.inflight
+            if left is not None:
+                queue.pending.inflight = None
+                queue.pending.push(left)
+        state.end_cycle(changed=True, progress=True)
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""

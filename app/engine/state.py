@@ -342,6 +342,18 @@ class State(Questions):
     @_event
     def forget(self, key: str, now: Instant) -> None:
         """The write of an assumed admission failed: the workload returns to its place in line."""
+        self.take_back(key, now)
+
+    @_event
+    def forget_eviction(self, key: str) -> None:
+        """The write of an eviction failed: the victim may be chosen again."""
+        self.keep(self.evicting)
+        self.evicting.pop(key, None)
+
+    # For the cycle
+
+    def take_back(self, key: str, now: Instant) -> None:
+        """Undo an assumed admission."""
         assumed = self.assumed.get(key)
         if assumed is None:
             return
@@ -352,14 +364,6 @@ class State(Questions):
             return
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.wait(latest, now, after="FailedAfterNomination")
-
-    @_event
-    def forget_eviction(self, key: str) -> None:
-        """The write of an eviction failed: the victim may be chosen again."""
-        self.keep(self.evicting)
-        self.evicting.pop(key, None)
-
-    # For the cycle
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant) -> None:
         """Count an admission that was decided; the workload no longer waits."""

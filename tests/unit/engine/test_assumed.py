@@ -1,0 +1,114 @@
+"""An admission counts from the moment it is decided until its write is known to have failed."""
+
+import pytest
+
+from app.engine import cycle, cycle_steps
+from tests.unit.engine import builders as b
+
+
+@pytest.fixture
+def state() -> b.State:
+    """A queue with room for one."""
+    return b.world(b.queue("a", {"default": {"cpu": 1}}, queueingStrategy="StrictFIFO"))
+
+
+def test_an_old_view_of_the_object_does_not_undo_it(state: b.State) -> None:
+    """The watch may show the workload as it was while the write is on its way."""
+    first = b.workload("first", version=5)
+    state.put_workload(first, b.NOW)
+    cycle(state, b.NOW)
+    state.put_workload(first, b.NOW)
+    state.put_workload(b.workload("second", second=1), b.NOW)
+    b.settle(state)
+    assert b.admitted(state) == {"team/first"}
+
+
+def test_after_the_write_older_versions_are_ignored(state: b.State) -> None:
+    """An event that was on its way before the write does not free quota."""
+    first = b.workload("first", version=5)
+    state.put_workload(first, b.NOW)
+    cycle(state, b.NOW)
+    state.confirm("team/first", "9")
+    after = b.reserved(first, state)
+    after.metadata.resource_version = "9"
+    state.put_workload(after, b.NOW)
+    state.put_workload(b.workload("first", version=7), b.NOW)
+    assert b.admitted(state) == {"team/first"}
+
+
+def test_a_failed_write_returns_it_to_its_place(state: b.State) -> None:
+    """Before those behind it, whatever came meanwhile."""
+    state.put_workload(b.workload("first"), b.NOW)
+    cycle(state, b.NOW)
+    state.put_workload(b.workload("second", second=1), b.NOW)
+    b.settle(state)
+    state.forget("team/first", b.NOW)
+    assert state.pending("a") == ["team/first", "team/second"]
+    b.settle(state)
+    assert b.admitted(state) == {"team/first"}
+
+
+def test_a_failed_write_looks_at_the_same_flavor_again() -> None:
+    """The flavor was right; the scan starts over, not after it."""
+    state = b.world(b.queue("a", {"x": {"cpu": 1}, "y": {"cpu": 0}}), flavors=("x", "y"))
+    state.put_workload(b.workload("w"), b.NOW)
+    cycle(state, b.NOW)
+    state.forget("team/w", b.NOW)
+    b.settle(state)
+    assert b.admitted(state) == {"team/w"}
+
+
+def test_a_deleted_workload_frees_its_quota_and_a_late_failure_is_harmless(state: b.State) -> None:
+    """Gone is gone."""
+    state.put_workload(b.workload("first"), b.NOW)
+    cycle(state, b.NOW)
+    state.drop_workload("team/first")
+    state.forget("team/first", b.NOW)
+    assert b.admitted(state) == set()
+    assert state.pending("a") == []
+
+
+def test_a_deactivated_workload_holds_its_quota_until_it_is_released(state: b.State) -> None:
+    """Its pods may still run."""
+    first = b.workload("first")
+    state.put_workload(first, b.NOW)
+    cycle(state, b.NOW)
+    held = b.reserved(first, state)
+    held.spec.active = False
+    state.put_workload(held, b.NOW)
+    assert b.admitted(state) == {"team/first"}
+    freed = b.released(held)
+    state.put_workload(freed, b.NOW)
+    assert b.admitted(state) == set()
+    assert state.pending("a") == []
+
+
+def test_events_wait_for_the_end_of_a_cycle(state: b.State) -> None:
+    """A cycle sees one instant, however it is sliced."""
+    state.put_workload(b.workload("first"), b.NOW)
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    state.put_workload(b.workload("urgent", priority=9), b.NOW)
+    state.drop_workload("team/first")
+    for _ in steps:
+        pass
+    assert state.pending("a") == ["team/urgent"]
+    assert b.admitted(state) == set()
+
+
+@pytest.mark.parametrize("slices", range(1, 6))
+def test_a_cycle_that_is_left_early_decided_nothing(state: b.State, slices: int) -> None:
+    """Its heads are where they were, and nothing is counted."""
+    state.put_workload(b.workload("first"), b.NOW)
+    state.put_workload(b.workload("second", second=1), b.NOW)
+    steps = cycle_steps(state, b.NOW)
+    for _ in range(slices):
+        try:
+            next(steps)
+        except StopIteration:
+            return
+    steps.close()
+    assert state.pending("a") == ["team/first", "team/second"]
+    assert state.queue_usage("a")[0].total == 0
+    b.settle(state)
+    assert b.admitted(state) == {"team/first"}
