@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 from app.api.workload import Admission, PodSetAssignment
-from app.engine import partial, tree
+from app.engine import partial, tree, variants
 from app.engine.amounts import Amounts, quantity
 from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
 from app.engine.fairness import Tournament
@@ -353,6 +353,13 @@ class _Run:
     def _process(self, entry: Entry) -> None:
         """Decide on one entry, given what those before it took."""
         info, queue = entry.info, entry.queue
+        siblings: list[tuple[int, Info]] = []
+        where: int | None = None
+        if self.gates.concurrent_admission:
+            siblings, where = variants.admitted_siblings(info, queue), variants.place(info, queue)
+            if where is not None and any(other < where for other, _ in siblings):
+                self._set(entry, "skipped", variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
+                return
         fits = self._refresh(entry)
         assignment = entry.assignment
         assert assignment is not None
@@ -406,8 +413,21 @@ class _Run:
             entry.message = "waiting for all admitted workloads to be in PodsReady condition"
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
             return
+        if where is not None and siblings:
+            self._migrate(entry, where, siblings[0][1])
+            return
         entry.status = "assumed"
         self.admitted.append((entry, self._assumed(entry)))
+
+    def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
+        """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""
+        if not variants.acceptable(where, entry.queue):
+            entry.message, entry.quota_reason = variants.BELOW_LAST_ACCEPTABLE, PENDING_EVALUATION
+            return
+        entry.targets = [Target(sibling, entry.queue, "FlavorMigration")]
+        entry.message += ". Pending the migration of 1 workload(s)"
+        entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
+        entry.info.last_assignment = None
 
     @staticmethod
     def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
@@ -591,8 +611,8 @@ class _Run:
             decision.outcome = "skipped"
         elif entry.status == "preemptionGated":
             decision.outcome = "gated"
-        elif entry.requeue_reason == "PendingPreemption" and entry.targets:
-            decision.outcome = "preempting"
+        elif entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and entry.targets:
+            decision.outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
             decision.victims = [self._victim(entry, target) for target in entry.targets]
         return decision
 
@@ -606,7 +626,9 @@ class _Run:
             uid=info.uid,
             cluster_queue=target.queue.name,
             reason=target.reason,
-            message=preempted_message(
+            message=variants.migration_message(entry.info.uid)
+            if target.reason == "FlavorMigration"
+            else preempted_message(
                 entry.info.workload, target.reason, entry.queue.node.path(), target.queue.node.path()
             ),
             new=new,

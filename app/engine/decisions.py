@@ -12,8 +12,9 @@ from app.engine.amounts import text
 from app.engine.flavors import Assignment
 from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 
-Outcome = Literal["admit", "preempting", "skipped", "pending", "gated", "inadmissible"]
-"""What to do: `admit` writes the admission; `preempting` evicts the victims; the others only tell why it waits."""
+Outcome = Literal["admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible"]
+"""What to do: `admit` writes the admission; `preempting` and `migrating` evict the victims, the latter with eviction
+reason FlavorMigration and no Preempted condition; the others only tell why it waits."""
 
 Status = Literal["", "assumed", "skipped", "preemptionGated", "nominated", "evicted"]
 
