@@ -11,6 +11,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import structlog
@@ -24,6 +25,7 @@ from app.api.admissionregistration import MutatingWebhookConfiguration, Validati
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
+from app.api.config import Loaded
 from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.localqueue import LocalQueue
@@ -32,6 +34,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, logs, serve
+from app.cli.follow import Follower
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
@@ -42,7 +45,7 @@ from app.controllers.leader import Leader
 from app.controllers.world import World, index_stores
 from app.engine import State
 from app.jobs import table
-from app.jobs.options import Options, namespaces
+from app.jobs.options import Options
 from app.kube.certificates import service_hosts
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
@@ -125,7 +128,7 @@ def controller_world(caches: Caches, options: Options) -> World:
         runtime_classes=caches.of(RuntimeClass),
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds()},
+        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)},
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues)
     index_jobs(world.workloads)
@@ -148,7 +151,7 @@ class WebhookCaches:
         )
         self._namespaces = caches.of(Namespace)
         self._priority_classes = caches.of(WorkloadPriorityClass)
-        self._jobs = {kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds()}
+        self._jobs = {kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)}
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -176,12 +179,10 @@ class Turnstile:
         self.transport = transport
         self.stop = asyncio.Event()
         self.caches = Caches(transport)
-        self.options = Options(
-            manage_jobs_without_queue_name=settings.manage_jobs_without_queue_name,
-            managed_jobs_namespace_selector=namespaces(
-                without=settings.excluded_namespaces, labels=settings.namespace_labels
-            ),
-        )
+        self.options = settings.jobs
+        self._world: World | None = None
+        self._reviewer: WebhookCaches | None = None
+        self._leader: Leader | None = None
         self.registry = CollectorRegistry()
         self._executor: Executor | None = None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
@@ -200,8 +201,8 @@ class Turnstile:
     async def run(self) -> None:
         """Play the roles until asked to stop."""
         settings = self.settings
-        world = controller_world(self.caches, self.options) if settings.role.controller else None
-        reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
+        world = self._world = controller_world(self.caches, self.options) if settings.role.controller else None
+        reviewer = self._reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
         async with asyncio.TaskGroup() as watches:
             gc.disable()  # the first lists make objects by the ten thousand and no garbage
             self.caches.start(watches)
@@ -212,9 +213,32 @@ class Turnstile:
                 if world is not None:
                     watches.create_task(self._recorder.run(), name="events")
                     roles.create_task(self._campaign(world), name="controller")
-                if settings.health_bind is not None:
-                    roles.create_task(self._probes(settings.health_bind), name="probes")
+                for address in dict.fromkeys((settings.health_bind, settings.metrics_bind)):
+                    if address is not None:
+                        roles.create_task(self._probes(address), name="probes")
+                if settings.config is not None and settings.loaded is not None:
+                    watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
+
+    def _follower(self, path: Path, started: Loaded) -> Follower:
+        settings = self.settings
+
+        def read() -> Loaded:
+            return config.read_configuration(
+                path, name=settings.name, namespace=settings.namespace, feature_gates=settings.feature_gates
+            )
+
+        return Follower(path, read, started, self._take_options)
+
+    def _take_options(self, loaded: Loaded) -> None:
+        """Decide about each job again, under what the file says now."""
+        self.options = self.settings.flags.options(loaded)
+        if self._reviewer is not None:
+            self._reviewer.options = self.options
+        if self._world is not None:
+            self._world.options = self.options
+        if self._leader is not None:
+            self._leader.look_at_everything()
 
     def _busy(self) -> bool:
         """Whether events must give way: admissions are on their way, or the API server sheds load."""
@@ -236,7 +260,7 @@ class Turnstile:
         settings = self.settings
         certificate = ServingCertificate()
         health = Health({"caches": self._caches_fault}, certificate=certificate)
-        app = create_app(routes(reviewer), health=health, registry=self.registry)
+        app = create_app(routes(reviewer, gates=settings.gates), health=health, registry=self.registry)
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(certificate), name="certificate")
             host, port = settings.bind
@@ -280,6 +304,10 @@ class Turnstile:
             namespace=settings.namespace,
             name=f"{settings.name}-controller",
             identity=settings.identity,
+            lease_duration=settings.election.lease_duration,
+            renew_deadline=settings.election.renew_deadline,
+            renew_period=settings.election.renew_period,
+            retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
         campaign = asyncio.create_task(elector.run(lambda fence: self._lead(world, fence)), name="campaign")
@@ -295,13 +323,16 @@ class Turnstile:
         await self.caches.synced()
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = Leader(world, executor, State())
-        async with asyncio.TaskGroup() as group:
-            group.create_task(executor.run(), name="housekeeping")
-            group.create_task(leader.run(), name="leader")
-            group.create_task(self._definitions(executor).run(), name="definitions")
-            if self.settings.manage_certificates:
-                group.create_task(self._certificates(executor).run(), name="certificates")
+        leader = self._leader = Leader(world, executor, State(self.settings.engine))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(executor.run(), name="housekeeping")
+                group.create_task(leader.run(), name="leader")
+                group.create_task(self._definitions(executor).run(), name="definitions")
+                if self.settings.manage_certificates:
+                    group.create_task(self._certificates(executor).run(), name="certificates")
+        finally:
+            self._leader = None
 
     def _certificates(self, executor: Executor) -> CertificateKeeper:
         settings = self.settings
@@ -347,6 +378,8 @@ async def _run(settings: Settings) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, turnstile.stop.set)
+        for warning in settings.loaded.warnings if settings.loaded is not None else ():
+            log.warning("config.warning", path=warning.path, line=warning.line, warning=warning.message)
         log.info("starting", role=str(settings.role), version=__version__, server=transport.server)
         try:
             await turnstile.run()

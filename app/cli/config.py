@@ -1,5 +1,6 @@
 """`turnstile config check`: what a configuration file comes to, and every fault and warning of it."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,23 +8,47 @@ from typing import Annotated
 import typer
 
 from app.api.config import Loaded, Problem, load, of_release
+from app.api.config.v1beta2 import API_VERSION, KIND
 from app.api.errors import InvalidConfiguration, InvalidValue
 from app.jobs import table
 
 
-def read_configuration(path: Path, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
-    """The configuration in a file, for a release called `name`.
+def read_configuration(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
+    """The configuration in a file, or an empty one without, for a release called `name`.
 
     Raises InvalidConfiguration with every fault of the text, and InvalidValue if the file cannot be read.
     """
+    frameworks = [integration.framework for integration in table.INTEGRATIONS]
     try:
-        text = sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
+        if path is None:
+            everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": frameworks}}
+            text = json.dumps(everything)
+        else:
+            text = sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidValue("--config", str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidValue("--config", str(path), "is not UTF-8 text") from None
-    frameworks = [integration.framework for integration in table.INTEGRATIONS]
     return load(text, installation=of_release(name, namespace), frameworks=frameworks, feature_gates=feature_gates)
+
+
+def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded | None:
+    """The configuration in a file, or of the gates alone; None if neither is given.
+
+    With faults it prints them and ends the process.
+    """
+    if path is None and not feature_gates:
+        return None
+    try:
+        return read_configuration(path, name=name, namespace=namespace, feature_gates=feature_gates)
+    except InvalidConfiguration as error:
+        for problem in error.problems:
+            typer.echo(f"error: {shown(path, problem)}", err=True)
+        count = len(error.problems)
+        typer.echo(f"{path or '--feature-gates'}: {count} error{'s'[: count != 1]}", err=True)
+    except InvalidValue as error:
+        typer.echo(f"error: {error.value}: {error.cure}", err=True)
+    raise typer.Exit(1)
 
 
 def register(app: typer.Typer) -> None:
@@ -44,24 +69,15 @@ def register(app: typer.Typer) -> None:
         feature_gates: Annotated[str, typer.Option(help="As the flag of serve: A=true,B=false.")] = "",
     ) -> None:
         """Print what holds under FILE as YAML, and its warnings; or its faults, with exit code 1."""
-        try:
-            loaded = read_configuration(file, name=name, namespace=namespace, feature_gates=feature_gates)
-        except InvalidConfiguration as error:
-            for problem in error.problems:
-                typer.echo(f"error: {shown(file, problem)}", err=True)
-            count = len(error.problems)
-            typer.echo(f"{file}: {count} error{'s'[: count != 1]}", err=True)
-            raise typer.Exit(1) from None
-        except InvalidValue as error:
-            typer.echo(f"error: {error.value}: {error.cure}", err=True)
-            raise typer.Exit(1) from None
+        loaded = load_or_exit(file, name=name, namespace=namespace, feature_gates=feature_gates)
+        assert loaded is not None
         typer.echo(loaded.text(), nl=False)
         for warning in loaded.warnings:
             typer.echo(f"warning: {shown(file, warning)}", err=True)
 
 
-def shown(file: Path, problem: Problem) -> str:
+def shown(file: Path | None, problem: Problem) -> str:
     """`file:line: path: what (cure)`, as editors understand it."""
-    place = f"{file}:{problem.line}" if problem.line else str(file)
+    place = f"{file}:{problem.line}" if file is not None and problem.line else str(file or "--feature-gates")
     about = f"{problem.path}: {problem.message}" if problem.path else problem.message
     return f"{place}: {about}" + (f" ({problem.cure})" if problem.cure else "")

@@ -6,9 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+from app.api.config import Loaded, features
+from app.cli import configured
+from app.cli.config import load_or_exit
+from app.cli.configured import Election, JobFlags
+from app.engine.options import Options as EngineOptions
+from app.jobs.options import Options as JobOptions
+from app.jobs.options import namespaces
+
+WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
 
 
 class Role(StrEnum):
@@ -31,7 +41,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that the command line decides."""
+    """All that the command line and the configuration file decide; the command line wins.
+
+    `loaded` is the file as it was at the start, and `flags` what of the jobs the command line decided.
+    """
 
     role: Role
     kubeconfig: str | None
@@ -40,14 +53,20 @@ class Settings:
     name: str
     bind: tuple[str, int]
     health_bind: tuple[str, int] | None
+    metrics_bind: tuple[str, int] | None
     webhook_hosts: tuple[str, ...]
     tls_cert: Path | None
     tls_key: Path | None
     manage_certificates: bool
     serve_v1beta1: bool
-    manage_jobs_without_queue_name: bool
-    excluded_namespaces: tuple[str, ...]
-    namespace_labels: dict[str, str]
+    jobs: JobOptions
+    engine: EngineOptions
+    gates: frozenset[str]
+    election: Election
+    config: Path | None
+    feature_gates: str
+    loaded: Loaded | None
+    flags: JobFlags
     identity: str
     drain_seconds: float
     log_level: str
@@ -94,10 +113,17 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             typer.Option(help="Namespace of the Lease and the certificate Secret; the pod's own by default."),
         ] = None,
         name: Annotated[str, typer.Option(help="Full name of the release; prefixes its objects.")] = "turnstile",
-        bind: Annotated[str, typer.Option(help="host:port of the webhook (TLS).")] = "127.0.0.1:9443",
-        health_bind: Annotated[
-            str, typer.Option(help="host:port of /healthz, /readyz and /metrics without TLS; empty for none.")
+        config: Annotated[
+            Path | None,
+            typer.Option(help="A config.kueue.x-k8s.io Configuration. Flags win over it; looked at again on change."),
+        ] = None,
+        feature_gates: Annotated[
+            str, typer.Option(help="Gates as A=true,B=false; not together with featureGates in the file.")
         ] = "",
+        bind: Annotated[str | None, typer.Option(help=f"host:port of the webhook (TLS); {WEBHOOK_ADDRESS}.")] = None,
+        health_bind: Annotated[
+            str | None, typer.Option(help="host:port of /healthz, /readyz and /metrics without TLS; empty for none.")
+        ] = None,
         webhook_host: Annotated[
             list[str] | None,
             typer.Option(
@@ -110,8 +136,8 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         ] = None,
         tls_key: Annotated[Path | None, typer.Option(help="Key of --tls-cert.", exists=True)] = None,
         manage_certificates: Annotated[
-            bool, typer.Option(help="Make and renew the serving certificate and keep caBundle right.")
-        ] = True,
+            bool | None, typer.Option(help="Make and renew the serving certificate and keep caBundle right.")
+        ] = None,
         serve_v1beta1: Annotated[
             bool,
             typer.Option(
@@ -119,8 +145,8 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             ),
         ] = True,
         manage_jobs_without_queue_name: Annotated[
-            bool, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
-        ] = False,
+            bool | None, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
+        ] = None,
         exclude_namespace: Annotated[
             list[str] | None,
             typer.Option(help="Namespace never managed, besides kube-system and our own. Repeatable."),
@@ -138,23 +164,45 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
             raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
-        own = namespace or _default_namespace()
+        loaded = load_or_exit(
+            config, name=name, namespace=namespace or _default_namespace(), feature_gates=feature_gates
+        )
+        own = namespace or (loaded and loaded.configuration.namespace) or _default_namespace()
+        labels = dict(_label(text) for text in managed_namespace_label or ())
+        flags = JobFlags(
+            without_queue_name=manage_jobs_without_queue_name,
+            selector=namespaces(without=("kube-system", own, *(exclude_namespace or ())), labels=labels)
+            if loaded is None or labels or exclude_namespace
+            else None,
+        )
+        if loaded is not None and tls_cert is None and (files := configured.certificate_files(loaded)) is not None:
+            tls_cert, tls_key = files
         settings = Settings(
             role=role,
             kubeconfig=kubeconfig,
             context=context,
             namespace=own,
             name=name,
-            bind=_address(bind, "--bind"),
-            health_bind=_address(health_bind, "--health-bind") if health_bind else None,
+            bind=_address(bind, "--bind")
+            if bind
+            else (loaded and configured.webhook_address(loaded)) or _address(WEBHOOK_ADDRESS, "--bind"),
+            health_bind=(_address(health_bind, "--health-bind") if health_bind else None)
+            if health_bind is not None or loaded is None
+            else configured.health_address(loaded),
+            metrics_bind=configured.metrics_address(loaded) if loaded is not None else None,
             webhook_hosts=tuple(webhook_host or ()),
             tls_cert=tls_cert,
             tls_key=tls_key,
-            manage_certificates=manage_certificates and tls_cert is None,
+            manage_certificates=tls_cert is None and manage_certificates is not False,
             serve_v1beta1=serve_v1beta1,
-            manage_jobs_without_queue_name=manage_jobs_without_queue_name,
-            excluded_namespaces=("kube-system", own, *(exclude_namespace or ())),
-            namespace_labels=dict(_label(text) for text in managed_namespace_label or ()),
+            jobs=flags.options(loaded),
+            engine=configured.engine_options(loaded) if loaded is not None else EngineOptions(),
+            gates=loaded.gates if loaded is not None else features.DEFAULTS,
+            election=configured.election(loaded) if loaded is not None else Election(),
+            config=config,
+            feature_gates=feature_gates,
+            loaded=loaded,
+            flags=flags,
             identity=f"{socket.gethostname()}-{os.getpid()}",
             drain_seconds=drain_seconds,
             log_level=log_level,

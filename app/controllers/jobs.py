@@ -60,6 +60,8 @@ def decide(key: str, world: World) -> Decision:
     """The next writes for the job of that key (`framework:namespace/name`); no actions if all is as it should be."""
     framework, name = split_job_key(key)
     integration = table.by_framework(framework)
+    if integration.kind not in world.jobs:
+        return Decision([], why=f"the framework {framework} is not enabled")
     job = world.jobs[integration.kind].get(name)
     workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
     if job is None:
@@ -149,11 +151,11 @@ class _Job:
 
     def _child(self) -> str:
         """A child of a managed job only waits with it; a job of its own must name a queue."""
-        without_name = self.world.options.manage_jobs_without_queue_name
+        options = self.world.options
         ancestor: Kind | None = None
         if not self.integration.top_level:
             try:
-                ancestor = managed_ancestor(self.job, self._find, without_queue_name=without_name)
+                ancestor = managed_ancestor(self.job, self._find, options=options)
             except LookupError as error:
                 self.actions.append(RequeueAfter(RETRY_SECONDS))
                 return str(error)
@@ -161,7 +163,7 @@ class _Job:
                 self._emit("JobNestingTooDeep", str(error), warning=True)
                 return str(error)
         if ancestor is None:
-            return "" if without_name or build.queue_name(self.job) else "no queue name"
+            return "" if options.manage_jobs_without_queue_name or build.queue_name(self.job) else "no queue name"
         running = not self.integration.suspended(self.job) and self.integration.finished(self.job) is None
         if running and not self._admitted(ancestor) and (change := self.integration.suspend(self.job)) is not None:
             self.actions.append(self._patch(change))

@@ -77,7 +77,7 @@ class Leader:
     async def run(self) -> None:
         """Reconcile and schedule until cancelled."""
         with self._following():
-            self._look_at_everything()
+            self.look_at_everything()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.scheduler.run(), name="scheduler")
                 for reconciler in self._reconcilers:
@@ -101,7 +101,7 @@ class Leader:
         """Subscribed to the stores for as long as this lasts. The ledger hears of a change before the reconcilers."""
         world = self.world
         undo = [
-            *follow(self.state, world, wake=self.scheduler.wake),
+            *follow(self.state, world, take=self.scheduler.take),
             world.workloads.subscribe(self._workload_changed),
             world.cluster_queues.subscribe(self._cluster_queue_changed),
             world.local_queues.subscribe(self._local_queue_changed),
@@ -116,7 +116,8 @@ class Leader:
             for unsubscribe in undo:
                 unsubscribe()
 
-    def _look_at_everything(self) -> None:
+    def look_at_everything(self) -> None:
+        """Decide about each object again, as at the start of a term."""
         world = self.world
         for queue, keys in (
             (self.workloads, world.workloads.keys(ordered=True)),

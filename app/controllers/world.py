@@ -41,9 +41,9 @@ class Clock(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class World:
-    """Stores of everything that decisions read."""
+    """Stores of everything that decisions read. `options` may be replaced when the configuration changes."""
 
     clock: Clock
     options: Options

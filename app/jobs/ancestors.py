@@ -11,16 +11,15 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import Kind
 from app.jobs import table
+from app.jobs.options import Options
 
 MAX_DEPTH: Final = 10
 
 
-def managed_ancestor(
-    job: Kind, find: Callable[[type[Kind], str], Kind | None], *, without_queue_name: bool
-) -> Kind | None:
+def managed_ancestor(job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: Options) -> Kind | None:
     """The topmost managed owner of a job, None if it stands on its own.
 
-    `find` looks an object up by kind and key. `without_queue_name`: whether jobs without a queue name are managed too.
+    `find` looks an object up by kind and key. Owners of a kind that is not enabled are no jobs.
     Raises LookupError if an owner of a job kind is not to be seen, PermanentError past ten owners or if owners go in a
     circle.
     """
@@ -30,7 +29,7 @@ def managed_ancestor(
     for _ in range(MAX_DEPTH + 1):
         owner = current.metadata.controller
         integration = table.by_owner(owner) if owner is not None else None
-        if owner is None or integration is None:
+        if owner is None or integration is None or not options.enabled(integration.framework):
             return found
         if owner.uid in seen:
             raise PermanentError(f"owners of {job.metadata.key} go in a circle at {owner.kind} {owner.name}")
@@ -40,7 +39,7 @@ def managed_ancestor(
             raise LookupError(f"workload owner not found: {owner.kind} {namespace}/{owner.name}")
         if parent.metadata.uid != owner.uid:
             return found
-        if without_queue_name or parent.metadata.labels.get(names.QUEUE_LABEL):
+        if options.manage_jobs_without_queue_name or parent.metadata.labels.get(names.QUEUE_LABEL):
             found = parent
         seen.add(owner.uid)
         current = parent

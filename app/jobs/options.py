@@ -3,7 +3,7 @@
 If they disagreed, a job could be suspended by the one and never be looked at by the other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,9 +21,17 @@ def namespaces(*, without: Iterable[str], labels: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does."""
+    """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does.
+
+    `frameworks` names the job kinds that are enabled; None for all there are. Jobs of the others are not seen at all.
+    """
 
     manage_jobs_without_queue_name: bool = False
     managed_jobs_namespace_selector: LabelSelector = field(
         default_factory=lambda: namespaces(without=("kube-system", "turnstile-system"))
     )
+    frameworks: Collection[str] | None = None
+
+    def enabled(self, framework: str) -> bool:
+        """Whether jobs of a kind are looked at."""
+        return self.frameworks is None or framework in self.frameworks

@@ -7,6 +7,7 @@ from app.api.workload import Workload
 from app.jobs.base import Integration
 from app.jobs.job import BatchJob
 from app.jobs.naming import group_of, owner_keys
+from app.jobs.options import Options
 from app.jobs.pod import PlainPod
 
 INTEGRATIONS: Final[tuple[Integration[Any], ...]] = (
@@ -19,9 +20,9 @@ _BY_KIND: Final = {(each.kind.GROUP, each.kind.KIND): each for each in INTEGRATI
 _FRAMEWORKS: Final = {key: each.framework for key, each in _BY_KIND.items()}
 
 
-def kinds() -> list[type[Kind]]:
-    """The kinds, in the order of the table."""
-    return [integration.kind for integration in INTEGRATIONS]
+def kinds(options: Options | None = None) -> list[type[Kind]]:
+    """The kinds in the order of the table; with `options` those that are enabled."""
+    return [each.kind for each in INTEGRATIONS if options is None or options.enabled(each.framework)]
 
 
 def by_framework(framework: str) -> Integration[Any]:

@@ -52,7 +52,7 @@ def add_default_labels(patch: JsonPatch, meta: ObjectMeta, world: World) -> bool
     Returns whether the job has a queue then.
     """
     queue = meta.labels.get(names.QUEUE_LABEL, "")
-    if not owned_by_managed_kind(meta):
+    if not owned_by_managed_kind(meta, world):
         if not queue and world.default_local_queue(meta.namespace) and namespace_is_managed(meta.namespace, world):
             queue = names.DEFAULT_LOCAL_QUEUE
             add_label(patch, meta, names.QUEUE_LABEL, queue)

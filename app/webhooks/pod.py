@@ -16,6 +16,7 @@ from app.api.core import Pod
 from app.api.meta import Object, ObjectMeta
 from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
 from app.api.validation.labels import subdomain_faults
+from app.jobs import table
 from app.kube.patch import JsonPatch
 from app.webhooks.gotext import parse_int
 from app.webhooks.handlers import guarded
@@ -23,7 +24,7 @@ from app.webhooks.job_rules import identifier
 from app.webhooks.jobs import JobKind, add_default_labels, add_label
 from app.webhooks.review import ALLOWED, CREATE, Answer, Handler, Request, changed, decoder
 from app.webhooks.topology import topology_errors
-from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed, owned_by_managed_kind
+from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed
 
 MANAGED_PATH: Final = f"metadata.labels[{names.MANAGED_LABEL}]"
 TOTAL_COUNT_PATH: Final = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT}]"
@@ -224,7 +225,8 @@ def _update_errors(old: PodView, new: PodView) -> list[FieldError]:
 
 def _warnings(pod: PodView) -> tuple[str, ...]:
     claims = pod.metadata.labels.get(names.MANAGED_LABEL) == "true"
-    return (MANAGED_OWNER_WARNING,) if claims and owned_by_managed_kind(pod.metadata) else ()
+    owner = pod.metadata.controller
+    return (MANAGED_OWNER_WARNING,) if claims and owner is not None and table.by_owner(owner) is not None else ()
 
 
 POD: Final = JobKind(

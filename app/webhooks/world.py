@@ -38,9 +38,10 @@ class World(Protocol):
         """An object of a job kind by its key `namespace/name`, or None while the cache has not seen it."""
 
 
-def owned_by_managed_kind(meta: ObjectMeta) -> bool:
-    """Whether the controller owner is of a job kind, whatever else is known of it."""
-    return meta.controller is not None and table.by_owner(meta.controller) is not None
+def owned_by_managed_kind(meta: ObjectMeta, world: World) -> bool:
+    """Whether the controller owner is of a job kind that is enabled, whatever else is known of it."""
+    integration = table.by_owner(meta.controller) if meta.controller is not None else None
+    return integration is not None and world.options.enabled(integration.framework)
 
 
 def has_managed_ancestor(kind: type[Kind], meta: ObjectMeta, world: World) -> bool:
@@ -48,11 +49,10 @@ def has_managed_ancestor(kind: type[Kind], meta: ObjectMeta, world: World) -> bo
 
     Raises Undecided if an owner of a job kind is not in the caches, or if the owners go in a circle or too far.
     """
-    if not owned_by_managed_kind(meta):
+    if not owned_by_managed_kind(meta, world):
         return False
-    without_queue_name = world.options.manage_jobs_without_queue_name
     try:
-        return managed_ancestor(kind(metadata=meta), world.find, without_queue_name=without_queue_name) is not None
+        return managed_ancestor(kind(metadata=meta), world.find, options=world.options) is not None
     except (LookupError, PermanentError) as error:
         raise Undecided(str(error)) from None
 

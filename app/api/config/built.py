@@ -8,9 +8,10 @@ things takes its line out.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from app.api.config import features
+from app.api.config import addresses, features
 from app.api.config.defaults import Installation
 from app.api.config.document import Document, Problem, dotted
+from app.api.config.durations import SECOND, render
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
@@ -131,6 +132,8 @@ def refusals(
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)
+    yield from _election_refusals(config, document)
+    yield from _address_refusals(config, document)
 
 
 def _fixed(config: Configuration, document: Document) -> Iterator[Problem]:
@@ -147,6 +150,41 @@ def _fixed(config: Configuration, document: Document) -> Iterator[Problem]:
             yield Problem(
                 dotted(path), document.line(path), f"cannot be changed: {why}", f"leave it out or say {shown}"
             )
+
+
+def _election_refusals(config: Configuration, document: Document) -> Iterator[Problem]:
+    election = config.leader_election
+    if election is None:
+        return
+    lease, deadline, retry = election.lease_duration or 0, election.renew_deadline or 0, election.retry_period or 0
+
+    def refuse(name: str, message: str) -> Problem:
+        path = ("leaderElection", name)
+        return Problem(dotted(path), document.line(path), message, "Kueue's are 15s, 10s and 2s")
+
+    if lease < SECOND or lease % SECOND:
+        yield refuse("leaseDuration", f"must be whole seconds, at least 1s, not {render(lease)}")
+    elif not 0 < deadline <= lease - SECOND // 2:
+        message = f"must be above 0s and at least half a second below leaseDuration ({render(lease)})"
+        yield refuse("renewDeadline", f"{message}, not {render(deadline)}")
+    elif not 0 < retry < deadline:
+        yield refuse(
+            "retryPeriod", f"must be above 0s and below renewDeadline ({render(deadline)}), not {render(retry)}"
+        )
+
+
+def _address_refusals(config: Configuration, document: Document) -> Iterator[Problem]:
+    for path, text in (
+        (("health", "healthProbeBindAddress"), config.health.health_probe_bind_address),
+        (("metrics", "bindAddress"), config.metrics.bind_address),
+    ):
+        try:
+            addresses.parse(text or "0")
+        except ValueError as error:
+            yield Problem(dotted(path), document.line(path), f"{error}, not {text!r}")
+    port = config.webhook.port or 0
+    if not 0 < port < 65536:
+        yield Problem("webhook.port", document.line(("webhook", "port")), f"must be 1 to 65535, not {port}")
 
 
 def _gate_refusals(config: Configuration, document: Document, gates: Collection[str], flag: str) -> Iterator[Problem]:

@@ -1,0 +1,157 @@
+"""What a configuration file means to the floors below: options of the jobs, options of the engine, addresses.
+
+Pure functions from a loaded file. Must never start anything.
+"""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from app.api import quantity
+from app.api.config import Configuration, Loaded, addresses
+from app.api.config.addresses import Address
+from app.api.config.durations import seconds
+from app.api.selectors import LabelSelector
+from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation
+from app.engine.options import Options as EngineOptions
+from app.jobs.options import Options as JobOptions
+
+RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
+"""What is heeded at once when the file changes; all else is read once."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFlags:
+    """What the command line says of the jobs; it wins over the file. None where it says nothing."""
+
+    without_queue_name: bool | None = None
+    selector: LabelSelector | None = None
+
+    def options(self, loaded: Loaded | None) -> JobOptions:
+        """Which jobs are managed. Without a file all kinds that are built are."""
+        options = JobOptions()
+        if loaded is not None:
+            options = job_options(loaded)
+        if self.without_queue_name is not None:
+            options = replace(options, manage_jobs_without_queue_name=self.without_queue_name)
+        if self.selector is not None:
+            options = replace(options, managed_jobs_namespace_selector=self.selector)
+        return options
+
+
+def job_options(loaded: Loaded) -> JobOptions:
+    """Which jobs are managed, by the file."""
+    config = loaded.configuration
+    assert config.managed_jobs_namespace_selector is not None
+    assert config.integrations is not None
+    return JobOptions(
+        manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
+        managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
+        frameworks=tuple(config.integrations.frameworks or ()),
+    )
+
+
+def engine_options(loaded: Loaded) -> EngineOptions:
+    """How quota is shared and counted."""
+    resources = loaded.configuration.resources
+    strategy = resources.quota_check_strategy if resources is not None else None
+    return EngineOptions(
+        gates=_gates(loaded.gates),
+        fair_sharing=_fair_sharing(loaded.configuration),
+        admission_fair_sharing=_admission_fair_sharing(loaded.configuration),
+        transformations=_transformations(loaded.configuration),
+        exclude_resource_prefixes=tuple((resources.exclude_resource_prefixes or ()) if resources is not None else ()),
+        quota_check_strategy="IgnoreUndeclared" if strategy == "IgnoreUndeclared" else "BlockUndeclared",
+    )
+
+
+def _gates(on: frozenset[str]) -> Gates:
+    """The engine names its gates in snake case."""
+    return Gates(
+        **{field.name: "".join(word.capitalize() for word in field.name.split("_")) in on for field in fields(Gates)}
+    )
+
+
+def _fair_sharing(config: Configuration) -> FairSharing | None:
+    if config.fair_sharing is None:
+        return None
+    named = config.fair_sharing.preemption_strategies or ()
+    known = FairSharing().strategies
+    return FairSharing(strategies=tuple(strategy for strategy in known if strategy in named))
+
+
+def _admission_fair_sharing(config: Configuration) -> AdmissionFairSharing | None:
+    sharing = config.admission_fair_sharing
+    if sharing is None:
+        return None
+    return AdmissionFairSharing(
+        usage_half_life=seconds(sharing.usage_half_life_time or 0),
+        usage_sampling_interval=seconds(sharing.usage_sampling_interval or 0),
+        resource_weights=dict(sharing.resource_weights or {}),
+    )
+
+
+def _transformations(config: Configuration) -> tuple[Transformation, ...]:
+    given = (config.resources.transformations or ()) if config.resources is not None else ()
+    return tuple(
+        Transformation(
+            input=each.input,
+            outputs={name: quantity.parse(amount) for name, amount in (each.outputs or {}).items()},
+            strategy="Replace" if each.strategy == "Replace" else "Retain",
+            multiply_by=each.multiply_by or None,
+        )
+        for each in given
+    )
+
+
+def webhook_address(loaded: Loaded) -> Address | None:
+    """Where reviews are answered, if the file says so."""
+    if not loaded.given("webhook", "port") and not loaded.given("webhook", "host"):
+        return None
+    webhook = loaded.configuration.webhook
+    return webhook.host or addresses.EVERY_INTERFACE, webhook.port or 9443
+
+
+def health_address(loaded: Loaded) -> Address | None:
+    """Where probes are answered, if the file says so."""
+    if not loaded.given("health", "healthProbeBindAddress"):
+        return None
+    return addresses.parse(loaded.configuration.health.health_probe_bind_address or "0")
+
+
+def metrics_address(loaded: Loaded) -> Address | None:
+    """Where metrics are served besides the probes' address, if the file says so."""
+    if not loaded.given("metrics", "bindAddress"):
+        return None
+    return addresses.parse(loaded.configuration.metrics.bind_address or "0")
+
+
+def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
+    """The serving certificate and its key, where somebody else makes them."""
+    managed = loaded.configuration.internal_cert_management
+    if managed is None or managed.enable:
+        return None
+    directory = Path(loaded.configuration.webhook.cert_dir or "")
+    return directory / "tls.crt", directory / "tls.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """Times of the leader election in seconds; Kueue renews as often as it retries."""
+
+    lease_duration: int = 4
+    renew_deadline: float = 3.0
+    renew_period: float = 1.0
+    retry_period: float = 0.4
+
+
+def election(loaded: Loaded) -> Election:
+    """What the file says of them, quicker than Kueue where it says nothing."""
+    times = loaded.configuration.leader_election
+    assert times is not None
+    retry, deadline = seconds(times.retry_period or 0), seconds(times.renew_deadline or 0)
+    return Election(
+        lease_duration=int(seconds(times.lease_duration or 0)),
+        renew_deadline=deadline,
+        renew_period=retry if loaded.given("leaderElection", "retryPeriod") else min(1.0, deadline / 2),
+        retry_period=retry,
+    )

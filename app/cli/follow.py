@@ -1,0 +1,76 @@
+"""Looks at the configuration file again when it changes, and says what of a change is heeded and what is not.
+
+A ConfigMap changes by a link that is swapped, so the file is looked at, not watched. A file with faults changes
+nothing. Must never decide what a field means.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from app.api.config import Loaded, differences
+from app.api.errors import InvalidConfiguration, InvalidValue
+from app.cli.configured import RELOADED
+
+INTERVAL_SECONDS: Final = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Follower:
+    """One file: how it is read, what it came to at the start, and who hears of a change.
+
+    `started` is what all but the fields in RELOADED are taken from until the process ends.
+    """
+
+    path: Path
+    read: Callable[[], Loaded]
+    started: Loaded
+    apply: Callable[[Loaded], None]
+    interval: float = INTERVAL_SECONDS
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        current = self.started
+        seen: object = None
+        while True:
+            stamp = await asyncio.to_thread(self._stamp)
+            if stamp != seen:
+                current = await self._look(current)
+                seen = stamp
+            await asyncio.sleep(self.interval)
+
+    def _stamp(self) -> object:
+        try:
+            stat = self.path.stat()
+        except OSError as error:
+            return error.errno
+        return stat.st_mtime_ns, stat.st_ino, stat.st_size
+
+    async def _look(self, current: Loaded) -> Loaded:
+        try:
+            latest = await asyncio.to_thread(self.read)
+        except InvalidConfiguration as error:
+            for problem in error.problems:
+                log.error("config.fault", path=problem.path, line=problem.line, fault=problem.message)  # noqa: TRY400
+            return current
+        except InvalidValue as error:
+            log.error("config.unreadable", path=str(self.path), fault=error.cure)  # noqa: TRY400 -- one line is enough
+            return current
+        changed = [path for path in differences(current, latest) if _field(path) in RELOADED]
+        waiting = [path for path in differences(self.started, latest) if _field(path) not in RELOADED]
+        if changed:
+            self.apply(latest)
+            log.info("config.reloaded", fields=changed)
+        if waiting and differences(current, latest):
+            log.warning("config.restart_needed", fields=waiting)
+        return latest
+
+
+def _field(path: str) -> str:
+    return path.split(".", 1)[0]
