@@ -12,9 +12,10 @@ from app.engine import partial, tree, variants
 from app.engine.amounts import Amounts, quantity
 from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
 from app.engine.fairness import Tournament
-from app.engine.flavors import Assigner, Assignment
+from app.engine.flavors import Assigner, Assignment, LastAssignment
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
+from app.engine.options import Gates
 from app.engine.preemption import Preemptor, Target
 from app.engine.queues import ClusterQueue, is_preemptor, requeue
 from app.engine.reasons import (
@@ -249,20 +250,20 @@ class _Run:
         return True
 
     def _outdated(self, info: Info, queue: ClusterQueue) -> bool:
-        last = info.last_assignment
-        assert last is not None
-        if self.gates.flavor_fungibility_preserve_scan_progress:
-            if last.hash and info.hash and last.hash != info.hash:
-                return True
-            if self.state.scheduling_cycle - last.cycle <= 1:
-                return False
-        return queue.generation > last.generation
+        assert info.last_assignment is not None
+        return outdated(
+            info.last_assignment,
+            cycle=self.state.scheduling_cycle,
+            generation=queue.generation,
+            hash_=info.hash,
+            preserve_progress=self.gates.flavor_fungibility_preserve_scan_progress,
+        )
 
     # Order
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self.state.options.fair_sharing is None:
-            yield from sorted(entries, key=self._rank)
+            yield from sorted(entries, key=lambda entry: entry_rank(entry, self.gates))
             return
         gates = self.gates
         yield from Tournament(
@@ -271,20 +272,6 @@ class _Run:
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
             preemptors_first=gates.prioritize_preemptor_workloads,
-        )
-
-    def _rank(self, entry: Entry) -> tuple[bool, bool, int, int, float, str, str]:
-        assert entry.assignment is not None
-        info = entry.info
-        negative_priority, timestamp, uid, key = info.order
-        return (
-            not info.reserved,
-            not (self.gates.prioritize_preemptor_workloads and entry.preemptor),
-            entry.assignment.borrowing,
-            negative_priority if self.gates.priority_sorting_within_cohort else 0,
-            timestamp,
-            uid,
-            key,
         )
 
     # Processing
@@ -374,7 +361,7 @@ class _Run:
             if queue.preemption.reclaim_within_cohort != "Any" or (
                 self.gates.prioritize_preemptor_workloads and entry.preemptor
             ):
-                self._count(queue, self._to_reserve(entry))
+                self._count(queue, to_reserve(queue, assignment))
             return
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
@@ -443,20 +430,6 @@ class _Run:
             return False
         status = {gate.name: gate.position for gate in info.workload.status.preemption_gates}
         return any(status.get(gate.name) != "Open" for gate in info.workload.spec.preemption_gates)
-
-    @staticmethod
-    def _to_reserve(entry: Entry) -> Amounts:
-        """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
-        assert entry.assignment is not None
-        node = entry.queue.node
-        reserved: Amounts = {}
-        for pair, amount in entry.assignment.usage.items():
-            room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
-            if entry.assignment.borrowing > 0:
-                limit = node.borrowing_limit.get(pair)
-                room = amount if limit is None else room + limit
-            reserved[pair] = max(0, min(amount, room))
-        return reserved
 
     def _assumed(self, entry: Entry) -> Info:
         """The workload as it will hold quota."""
@@ -633,6 +606,45 @@ class _Run:
             ),
             new=new,
         )
+
+
+def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:
+    """Whether a scan must start over: another request, or another quota and the scan is not of the cycle before."""
+    if preserve_progress:
+        if last.hash and hash_ and last.hash != hash_:
+            return True
+        if cycle - last.cycle <= 1:
+            return False
+    return generation > last.generation
+
+
+def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, str, str]:
+    """Classical order: who borrows least, then priority, then age; ties by UID and name."""
+    assert entry.assignment is not None
+    info = entry.info
+    negative_priority, timestamp, uid, key = info.order
+    return (
+        not info.reserved,
+        not (gates.prioritize_preemptor_workloads and entry.preemptor),
+        entry.assignment.borrowing,
+        negative_priority if gates.priority_sorting_within_cohort else 0,
+        timestamp,
+        uid,
+        key,
+    )
+
+
+def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
+    """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
+    node = queue.node
+    reserved: Amounts = {}
+    for pair, amount in assignment.usage.items():
+        room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
+        if assignment.borrowing > 0:
+            limit = node.borrowing_limit.get(pair)
+            room = amount if limit is None else room + limit
+        reserved[pair] = max(0, min(amount, room))
+    return reserved
 
 
 def admission_of(info: Info, cluster_queue: str) -> Admission:

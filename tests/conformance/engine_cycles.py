@@ -198,7 +198,7 @@ def compare_outcome(outcome: dict[str, Json], state: State, issued: dict[str, tu
         key: {
             item.name: (
                 dict(sorted((item.flavors or {}).items())),
-                {name: amount for name, amount in sorted(item.requests.items())},
+                dict(sorted(item.requests.items())),
                 item.count,
             )
             for item in info.totals
@@ -218,9 +218,11 @@ def compare_outcome(outcome: dict[str, Json], state: State, issued: dict[str, tu
         for key, admission in (outcome.get("assignments") or {}).items()
     }
     if "assignments" in outcome and want != held:
-        for key in sorted(set(want) | set(held)):
-            if want.get(key) != held.get(key):
-                found.append(f"assignment of {key}: want {want.get(key)}, have {held.get(key)}")
+        found += [
+            f"assignment of {key}: want {want.get(key)}, have {held.get(key)}"
+            for key in sorted(set(want) | set(held))
+            if want.get(key) != held.get(key)
+        ]
     for name, place in (("left", "active"), ("inadmissible", "inadmissible")):
         if name not in outcome:
             continue

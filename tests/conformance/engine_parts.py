@@ -1,0 +1,338 @@
+"""Parts of the scheduler: orders, the cohort graph, scan progress, snapshots after simulated changes."""
+
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.localqueue import LocalQueue
+from app.api.quantity import to_int
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine import tree
+from app.engine.cycle import Entry, entry_rank, outdated, to_reserve
+from app.engine.flavors import Assignment, LastAssignment
+from app.engine.info import Info, Surroundings, effective_priority
+from app.engine.options import Options, WaitForPodsReady
+from app.engine.preemption import Preemptor
+from app.engine.queues import ClusterQueue as Queue
+from app.engine.state import State
+from tests.conformance import engine_preemption, world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+
+Json = Any
+
+
+def _gates(case: Case, run: dict[str, Json]) -> Any:
+    body = case.body.get("case") or {}
+    return world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
+
+
+def last_of(recorded: Json) -> LastAssignment:
+    """A recorded scan."""
+    return LastAssignment(
+        [item or {} for item in recorded.get("LastTriedFlavorIdx") or []],
+        recorded.get("ClusterQueueGeneration", 0),
+        recorded.get("SchedulingCycle", 0),
+        recorded.get("SchedulingHash", ""),
+    )
+
+
+def pending_flavors(case: Case, run: dict[str, Json]) -> list[str]:
+    """Whether a scan left flavors untried."""
+    body = case.body["case"]
+    return differs("pending", body["wantPendingFlavors"], body["state"] is not None and last_of(body["state"]).pending)
+
+
+def last_assignment_outdated(case: Case, run: dict[str, Json]) -> list[str]:
+    """Whether a scan is to start over."""
+    body = case.body["case"]
+    args = body["args"]
+    have = outdated(
+        last_of(args["last"]),
+        cycle=args.get("currentSchedulingCycle", 0),
+        generation=args.get("currentCQGeneration", 0),
+        hash_=args.get("currentSchedulingHash", ""),
+        preserve_progress=body["preserveProgress"],
+    )
+    return differs("outdated", body["want"], have)
+
+
+def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
+    """Classical order of entries."""
+    body = case.body["case"]
+    gates = _gates(case, run)
+    around = Surroundings(Options(gates=gates, wait_for_pods_ready=world.pods_ready(body["workloadOrdering"])))
+    entries = []
+    for item in body["input"]:
+        info = Info(world.load(Workload, item["Head"]["Info"]["Obj"]), around)
+        entry = Entry(info, Queue("q"))
+        entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
+        entry.assignment.borrowing = (item.get("assignment") or {}).get("Borrowing", 0)
+        entry.preemptor = bool(item["Head"].get("IsPreemptor"))
+        entries.append(entry)
+    entries.sort(key=lambda entry: entry_rank(entry, gates))
+    return differs("order", body["wantOrder"], [entry.info.workload.metadata.name for entry in entries])
+
+
+def candidates_order(case: Case, run: dict[str, Json]) -> list[str]:
+    """Order of candidates for preemption."""
+    body = case.body["case"]
+    gates = _gates(case, run)
+    state = State(Options(gates=gates))
+    own = "preemptor"
+    queues = {name: Queue(name) for name in {item["ClusterQueue"] for item in body["candidates"]} | {own}}
+    preemptor = Preemptor(state, world.when("2026-01-02T03:04:05Z"))
+    found = [
+        (preemptor.rank(info, queues[item["ClusterQueue"]], queues[own]), info.workload.metadata.name)
+        for item in body["candidates"]
+        for info in (Info(world.load(Workload, item["Obj"]), state.surroundings),)
+    ]
+    return differs("order", body["wantCandidates"], [name for _, name in sorted(found)])
+
+
+def total_requests(case: Case, run: dict[str, Json]) -> list[str]:
+    """Requests of an assignment by flavor and resource."""
+    body = case.body["case"]
+    if body["fields"].get("replaceWorkloadSlice"):
+        return _total_of_slice(body)
+    state = State()
+    result = engine_preemption.assignment(state, {"wl": body["args"]["wl"], "assignment": body["fields"]})
+    have = {str(pair): amount for pair, amount in result.usage.items() if amount}
+    return differs("requests", {name: int(amount) for name, amount in body["want"].items()}, have)
+
+
+def _total_of_slice(body: Json) -> list[str]:
+    state = State()
+    old = {item["Name"]: item for item in body["fields"]["replaceWorkloadSlice"]["TotalRequests"]}
+    wl = {**body["args"]["wl"]}
+    wl["TotalRequests"] = [
+        {
+            **item,
+            "Requests": {
+                name: amount - old[item["Name"]]["Requests"].get(name, 0) for name, amount in item["Requests"].items()
+            },
+        }
+        for item in wl["TotalRequests"]
+    ]
+    result = engine_preemption.assignment(state, {"wl": wl, "assignment": body["fields"]})
+    have = {str(pair): amount for pair, amount in result.usage.items() if amount}
+    return differs("requests", {name: int(amount) for name, amount in body["want"].items()}, have)
+
+
+def graph(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Cohorts, their members, and cycles."""
+    body = case.body["case"]
+    if not any(step["op"].endswith("NewManager") for step in run["trace"]):
+        return None
+    state = State()
+    queues: dict[str, str] = {}
+    cohorts: dict[str, str] = {}
+    for step in run["trace"]:
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1]:
+            case "AddCohort":
+                cohorts.setdefault(args["cohortName"], "")
+                state.put_cohort(_cohort(args["cohortName"], cohorts[args["cohortName"]]))
+            case "UpdateCohortEdge":
+                cohorts[args["name"]] = args["parentName"]
+                state.put_cohort(_cohort(args["name"], args["parentName"]))
+            case "DeleteCohort":
+                cohorts.pop(args["name"], None)
+                state.drop_cohort(args["name"])
+            case "AddClusterQueue":
+                queues[args["cq"]["name"]] = ""
+                state.put_cluster_queue(_queue(args["cq"]["name"], ""), 0.0)
+            case "UpdateClusterQueueEdge":
+                queues[args["name"]] = args["parentName"]
+                state.put_cluster_queue(_queue(args["name"], args["parentName"]), 0.0)
+            case "DeleteClusterQueue":
+                queues.pop(args["name"], None)
+                state.drop_cluster_queue(args["name"])
+    ledger = state.ledger
+    if "wantCycles" in body:
+        have = {name: ledger.cyclic(node) for name, node in ledger.cohorts.items() if name in body["wantCycles"]}
+        return differs("cycles", body["wantCycles"], have)
+    edges = sorted((queue.name, queue.node.parent.name) for queue in state.cluster_queues.values() if queue.node.parent)
+    cohort_edges = sorted((node.name, node.parent.name) for node in ledger.cohorts.values() if node.parent)
+    return [
+        *differs("cohorts", sorted(body["wantCohorts"] or []), sorted(ledger.cohorts)),
+        *differs("queues", sorted(body["wantCqs"] or []), sorted(state.cluster_queues)),
+        *differs("queue edges", sorted((item["child"], item["parent"]) for item in body["wantCqEdge"] or []), edges),
+        *differs(
+            "cohort edges",
+            sorted((item["child"], item["parent"]) for item in body["wantCohortEdge"] or []),
+            cohort_edges,
+        ),
+    ]
+
+
+def _cohort(name: str, parent: str) -> Cohort:
+    return world.load(Cohort, {"metadata": {"name": name}, "spec": {"parentName": parent or None}})  # type: ignore[no-any-return]
+
+
+def _queue(name: str, cohort: str) -> ClusterQueue:
+    return world.load(ClusterQueue, {"metadata": {"name": name}, "spec": {"cohortName": cohort or None}})  # type: ignore[no-any-return]
+
+
+def local_usage(case: Case, run: dict[str, Json]) -> list[str]:
+    """Usage of a LocalQueue."""
+    body = case.body["case"]
+    state = State()
+    key = None
+    for step in run["trace"]:
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1]:
+            case "AddClusterQueue":
+                state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), 0.0)
+            case "AddLocalQueue":
+                local = world.load(LocalQueue, args["q"])
+                key = f"{local.metadata.namespace}/{local.metadata.name}"
+                state.put_local_queue(local, 0.0)
+            case "AddOrUpdateWorkload":
+                state.put_workload(world.load(Workload, args["w"]), 0.0)
+    assert key is not None
+    want = {
+        (flavor["name"], item["name"]): to_int(item["name"], item["total"])
+        for flavor in body["wantUsage"] or ()
+        for item in flavor["resources"]
+    }
+    return differs("usage", want, {(row.flavor, row.resource): row.total for row in state.local_queue_usage(key)})
+
+
+def used_by(case: Case, run: dict[str, Json]) -> list[str]:
+    """ClusterQueues that name a flavor, or a check."""
+    body = case.body["case"]
+    queues = {item["metadata"]["name"]: Queue(item["metadata"]["name"]) for item in body["clusterQueues"] or ()}
+    for item in body["clusterQueues"] or ():
+        queues[item["metadata"]["name"]].update(world.load(ClusterQueue, item))
+    if "check" in body:
+        have = sorted(
+            name for name, queue in queues.items() if any(check.name == body["check"] for check in queue.checks)
+        )
+    else:
+        flavor = next(
+            step["args"]["flavor"] for step in run["trace"] if step["op"].endswith("ClusterQueuesUsingFlavor")
+        )
+        have = sorted(name for name, queue in queues.items() if flavor in queue.flavors())
+    return differs("queues", sorted(body["wantInUseClusterQueueNames"] or []), have)
+
+
+def pods_ready(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Whether admission may go on, when it waits for pods."""
+    state = State(Options(wait_for_pods_ready=WaitForPodsReady(block_admission=True)))
+    found: list[str] = []
+    compared = False
+    for step in run["trace"]:
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1]:
+            case "AddClusterQueue":
+                state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), 0.0)
+            case "AddOrUpdateWorkload" | "UpdateWorkload":
+                state.put_workload(world.load(Workload, args.get("w") or args.get("newWl")), 0.0)
+            case "DeleteWorkload":
+                state.drop_workload(args["wlKey"].lstrip("/"))
+            case "PodsReadyForAllAdmittedWorkloads":
+                compared = True
+                found += differs("ready", step["results"][0], not state.not_ready)
+    return found if compared else None
+
+
+def boost(case: Case, run: dict[str, Json]) -> list[str]:
+    """Boost of a priority, and the priority with it."""
+    body = case.body["case"]
+    workload = world.load(Workload, body["workload"])
+    gates = _gates(case, run)
+    have = effective_priority(workload, boost=gates.priority_boost)
+    if "wantBoost" in body:
+        return differs("boost", body["wantBoost"], have - (workload.spec.priority or 0))
+    return differs("priority", body["wantPriority"], have) if not body.get("wantErr") else []
+
+
+def reserve(case: Case, run: dict[str, Json]) -> list[str]:
+    """Capacity kept for a head without candidates."""
+    body = case.body["case"]
+    state = State()
+    name = ""
+    for step in run["trace"]:
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1]:
+            case "AddOrUpdateResourceFlavor":
+                state.put_flavor(world.load(ResourceFlavor, args["rf"]))
+            case "AddClusterQueue":
+                state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), 0.0)
+            case "AddOrUpdateWorkload":
+                state.put_workload(world.load(Workload, args["w"]), 0.0)
+            case "resourcesToReserve":
+                name = args["cq"]["name"]
+    state.ledger.settle()
+    pair = state.surroundings.catalog.pair
+    result = Assignment(LastAssignment([], 0, 0, ""))
+    result.borrowing = int(body["borrowing"])
+    result.usage = {pair(*key.split("/", 1)): int(amount) for key, amount in body["assignmentUsage"].items()}
+    have = {str(key): amount for key, amount in to_reserve(state.cluster_queues[name], result).items()}
+    return differs("reserved", {key: int(amount) for key, amount in body["wantReserved"].items()}, have)
+
+
+def subtree_quota(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Subtree quotas before and after a cohort goes."""
+    body = case.body["case"]
+    state = State()
+    found: list[str] = []
+    want = body["wantBefore"]
+    for step in run["trace"]:
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1]:
+            case "AddOrUpdateCohort":
+                state.put_cohort(world.load(Cohort, args["apiCohort"]))
+            case "AddClusterQueue":
+                state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), 0.0)
+            case "DeleteCohort":
+                found += _subtree(state, want)
+                state.drop_cohort(args["cohortName"])
+                want = body["wantAfter"]
+    return found + _subtree(state, want)
+
+
+def _subtree(state: State, want: Json) -> list[str]:
+    state.ledger.settle()
+    found: list[str] = []
+    for name, amounts in want.items():
+        node = state.ledger.cohorts[name]
+        have = {str(pair): amount for pair, amount in node.subtree.items()}
+        found += differs(f"subtree of {name}", {key: int(amount) for key, amount in amounts.items()}, have)
+    return found
+
+
+def snapshot(case: Case, run: dict[str, Json]) -> list[str]:
+    """Usages after workloads are taken out and put back."""
+    body = case.body["case"]
+    want = body["want"]["Manager"]["clusterQueues"]
+    fixture = case.body.get("fixture") or {}
+    state = State()
+    for item in fixture.get("clusterQueues") or fixture.get("cqs") or ():
+        state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
+    for item in fixture.get("workloads") or ():
+        state.put_workload(world.load(Workload, item), 0.0)
+    state.ledger.settle()
+    infos = {key: (queue, info) for queue in state.cluster_queues.values() for key, info in queue.workloads.items()}
+    for key in body["remove"] or ():
+        queue, info = infos[key.lstrip("/")]
+        tree.remove_all(queue.node, info.usage)
+    for key in body["add"] or ():
+        queue, info = infos[key.lstrip("/")]
+        tree.add_all(queue.node, info.usage)
+    found: list[str] = []
+    for name, item in want.items():
+        if "ResourceNode" not in item:
+            continue
+        usage = {key: int(amount) for key, amount in (item["ResourceNode"].get("Usage") or {}).items() if amount}
+        have = {str(pair): amount for pair, amount in state.cluster_queues[name].node.usage.items() if amount}
+        found += differs(f"usage of {name}", usage, have)
+        cohort = ((item.get("ClusterQueue") or {}).get("cohort")) or {}
+        if "ResourceNode" in cohort:
+            usage = {key: int(amount) for key, amount in (cohort["ResourceNode"].get("Usage") or {}).items() if amount}
+            node = state.ledger.cohorts[cohort["Name"]]
+            have = {str(pair): amount for pair, amount in node.usage.items() if amount}
+            found += differs(f"usage of cohort {node.name}", usage, have)
+    return found
