@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from app.api import names
-from app.api.meta import Conditions, Kind, Object, is_true
+from app.api.meta import Conditions, Kind, Object, is_true, tolerating_nulls
 from app.api.pods import PodTemplate, Quantity, Tolerations
 from app.api.podshape import containers_digest
 from app.api.schema import Column, Field, Label, Rule, Subdomain, Text63, Text256, Time, always
@@ -406,8 +406,8 @@ class _RawWorkload(Object):
     spec: _RawSpec = msgspec.field(default_factory=_RawSpec)
 
 
-_decoder: Final = msgspec.json.Decoder(Workload)
-_raw_decoder: Final = msgspec.json.Decoder(_RawWorkload)
+_view: Final = tolerating_nulls(msgspec.json.Decoder(Workload).decode)
+_raw: Final = tolerating_nulls(msgspec.json.Decoder(_RawWorkload).decode)
 
 
 def decode(data: bytes | msgspec.Raw) -> Workload:
@@ -415,8 +415,8 @@ def decode(data: bytes | msgspec.Raw) -> Workload:
 
     Raises msgspec.ValidationError if a field has the wrong type.
     """
-    workload = _decoder.decode(data)
-    for pod_set, raw in zip(workload.spec.pod_sets, _raw_decoder.decode(data).spec.pod_sets, strict=True):
+    workload = _view(data)
+    for pod_set, raw in zip(workload.spec.pod_sets, _raw(data).spec.pod_sets, strict=True):
         view = pod_set.template
         pod_set.template = DigestedTemplate(
             metadata=view.metadata, spec=view.spec, containers_digest=containers_digest(raw.template)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from app.api.errors import TurnstileError
-from app.api.meta import Object
+from app.api.meta import Object, tolerating_nulls
 from app.kube.patch import JsonPatch
 
 API_VERSION = "admission.k8s.io/v1"
@@ -161,4 +161,4 @@ T = TypeVar("T")
 
 def decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
     """A function that decodes an object into the view `kind`; it raises `msgspec.MsgspecError` or `RecursionError`."""
-    return msgspec.json.Decoder(kind).decode
+    return tolerating_nulls(msgspec.json.Decoder(kind).decode)

@@ -5,6 +5,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tests.conformance import (
+    api_server,
+    api_validation,
     configuration,
     engine_assign,
     engine_cycles,
@@ -34,6 +36,13 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("apis.config.*.TestClusterProfileCredentialsProviderAlias", configuration.check_alias),
     ("util.tlsconfig.TestConvert*", configuration.check_tls),
     ("util.tlsconfig.TestParseTLSOptions", configuration.check_tls),
+    ("webhooks.TestValidate*", api_validation.validation),
+    ("apis.kueue.v1beta1.*", api_validation.conversion),
+    ("integration.webhook.core.*", api_server.check),
+    ("resources.TestResourceQuantityRoundTrips", api_validation.quantities),
+    ("resources.TestSliceRequests_*ResourceList", api_validation.quantities),
+    ("util.resource.TestMerge*", api_validation.quantities),
+    ("util.resource.TestQuantityToFloat", api_validation.quantities),
     ("scheduler.TestSchedule*", engine_cycles.check),
     ("scheduler.TestLastSchedulingContext", engine_cycles.check),
     ("cache.hierarchy.*", engine_parts.graph),
@@ -92,6 +101,15 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
 )
 
 
+ON_A_SERVER = ("integration.*",)
+"""Suites whose cases start an API server."""
+
+
+def needs_server(suite: str) -> bool:
+    """Whether cases of the suite need the test bed."""
+    return any(fnmatchcase(suite, pattern) for pattern in ON_A_SERVER)
+
+
 def adapter(suite: str) -> Adapter | None:
     """The first whose pattern matches."""
     return next((found for pattern, found in ADAPTERS if fnmatchcase(suite, pattern)), None)
@@ -103,7 +121,7 @@ def differences(case: Case) -> list[str] | None:
     assert check is not None
     found: list[str] = []
     compared = False
-    for run in case.body.get("runs") or []:
+    for run in case.body.get("runs", [case.body]) or ():
         label = ",".join(f"{name}={on}" for name, on in (run.get("gates") or {}).items())
         try:
             texts = check(case, run)

@@ -9,7 +9,7 @@ _RULES = cases.exclusions()
 
 def _params() -> list[object]:
     return [
-        pytest.param(case, id=case.id)
+        pytest.param(case, id=case.id, marks=pytest.mark.cluster if registry.needs_server(case.suite) else ())
         for path in cases.suites()
         if registry.adapter(path.stem) is not None
         for case in cases.read(path)

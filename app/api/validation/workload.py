@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Sequence
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from app.api import gates as known
 from app.api import names, quantity
 from app.api.errors import InvalidValue
-from app.api.meta import Object
+from app.api.meta import Object, tolerating_nulls
 from app.api.pods import PodSpec, ResourceRequirements
 from app.api.podshape import template_digest
 from app.api.topology import TopologyRequest
@@ -41,11 +41,34 @@ _MAX_GATE: Final = 63
 _RESERVED_RESOURCE: Final = "pods"
 
 
-def default_workload(new: Workload, *, gates: Gates = known.ON_BY_DEFAULT) -> list[int]:
-    """Indexes of the pod sets of a new Workload whose minCount is to be taken out: all, if partial admission is off."""
+def default_workload(data: bytes | msgspec.Raw, *, gates: Gates = known.ON_BY_DEFAULT) -> list[int]:
+    """Indexes of the pod sets of a new Workload whose minCount is to be taken out: all, if partial admission is off.
+
+    Reads no more of its JSON than that, because it comes before the API server checks the rest against the schema; of
+    what is no Workload the list is empty.
+    """
     if known.PARTIAL_ADMISSION in gates:
         return []
-    return [index for index, pod_set in enumerate(new.spec.pod_sets) if pod_set.min_count is not None]
+    try:
+        pod_sets = _decode_counts(data).spec.pod_sets
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+    return [index for index, pod_set in enumerate(pod_sets) if pod_set.min_count is not None]
+
+
+class _Count(Object):
+    min_count: Any = None
+
+
+class _Counts(Object):
+    pod_sets: list[_Count] = []
+
+
+class _CountedWorkload(Object):
+    spec: _Counts = msgspec.field(default_factory=_Counts)
+
+
+_decode_counts = msgspec.json.Decoder(_CountedWorkload).decode
 
 
 def template_digests(data: bytes) -> list[bytes]:
@@ -68,7 +91,7 @@ class _RawWorkload(Object):
     spec: _RawSpec = msgspec.field(default_factory=_RawSpec)
 
 
-_decode_templates = msgspec.json.Decoder(_RawWorkload).decode
+_decode_templates = tolerating_nulls(msgspec.json.Decoder(_RawWorkload).decode)
 
 
 def validate_workload(

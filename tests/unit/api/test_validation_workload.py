@@ -133,8 +133,13 @@ class TestTemplates:
         assert told(workload(one, annotations=ELASTIC)) == (
             "spec.podSets: Invalid value: 1: partial admission and elastic job cannot be used together"
         )
-        assert default_workload(workload(one)) == []
-        assert default_workload(workload(pod_set("a"), two), gates=()) == [1]
+
+    def test_partial_admission_is_off(self) -> None:
+        """The minimum is taken from those that have one; what is no Workload is left to the schema."""
+        counted = json.dumps({"spec": {"podSets": [pod_set("a"), pod_set("b", minCount=1)]}}).encode()
+        assert default_workload(counted) == []
+        assert default_workload(counted, gates=()) == [1]
+        assert default_workload(b'{"spec": []}', gates=()) == []
 
 
 class TestAnnotations:
