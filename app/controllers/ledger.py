@@ -1,6 +1,7 @@
 """Keeps the engine's ledger in step with the stores, and answers for the figures that queue statuses show."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from app.api.meta import Kind
@@ -12,16 +13,16 @@ from app.kube.store import Store
 T = TypeVar("T", bound=Kind)
 
 
-def follow(state: State, world: World, *, wake: Callable[[], None]) -> list[Callable[[], None]]:
-    """Put what the stores hold now and all that changes into the ledger; returns what ends it."""
+Change = Callable[[], None]
+"""Puts one change of a store into the ledger; raises if the ledger cannot make sense of the object."""
+
+
+def follow(state: State, world: World, *, take: Callable[[Change], None]) -> list[Callable[[], None]]:
+    """Hand what the stores hold now and all that changes to `take`, which carries it out; returns what ends it."""
 
     def attend(store: Store[T], put: Callable[[T], None], drop: Callable[[str], None]) -> Callable[[], None]:
         def changed(key: str, old: T | None, new: T | None) -> None:
-            if new is not None:
-                put(new)
-            else:
-                drop(key)
-            wake()
+            take(partial(drop, key) if new is None else partial(put, new))
 
         return store.subscribe(changed, replay=True)
 

@@ -1,37 +1,55 @@
 """Drives the engine: runs its cycles and writes what they decided. Only the leader runs this.
 
 Cycles follow one another without waiting for writes. An admission is assumed in the ledger when it is decided,
-confirmed when its write comes back, and forgotten when the write failed, which returns exactly that Workload to its
-place. While it is not known whether a write arrived, the assumption stays: quota may be held too long for a moment,
-never given twice.
+confirmed when its write comes back, and forgotten when the server refused it, which returns exactly that Workload to
+its place. While it is not known whether a write arrived, the assumption stays: quota may be held too long for a
+moment, never given twice.
 
 A cycle is cut into slices, so that the event loop is free again within a millisecond; what the watches see meanwhile
-reaches the ledger after the cycle. It decides nothing about quota itself and never touches a job.
+reaches the ledger after the cycle. No error of one Workload ends the loop: it is reported, and that Workload stands
+back for a while. This module decides nothing about quota itself and never touches a job.
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from datetime import datetime
+from typing import Any
 
 import structlog
 
 from app.api import workload as wl
-from app.api.errors import NotFound, NotLeading, TurnstileError
+from app.api.errors import (
+    Conflict,
+    NotFound,
+    NotLeading,
+    ServerError,
+    TooManyRequests,
+    TurnstileError,
+    WireError,
+)
 from app.api.meta import find_condition
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.executor import Executor
+from app.controllers.ledger import Change
 from app.controllers.status import StatusDraft, instant
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
+from app.kube.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
 SLICE_SECONDS = 0.001
 """How long a cycle may hold the event loop."""
-RETRY_SECONDS = (0.05, 2.0)
-"""First and longest pause between attempts to find out what became of a write."""
+RETRY = Backoff(first=0.05, limit=2.0)
+"""Pauses between attempts to find out what became of a write."""
+REFUSED = Backoff(first=1.0, limit=60.0)
+"""How long a Workload stands back whose admission the server refuses time and again."""
+_IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
+"""After these it is not known whether the server would take the write, or has taken it already."""
 
 
 class Scheduler:
@@ -42,6 +60,8 @@ class Scheduler:
         self.world = world
         self.executor = executor
         self._wake = asyncio.Event()
+        self._kept: deque[Change] = deque()
+        self._refusals: dict[str, int] = {}
         self._waiting: dict[str, Decision] = {}
         self._reasons = asyncio.Event()
         self.cycles = 0
@@ -52,6 +72,14 @@ class Scheduler:
         """The ledger changed: there may be something to decide."""
         self._wake.set()
 
+    def take(self, change: Change) -> None:
+        """Carry out a change of the ledger: now, or if a cycle is under way right after it."""
+        if self.state.cycling:
+            self._kept.append(change)
+        else:
+            change()
+        self.wake()
+
     async def run(self) -> None:
         """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads what became of them."""
         async with asyncio.TaskGroup() as writes:
@@ -59,9 +87,32 @@ class Scheduler:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self.state.has_work:
-                    await self._cycle(writes)
-                    await asyncio.sleep(0)
+                await self._schedule(writes)
+
+    async def _schedule(self, writes: asyncio.TaskGroup) -> None:
+        """Cycles, until there is nothing left to decide."""
+        failures = 0
+        while self.state.has_work:
+            try:
+                await self._cycle(writes)
+                failures = 0
+            except Exception:
+                # A fault of the engine, told once a try. What is decided must not be lost with what is not.
+                log.exception("cycle.broken", cycle=self.cycles)
+                await asyncio.sleep(RETRY.delay(failures, random.random))
+                failures += 1
+            finally:
+                self._catch_up()
+            await asyncio.sleep(0)
+
+    def _catch_up(self) -> None:
+        """Carry out what was kept during the cycle; a change that makes no sense costs none of the others."""
+        while self._kept:
+            change = self._kept.popleft()
+            try:
+                change()
+            except Exception:
+                log.exception("ledger.refused")
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
@@ -80,14 +131,24 @@ class Scheduler:
         for decision in result or ():
             if decision.outcome == "admit":
                 self._waiting.pop(decision.key, None)
-                writes.create_task(self._admit(decision), name=f"admit {decision.key}")
+                writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
                 continue
             for victim in decision.victims:
                 if victim.new:
-                    writes.create_task(self._preempt(victim, decision), name=f"preempt {victim.key}")
+                    write = self._guarded(victim.key, self._preempt(victim, decision))
+                    writes.create_task(write, name=f"preempt {victim.key}")
             if decision.condition_reason:
                 self._waiting[decision.key] = decision
                 self._reasons.set()
+
+    async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
+        """A write whose fault stays its own: what was assumed of that Workload stays so until it changes."""
+        try:
+            await write
+        except NotLeading:
+            raise
+        except Exception as error:
+            self.executor.report(Workload, key, error)
 
     # --- admissions -----------------------------------------------------------------------------------------------
 
@@ -95,20 +156,41 @@ class Scheduler:
         """Write one admission, then tell the ledger what became of it."""
 
         def patch(workload: Workload) -> Patch | None:
-            if decision.admission is None or workload.metadata.uid != decision.uid or not _in_line(workload):
-                return None
+            meta = workload.metadata
+            same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
+            if decision.admission is None or not same or not _in_line(workload):
+                return None  # it is not what was decided about any more
             draft = StatusDraft(workload, self.world.now)
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        after = await self._settle(decision.key, patch)
+        after, refused = await self._settle(decision.key, patch)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
-            self.state.forget(decision.key, self.world.now.timestamp())
-            self.wake()
+            await self._not_admitted(decision, after, refused)
             return
+        self._refusals.pop(decision.key, None)
         self.state.confirm(decision.key, after.metadata.resource_version)
         self.admissions += 1
         self._tell_admission(decision, after)
+
+    async def _not_admitted(self, decision: Decision, after: Workload | None, refused: TurnstileError | None) -> None:
+        """Return a Workload to its place. One that the server refuses to admit first stands back, and holds nothing."""
+        key = decision.key
+        assumed = self.state.assumed.get(key)
+        if assumed is not None and assumed.info.workload.metadata.uid == decision.uid:  # not a namesake's
+            self.take(lambda: self.state.forget(key, self.world.now.timestamp()))
+        if refused is None or after is None:
+            self._refusals.pop(key, None)
+            return
+        self.take(lambda: self.state.drop_workload(key))
+        times = self._refusals[key] = self._refusals.get(key, 0) + 1
+        self.executor.emit(Emit(after, "Warning", "FailedUpdate", f"Cannot be admitted: {refused}"))
+        await asyncio.sleep(REFUSED.delay(times - 1, random.random))
+        latest = self.world.workloads.get(key)
+        if latest is None:
+            self._refusals.pop(key, None)
+        else:
+            self.take(lambda: self.state.put_workload(latest, self.world.now.timestamp()))
 
     def _tell_admission(self, decision: Decision, after: Workload) -> None:
         queued = queued_since(decision.workload)
@@ -121,29 +203,36 @@ class Scheduler:
             note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
 
-    async def _settle(self, key: str, patch: Callable[[Workload], Patch | None]) -> Workload | None:
-        """Write until it is known what the server has; the Workload as it is then, None if it is gone.
+    async def _settle(
+        self, key: str, patch: Callable[[Workload], Patch | None]
+    ) -> tuple[Workload | None, TurnstileError | None]:
+        """Write until it is known what the server has: the Workload as it is then (None if it is gone), and the
+        server's refusal if that is why nothing was written.
 
-        An error leaves open whether the write took effect, so the object is read back. While even that fails, this
-        goes on trying: the ledger's assumption stands until the truth is known.
+        A write that got no answer may still arrive after any later look at the object. So it is not looked at but
+        written again, with the same precondition: one of the two is refused, and then it is known which. While even
+        that fails this goes on trying, and the ledger's assumption stands.
         """
-        pause, longest = RETRY_SECONDS
+        attempt = 0
         while True:
             try:
-                return await self.executor.update(Workload, key, patch)
+                return await self.executor.update(Workload, key, patch), None
             except NotFound:
-                return None
+                return None, None
             except NotLeading:
                 raise
             except TurnstileError as error:
                 self.executor.report(Workload, key, error)
-            try:
-                return await self.executor.refresh(Workload, key)
-            except NotFound:
-                return None
-            except TurnstileError:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, longest)
+                refused = error
+            if not isinstance(refused, _IN_DOUBT):
+                try:
+                    return await self.executor.refresh(Workload, key), refused
+                except NotFound:
+                    return None, None
+                except TurnstileError as error:
+                    self.executor.report(Workload, key, error)
+            await asyncio.sleep(RETRY.delay(attempt, random.random))
+            attempt += 1
 
     # --- preemptions ----------------------------------------------------------------------------------------------
 
@@ -158,7 +247,7 @@ class Scheduler:
             draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
             return draft.patch()
 
-        after = await self._settle(victim.key, patch)
+        after, _ = await self._settle(victim.key, patch)
         if after is None:
             return
         if not after.evicted:
@@ -175,6 +264,7 @@ class Scheduler:
 
     async def _write_reasons(self) -> None:
         """Write why Workloads wait, behind everything that lets Workloads in."""
+        failures = 0
         while True:
             await self._reasons.wait()
             self._reasons.clear()
@@ -186,9 +276,17 @@ class Scheduler:
                 decision = self._waiting.pop(key)
                 try:
                     await self._write_reason(key, decision)
+                    failures = 0
                 except NotLeading:
                     raise
-                except TurnstileError as error:
+                except _IN_DOUBT as error:
+                    self.executor.report(Workload, key, error)
+                    self._waiting.setdefault(key, decision)  # behind the others, unless there is newer to say
+                    await asyncio.sleep(RETRY.delay(failures, random.random))
+                    failures += 1
+                except NotFound:
+                    pass  # it waits no more
+                except Exception as error:
                     self.executor.report(Workload, key, error)
 
     async def _write_reason(self, key: str, decision: Decision) -> None:
