@@ -532,19 +532,18 @@ class _Run:
         last = info.last_assignment
         if last is not None and not last.hash:
             last.hash = info.hash
-        reason = entry.requeue_reason
-        resumed = entry.assignment is not None and entry.assignment.resumed
-        if resumed and reason in {"NoFit", "PreemptionNoCandidates"} and (last is None or not last.pending):
-            # earlier flavors were not looked at, and may have room by now: nothing is proven for it or its equals
-            reason, info.last_assignment = "FailedAfterNomination", None
         in_line = requeue(
             queue,
             info,
-            reason,
+            entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
         )
         if not in_line:
+            if entry.assignment is not None and entry.assignment.resumed:
+                # earlier flavors were not looked at and may have room by now: nothing is proven for it or its equals
+                info.last_assignment = None
+                self.state.mark_retry(queue.name)
             return False, False
         mark = (entry.requeue_reason, tuple(tuple(tried.items()) for tried in last.tried) if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())

@@ -215,7 +215,7 @@ class Ledger:
         """Count the usage of a workload in a queue."""
         self.keep_usage(queue)
         self._keep(self.holders)
-        queue.workloads[info.key] = info
+        queue.hold(info)
         self.holders[info.key] = queue.name
         self._count(queue.node, info.usage, tree.add_all)
 
@@ -230,7 +230,7 @@ class Ledger:
                 self.parentless[name].pop(key, None)
             return None
         self.keep_usage(queue)
-        info = queue.workloads.pop(key)
+        info = queue.release(key)
         self._count(queue.node, info.usage, tree.remove_all)
         queue.generation += 1
         return queue
@@ -277,6 +277,9 @@ class Ledger:
             return
         self.journal.keep_slots(queue)
         self.journal.keep(queue.workloads)
+        self.journal.keep(queue.holders)
+        for line in queue.holders.values():
+            self.journal.keep(line)
         self.journal.keep(queue.node.usage)
         for node in queue.node.ancestors():
             self.journal.keep(node.usage)

@@ -140,8 +140,8 @@ class Lines:
         self.track_readiness(info)
         queue = self.cluster_queues.get(admission.cluster_queue)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
-            self.keep(queue.workloads)
-            queue.workloads[key] = info
+            self.ledger.keep_usage(queue)
+            queue.hold(info)
             if old.priority != info.priority:
                 self.mark_retry(where)
             return

@@ -57,7 +57,7 @@ class Questions(UsageSharing):
         """Workloads of a LocalQueue (`namespace/name`)."""
         local = self.local_queues.get(key)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
-        held = [info for info in queue.workloads.values() if info.local_queue == key] if queue is not None else []
+        held = queue.holders.get(key, {}).values() if queue is not None else ()
         return Counts(len(local.items) if local is not None else 0, len(held), sum(info.admitted for info in held))
 
     def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[Usage]:
@@ -74,11 +74,7 @@ class Questions(UsageSharing):
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         if queue is None:
             return []
-        held = total_usage(
-            info
-            for info in queue.workloads.values()
-            if info.local_queue == key and (info.admitted or not admitted_only)
-        )
+        held = total_usage(info for info in queue.holders.get(key, {}).values() if info.admitted or not admitted_only)
         return self._usages(queue, held, borrowed=False)
 
     def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[Usage]:

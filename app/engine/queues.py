@@ -310,6 +310,7 @@ class ClusterQueue:
         "generation",
         "group_of",
         "groups",
+        "holders",
         "name",
         "node",
         "pending",
@@ -326,6 +327,9 @@ class ClusterQueue:
         self.node = Node(name, is_queue=True)
         self.pending = Pending()
         self.workloads: dict[str, Info] = {}
+        """Who holds quota, by key."""
+        self.holders: dict[str, dict[str, Info]] = {}
+        """The same by LocalQueue."""
         self.generation = 0
         self.problems: list[tuple[str, str]] = []
         self.terminating = False
@@ -351,6 +355,23 @@ class ClusterQueue:
         scope = spec.admission_scope
         self.usage_based = scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing"
         self.checks = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy else []
+
+    def hold(self, info: "Info") -> None:
+        """Note who holds quota, or a newer version of it."""
+        old = self.workloads.get(info.key)
+        if old is not None and old.local_queue != info.local_queue:
+            self.holders[old.local_queue].pop(info.key, None)
+        self.workloads[info.key] = info
+        self.holders.setdefault(info.local_queue, {})[info.key] = info
+
+    def release(self, key: str) -> "Info":
+        """Note that it holds none any more."""
+        info = self.workloads.pop(key)
+        line = self.holders[info.local_queue]
+        del line[key]
+        if not line:
+            del self.holders[info.local_queue]
+        return info
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether its namespace selector matches; an absent one matches nothing."""

@@ -80,9 +80,7 @@ class UsageSharing(Lines):
         return self._line(local_queue).sample(self._admitted_usage(queue, local_queue), now, sharing)
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
-        held = total_usage(
-            info for info in queue.workloads.values() if info.admitted and info.local_queue == local_queue
-        )
+        held = total_usage(info for info in queue.holders.get(local_queue, {}).values() if info.admitted)
         total: dict[str, int] = {}
         for pair, amount in held.items():
             total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)

@@ -284,6 +284,8 @@ class Histories(RuleBasedStateMachine):
                 for pair, amount in info.usage.items():
                     total[pair] = total.get(pair, 0) + amount
             assert {pair: amount for pair, amount in queue.node.usage.items() if amount} == total
+            by_line = {key: line for line, infos in queue.holders.items() for key in infos}
+            assert by_line == {key: info.local_queue for key, info in queue.workloads.items()}
         for queue in self.state.cluster_queues.values():
             root = queue.node.root
             kept = {str(pair): amount for pair, amount in root.usage.items() if amount}
@@ -293,7 +295,7 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=int(os.environ.get("HISTORIES", "60")),
+    max_examples=int(os.environ.get("HISTORIES", "200")),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
