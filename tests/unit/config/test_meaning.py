@@ -1,0 +1,110 @@
+"""What a file means to the engine, the jobs and the servers."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from app.api.selectors import LabelSelector
+from app.cli import configured
+from app.cli.configured import Election, JobFlags
+from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation
+from app.jobs.options import Options as JobOptions
+from tests.unit.config.files import loaded
+
+
+def test_an_empty_file_is_the_engines_defaults() -> None:
+    """Nothing said, nothing changed."""
+    assert configured.engine_options(loaded()) == Options()
+
+
+def test_sharing_and_counting_reach_the_engine() -> None:
+    """Fair sharing, usage, transformations, prefixes, gates."""
+    file = loaded("""
+        fairSharing: {preemptionStrategies: [LessThanInitialShare]}
+        admissionFairSharing: {usageHalfLifeTime: 2h, usageSamplingInterval: 1m, resourceWeights: {cpu: 2}}
+        resources:
+          excludeResourcePrefixes: [example.com]
+          transformations:
+          - {input: nvidia.com/mig-1g.5gb, strategy: Replace, multiplyBy: cpu, outputs: {credits: 1500m, memory: 5Gi}}
+        featureGates: {PartialAdmission: false, PriorityBoost: true}
+    """)
+    assert configured.engine_options(file) == Options(
+        gates=Gates(partial_admission=False, priority_boost=True),
+        fair_sharing=FairSharing(strategies=("LessThanInitialShare",)),
+        admission_fair_sharing=AdmissionFairSharing(
+            usage_half_life=7200.0, usage_sampling_interval=60.0, resource_weights={"cpu": 2.0}
+        ),
+        transformations=(
+            Transformation(
+                input="nvidia.com/mig-1g.5gb",
+                outputs={"credits": Fraction(3, 2), "memory": Fraction(5 * 2**30)},
+                strategy="Replace",
+                multiply_by="cpu",
+            ),
+        ),
+        exclude_resource_prefixes=("example.com",),
+    )
+
+
+def test_undeclared_resources() -> None:
+    """The strategy is the engine's word."""
+    file = loaded("resources: {quotaCheckStrategy: IgnoreUndeclared}")
+    assert configured.engine_options(file).quota_check_strategy == "IgnoreUndeclared"
+
+
+def test_jobs_are_those_of_the_file() -> None:
+    """Kinds, namespaces, and jobs without a queue name; without a list batch Jobs alone, as in Kueue."""
+    options = JobFlags().options(loaded("manageJobsWithoutQueueName: true"))
+    assert options.manage_jobs_without_queue_name
+    assert (options.enabled("batch/job"), options.enabled("pod")) == (True, False)
+    assert not options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "kube-system"})
+    assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
+
+
+def test_without_a_file_every_kind_that_is_built_is_enabled() -> None:
+    """Flags alone leave nothing out."""
+    assert JobFlags().options(None).enabled("pod")
+
+
+def test_flags_win() -> None:
+    """What the command line says stays, whatever the file."""
+    selector = LabelSelector(match_labels={"a": "b"})
+    flags = JobFlags(without_queue_name=False, selector=selector)
+    file = loaded("manageJobsWithoutQueueName: true")
+    assert flags.options(file) == JobOptions(
+        manage_jobs_without_queue_name=False, managed_jobs_namespace_selector=selector, frameworks=("batch/job",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "webhook", "health", "metrics"),
+    [
+        ("", None, None, None),
+        ("webhook: {port: 9444}", ("0.0.0.0", 9444), None, None),
+        ("webhook: {host: '::1'}", ("::1", 9443), None, None),
+        ("health: {healthProbeBindAddress: ':8081'}", None, ("0.0.0.0", 8081), None),
+        ("health: {healthProbeBindAddress: '0'}", None, None, None),
+        ("metrics: {bindAddress: '[::1]:8080'}", None, None, ("::1", 8080)),
+    ],
+)
+def test_addresses_given_are_taken(body: str, webhook: object, health: object, metrics: object) -> None:
+    """Defaults of Kueue are not: flags have their own."""
+    file = loaded(body)
+    assert configured.webhook_address(file) == webhook
+    assert configured.health_address(file) == health
+    assert configured.metrics_address(file) == metrics
+
+
+def test_certificates_of_others_are_read_from_their_directory() -> None:
+    """With internalCertManagement off."""
+    assert configured.certificate_files(loaded()) is None
+    file = loaded("internalCertManagement: {enable: false}\nwebhook: {certDir: /certs}")
+    assert configured.certificate_files(file) == (Path("/certs/tls.crt"), Path("/certs/tls.key"))
+
+
+def test_times_of_the_election() -> None:
+    """Quick by default; Kueue's when a file says them."""
+    assert configured.election(loaded()) == Election()
+    body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
+    assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
