@@ -52,6 +52,10 @@ test: build ## Run all tests (ARGS="tests/unit -k quota" for some)
 bench: build ## Measure; docs/performance.md explains the figures
 	@$(PY) -m tests.bench $(ARGS)
 
+.PHONY: conformance
+conformance: venv ## Run the recorded decisions of Kueue (SUITES='webhooks.* apis.*' for some, CASES_DIR=dir of them)
+	@$(if $(CASES_DIR),CASES_DIR=$(CASES_DIR)) $(PY) -m tests.conformance $(foreach suite,$(SUITES),'$(suite)') $(ARGS)
+
 .PHONY: lint
 lint: venv ## Lint and check the format
 	@$(PY) -m ruff check
@@ -66,8 +70,9 @@ floors: venv ## Check that imports go one way
 	@.venv/bin/lint-imports
 
 .PHONY: generate
-generate: venv ## Write the CRDs of the chart from the types in app/api
+generate: venv ## Write the CRDs of the chart and docs/reference/api.md from the types in app/api
 	@$(PY) -m app.api.crd charts/turnstile/crds
+	@$(PY) -m app.api.reference docs/reference/api.md
 
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)
