@@ -51,8 +51,8 @@ _STRANGER: tuple[dict[str, Any], ...] = (
 
 _ANY: tuple[State, ...] = ("Waiting", "Admitted", "Running", "Finished")
 _ALL = (
-    *(("team-a", name) for name in ("training", "report", "features", "sweep", "notebook")),
-    *(("team-b", name) for name in ("etl", "dashboard")),
+    *(("team-a", name) for name in ("training", "report", "sweep", "features")),
+    *(("team-b", name) for name in ("notebook", "etl", "migration", "archive", "hotfix")),
 )
 
 
@@ -65,8 +65,8 @@ def acts() -> list[Act]:
     return [
         Act("Two teams opt in", ("01-namespaces.yaml",)),
         Act(
-            "Two kinds of nodes, and what each team owns of them",
-            ("02-flavors.yaml", "03-queues.yaml"),
+            "Two kinds of nodes, what each team owns of them, and two priorities",
+            ("02-flavors.yaml", "03-queues.yaml", "04-priorities.yaml"),
             [
                 Promise(
                     "Both ClusterQueues and both LocalQueues are Active",
@@ -99,12 +99,12 @@ def acts() -> list[Act]:
             ],
         ),
         Act(
-            "features is more than team-a owns",
-            ("12-features.yaml",),
+            "notebook is a plain Pod",
+            ("12-notebook.yaml",),
             [
                 Promise(
-                    "features runs on CPUs borrowed from team-b",
-                    all_of(_on_demand("team-a/features"), borrows("team-a", "on-demand")),
+                    "notebook is held by a gate, admitted and let onto an on-demand node",
+                    _on_demand("team-b/notebook"),
                 )
             ],
         ),
@@ -112,36 +112,6 @@ def acts() -> list[Act]:
             "sweep selects spot nodes and tolerates their taint",
             ("13-sweep.yaml",),
             [Promise("sweep runs on spot nodes, with the flavor spot", runs("team-a/sweep", "spot", node_labels=SPOT))],
-        ),
-        Act(
-            "notebook is a plain Pod",
-            ("14-notebook.yaml",),
-            [
-                Promise(
-                    "notebook is held by a gate, admitted and let onto an on-demand node",
-                    _on_demand("team-a/notebook"),
-                )
-            ],
-        ),
-        Act(
-            "etl needs three CPUs while one is left",
-            ("20-etl.yaml",),
-            [
-                Promise(
-                    "etl waits and says that cpu in flavor on-demand is missing",
-                    is_in("team-b/etl", "Waiting", queue="batch", saying=("insufficient", "cpu", "on-demand")),
-                )
-            ],
-        ),
-        Act(
-            "dashboard stands behind etl in a StrictFIFO queue",
-            ("21-dashboard.yaml",),
-            [
-                Promise(
-                    "dashboard waits for its turn although its CPU is free",
-                    waits_although_it_fits("team-b/dashboard", "on-demand", TOTAL["on-demand"]),
-                )
-            ],
         ),
         Act(
             "A Job in a namespace that did not opt in",
@@ -154,19 +124,75 @@ def acts() -> list[Act]:
             objects=_STRANGER,
         ),
         Act(
-            "Work of team-a ends, and what waits is let in",
-            (),
+            "features is more than team-a owns",
+            ("14-features.yaml",),
             [
                 Promise(
-                    "etl is let in when there is room",
-                    _on_demand("team-b/etl"),
-                    seconds=60,
+                    "features runs on CPUs borrowed from team-b",
+                    all_of(_on_demand("team-a/features"), borrows("team-a", "on-demand")),
+                )
+            ],
+        ),
+        Act(
+            "etl needs two CPUs that team-b owns while one is left",
+            ("20-etl.yaml",),
+            [
+                Promise(
+                    "features is stopped and says that what it borrowed was reclaimed",
+                    is_in("team-a/features", "Waiting", saying=("Preempted", "reclamation within the cohort")),
                 ),
                 Promise(
-                    "dashboard is let in after it",
-                    _on_demand("team-b/dashboard"),
-                    seconds=60,
+                    "etl runs on the CPUs that team-a had borrowed",
+                    _on_demand("team-b/etl"),
                 ),
+            ],
+        ),
+        Act(
+            "migration needs three CPUs while one is left and nothing is lent",
+            ("21-migration.yaml",),
+            [
+                Promise(
+                    "migration waits and says that cpu in flavor on-demand is missing",
+                    is_in("team-b/migration", "Waiting", queue="batch", saying=("insufficient", "cpu", "on-demand")),
+                )
+            ],
+        ),
+        Act(
+            "archive stands behind migration in a StrictFIFO queue",
+            ("22-archive.yaml",),
+            [
+                Promise(
+                    "archive waits for its turn although its CPU is free",
+                    waits_although_it_fits("team-b/archive", "on-demand", TOTAL["on-demand"]),
+                )
+            ],
+        ),
+        Act(
+            "hotfix is urgent",
+            ("23-hotfix.yaml",),
+            [
+                Promise(
+                    "etl is stopped and says that a higher priority took its place",
+                    is_in("team-b/etl", "Waiting", saying=("Preempted", "prioritization in the ClusterQueue")),
+                ),
+                Promise(
+                    "hotfix runs ahead of all that waited before it",
+                    all_of(
+                        _on_demand("team-b/hotfix"),
+                        is_in("team-b/migration", "Waiting"),
+                        is_in("team-b/archive", "Waiting"),
+                    ),
+                ),
+            ],
+        ),
+        Act(
+            "Work ends, and what waits is let in",
+            (),
+            [
+                Promise("etl starts again", _on_demand("team-b/etl"), seconds=60),
+                Promise("migration is let in when there is room", _on_demand("team-b/migration"), seconds=60),
+                Promise("archive is let in after it", _on_demand("team-b/archive"), seconds=60),
+                Promise("features starts again", _on_demand("team-a/features"), seconds=60),
                 *(Promise(f"{name} finishes", is_in(f"{team}/{name}", "Finished"), seconds=90) for team, name in _ALL),
                 Promise(
                     "When all has finished, no ClusterQueue has anything reserved",
@@ -185,6 +211,6 @@ def invariants() -> list[Invariant]:
             Invariant(f"Never more than {total} CPUs of {flavor} in use", never_over(flavor, total))
             for flavor, total in TOTAL.items()
         ),
-        Invariant("dashboard never overtakes etl", never_overtakes("team-b/dashboard", "team-b/etl")),
+        Invariant("archive never overtakes migration", never_overtakes("team-b/archive", "team-b/migration")),
         Invariant("Turnstile never needs a right that the chart does not give it", only_its_rights()),
     ]

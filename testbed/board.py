@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.rule import Rule
 from rich.table import Table
@@ -18,10 +19,13 @@ from rich.text import Text
 from testbed.promises import Invariant, Promise
 from testbed.snapshot import Row, Snapshot
 
+WIDE = 120
+"""Columns of a terminal from which the table has room for the nodes."""
 _COLOURS = {
     "Waiting": "yellow",
     "Admitted": "cyan",
     "Running": "green",
+    "Stopping": "yellow",
     "Finished": "dim",
     "Failed": "bold red",
     "Unmanaged": "magenta",
@@ -32,9 +36,9 @@ class Board:
     """`with Board() as board:` then `say` what happens and `show` what is seen."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.console = console or Console(highlight=False)
         self._started = time.monotonic()
-        self._rows: dict[str, Row] = {}
+        self._last = Snapshot()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -47,8 +51,13 @@ class Board:
 
     def say(self, line: str, *, style: str = "") -> None:
         """One line that stays, with the time since the start."""
-        text = Text(f"{time.monotonic() - self._started:6.1f} s  ", style="dim").append(line, style=style or "default")
-        self.console.print(text)
+        seconds = Text(f"{time.monotonic() - self._started:6.1f} s", style="dim")
+        if self.console.is_terminal:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_row(seconds, Text(line, style=style or "default"))
+            self.console.print(grid)
+        else:
+            self._print(seconds.append(f"  {line}"))
 
     def show(self, snapshot: Snapshot) -> None:
         """Bring the table up to date; elsewhere print the rows that changed."""
@@ -56,14 +65,14 @@ class Board:
             if self._live is None:
                 self._live = Live(console=self.console, auto_refresh=False, transient=True)
                 self._live.start()
-            self._live.update(_table(list(snapshot.rows.values())), refresh=True)
+            self._live.update(self._picture(snapshot), refresh=True)
         else:
             for key, row in snapshot.rows.items():
-                if self._rows.get(key) != row:
+                if self._last.row(key) != row:
                     self.say(_line(row))
-            for key in self._rows.keys() - snapshot.rows.keys():
+            for key in self._last.rows.keys() - snapshot.rows.keys():
                 self.say(f"{key} is gone")
-        self._rows = dict(snapshot.rows)
+        self._last = snapshot
 
     def kept(self, promise: Promise) -> None:
         """A promise has come true."""
@@ -77,27 +86,37 @@ class Board:
         """The table for the last time, and how each promise went."""
         self._stop()
         if self.console.is_terminal:
-            self.console.print(_table(list(self._rows.values())))
+            self.console.print(self._picture(self._last))
         self.console.print(Rule("What was promised"))
         for promise in promises:
             if promise.kept_after is not None:
-                self.console.print(Text(f" ✓ {promise.sentence} ({promise.kept_after:.1f} s)", style="green"))
+                self._print(Text(f" ✓ {promise.sentence} ({promise.kept_after:.1f} s)", style="green"))
             else:
-                self.console.print(Text(f" ✗ {promise.sentence}: {promise.missing}", style="bold red"))
+                self._print(Text(f" ✗ {promise.sentence}: {promise.missing}", style="bold red"))
         for invariant in invariants:
             if invariant.holds:
                 note = f" ✓ {invariant.sentence} (at all {invariant.looks} looks)"
-                self.console.print(Text(note, style="green"))
+                self._print(Text(note, style="green"))
             else:
                 note = f" ✗ {invariant.sentence}: {invariant.breach or 'never looked at'}"
-                self.console.print(Text(note, style="bold red"))
+                self._print(Text(note, style="bold red"))
 
     def invite(self, commands: Sequence[str], *, log: Path) -> None:
         """Tell people how to try things themselves."""
         self.console.print(Rule("Yours to try, in another terminal"))
         for command in commands:
-            self.console.print(f"  {command}", markup=False)
-        self.console.print(Text(f"Turnstile's log is {log}. Ctrl-C ends everything.", style="dim"))
+            self._print(Text(f"  {command}"))
+        self._print(Text(f"Turnstile's log is {log}. Ctrl-C ends everything.", style="dim"))
+
+    def _print(self, text: Text) -> None:
+        """One line, broken by words on a terminal and nowhere elsewhere."""
+        self.console.print(text, soft_wrap=not self.console.is_terminal)
+
+    def _picture(self, snapshot: Snapshot) -> RenderableType:
+        """The table; where it has no room for sentences they stand below it."""
+        wide = self.console.width >= WIDE
+        parts: list[RenderableType] = [_table(snapshot, wide=wide), _reserved(snapshot)]
+        return Group(*parts) if wide else Group(*parts, _sentences(snapshot))
 
     def _stop(self) -> None:
         if self._live is not None:
@@ -105,29 +124,62 @@ class Board:
             self._live = None
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(expand=True, title="Jobs and Pods", title_justify="left")
-    for heading, options in (
-        ("what", {"no_wrap": True}),
-        ("queue", {"no_wrap": True}),
-        ("cpu", {"justify": "right"}),
-        ("state", {"no_wrap": True}),
-        ("flavor", {"no_wrap": True}),
-        ("nodes", {}),
-        ("why", {"ratio": 1}),
-    ):
-        table.add_column(heading, **options)
-    for row in rows:
+def _table(snapshot: Snapshot, *, wide: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0))
+    table.add_column("job", no_wrap=True)
+    table.add_column("queue", no_wrap=True)
+    table.add_column("cpu", justify="right")
+    table.add_column("state", no_wrap=True, min_width=len("Unmanaged"))
+    table.add_column("flavor", no_wrap=True)
+    if wide:
+        table.add_column("nodes", no_wrap=True)
+        table.add_column("why")
+    for row in snapshot.rows.values():
+        placed: list[RenderableType] = [_together(row.nodes), Text(brief(row.why))] if wide else []
         table.add_row(
-            f"{row.kind} {row.key}",
+            row.key if row.kind == "Job" else f"{row.key} ({row.kind})",
             row.queue or "–",
-            f"{float(row.cpu):g}",
+            f"{float(row.cpu):g}" if row.cpu else "–",
             Text(row.state, style=_COLOURS[row.state]),
             ", ".join(row.flavors) or "–",
-            ", ".join(row.nodes) or "–",
-            row.why,
+            *placed,
         )
     return table
+
+
+def _sentences(snapshot: Snapshot) -> Table:
+    """Why each one waits, in the full width."""
+    grid = Table.grid(padding=(0, 1))
+    for row in snapshot.rows.values():
+        if row.state in ("Waiting", "Stopping", "Failed"):
+            grid.add_row(Text(f" {row.name}", style=_COLOURS[row.state]), Text(brief(row.why)))
+    return grid
+
+
+def _reserved(snapshot: Snapshot) -> Text:
+    """What every ClusterQueue has reserved, in CPUs, and how much of it is borrowed."""
+    queues: dict[str, list[str]] = {}
+    for (queue, flavor), amount in sorted(snapshot.reserved.items()):
+        borrowed = snapshot.borrowed.get((queue, flavor))
+        note = f" ({float(borrowed):g} borrowed)" if borrowed else ""
+        queues.setdefault(queue, []).append(f"{float(amount):g} {flavor}{note}")
+    sentence = "; ".join(f"{queue} {', '.join(amounts)}" for queue, amounts in queues.items())
+    return Text(f" CPUs reserved: {sentence or 'none'}", style="dim")
+
+
+def _together(nodes: Sequence[str]) -> str:
+    """Node names with what they share said once: `spot-1, 2`."""
+    prefix = nodes[0].rpartition("-")[0] if nodes else ""
+    if len(nodes) > 1 and all(name.rpartition("-")[0] == prefix for name in nodes):
+        return f"{prefix}-{', '.join(name.rpartition('-')[2] for name in nodes)}"
+    return ", ".join(nodes) or "–"
+
+
+def brief(why: str) -> str:
+    """The sentence for a narrow column: where amounts explain why flavors cannot be assigned, only these."""
+    before, assigning, after = why.partition("couldn't assign flavors")
+    _, opened, amounts = after.partition(" (")
+    return f"{before}{amounts[:-1]}" if assigning and opened and amounts.endswith(")") else why
 
 
 def _line(row: Row) -> str:

@@ -145,7 +145,7 @@ def never_overtakes(key: str, ahead: str) -> Judge:
 
 
 def never_over(flavor: str, total: Fraction) -> Judge:
-    """What started with the flavor and has not ended asks for no more CPUs than the cohort owns."""
+    """What started with the flavor and is not gone asks for no more CPUs than the cohort owns."""
 
     def judge(snapshot: Snapshot) -> str:
         used = _in_use(snapshot, flavor)
@@ -179,7 +179,7 @@ def all_of(*judges: Judge) -> Judge:
 
 
 def _in_use(snapshot: Snapshot, flavor: str) -> dict[str, Fraction]:
-    started = ("Admitted", "Running")
+    started = ("Admitted", "Running", "Stopping")
     return {key: row.cpu for key, row in snapshot.rows.items() if row.state in started and flavor in row.flavors}
 
 

@@ -3,22 +3,28 @@
 Pure: objects of the API server in, rows out. Never decides whether what it sees is right; that is `promises`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
 Json = dict[str, Any]
-State = Literal["Waiting", "Admitted", "Running", "Finished", "Failed", "Unmanaged"]
+State = Literal["Waiting", "Admitted", "Running", "Stopping", "Finished", "Failed", "Unmanaged"]
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 MANAGED_LABEL = "kueue.x-k8s.io/managed"
 ADMISSION_GATE = "kueue.x-k8s.io/admission"
+PREEMPTOR = re.compile(r"a workload \(UID: (\S+), JobUID: (\S+)\)")
+"""How a victim's message names the one it made room for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One Job or Pod. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods ask for."""
+    """One Job or Pod. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods ask for.
+
+    A Job that is Stopping is suspended already and has pods that are not gone yet.
+    """
 
     kind: Literal["Job", "Pod"]
     namespace: str
@@ -73,14 +79,15 @@ def read(
         for owner in workload["metadata"].get("ownerReferences", ())
         if "deletionTimestamp" not in workload["metadata"]
     }
-    pods = list(pods)
+    jobs, pods = list(jobs), list(pods)
+    keys = {_uid(obj): f"{obj['metadata']['namespace']}/{obj['metadata']['name']}" for obj in [*jobs, *pods]}
     children: dict[str, list[Json]] = {}
     for pod in pods:
         for owner in pod["metadata"].get("ownerReferences", ()):
             children.setdefault(owner["uid"], []).append(pod)
-    rows = [_job(job, children.get(_uid(job), []), by_owner.get(_uid(job))) for job in sorted(jobs, key=_age)]
+    rows = [_job(job, children.get(_uid(job), []), by_owner.get(_uid(job)), keys) for job in sorted(jobs, key=_age)]
     rows += [
-        _pod(pod, by_owner.get(_uid(pod)))
+        _pod(pod, by_owner.get(_uid(pod)), keys)
         for pod in sorted(pods, key=_age)
         if not any(owner.get("controller") for owner in pod["metadata"].get("ownerReferences", ()))
     ]
@@ -105,7 +112,7 @@ def cpus(quantity: str | float) -> Fraction:
     return Fraction(text[:-1]) / 1000 if text.endswith("m") else Fraction(text)
 
 
-def _job(job: Json, pods: list[Json], workload: Json | None) -> Row:
+def _job(job: Json, pods: list[Json], workload: Json | None, keys: Mapping[str, str]) -> Row:
     spec, status = job["spec"], job.get("status", {})
     queue = job["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
     ended = next(
@@ -116,7 +123,8 @@ def _job(job: Json, pods: list[Json], workload: Json | None) -> Row:
         state = "Finished" if ended["type"] == "Complete" else "Failed"
         why = ended.get("message", "")
     elif spec.get("suspend"):
-        state, why = "Waiting", _why_waiting(workload)
+        left = any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
+        state, why = "Stopping" if left else "Waiting", _why_waiting(workload, keys)
     else:
         state, why = _started(pods, workload, managed=bool(queue))
     count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
@@ -133,7 +141,7 @@ def _job(job: Json, pods: list[Json], workload: Json | None) -> Row:
     )
 
 
-def _pod(pod: Json, workload: Json | None) -> Row:
+def _pod(pod: Json, workload: Json | None, keys: Mapping[str, str]) -> Row:
     labels = pod["metadata"].get("labels", {})
     managed = labels.get(MANAGED_LABEL) == "true"
     phase = pod.get("status", {}).get("phase", "Pending")
@@ -142,7 +150,7 @@ def _pod(pod: Json, workload: Json | None) -> Row:
     if phase in ("Succeeded", "Failed"):
         state, why = ("Finished" if phase == "Succeeded" else "Failed"), pod["status"].get("message", "")
     elif gated:
-        state, why = "Waiting", _why_waiting(workload)
+        state, why = "Waiting", _why_waiting(workload, keys)
     else:
         state, why = _started([pod], workload, managed=managed)
     return Row(
@@ -158,21 +166,32 @@ def _pod(pod: Json, workload: Json | None) -> Row:
     )
 
 
-def _why_waiting(workload: Json | None) -> str:
+def _why_waiting(workload: Json | None, keys: Mapping[str, str]) -> str:
     if workload is None:
         return "no Workload yet"
-    for kind in ("Admitted", "QuotaReserved"):
-        found = _condition(workload, kind)
-        if found.get("status") == "True":
-            return f"{kind}; about to start" if kind == "Admitted" else "quota reserved, not yet admitted"
-    return str(_condition(workload, "QuotaReserved").get("message") or "not looked at yet")
+    evicted, reserved = _condition(workload, "Evicted"), _condition(workload, "QuotaReserved")
+    waiting = str(reserved.get("message") or "in line; its turn has not come yet")
+    if evicted.get("status") == "True":
+        stopped = _evicted(str(evicted.get("message", "")), keys)
+        told = reserved.get("status") == "False" and not waiting.startswith(stopped.split(" ", 1)[0])
+        return f"{stopped}; since then: {waiting}" if told else stopped
+    if _condition(workload, "Admitted").get("status") == "True":
+        return "Admitted; about to start"
+    return "quota reserved, not yet admitted" if reserved.get("status") == "True" else waiting
+
+
+def _evicted(message: str, keys: Mapping[str, str]) -> str:
+    """The message of an eviction for people: the one that was made room for by its name, and no paths of queues."""
+    sentence = message.partition("; preemptor path")[0]
+    return PREEMPTOR.sub(lambda found: keys.get(found[2]) or keys.get(found[1]) or found[0], sentence)
 
 
 def _started(pods: list[Json], workload: Json | None, *, managed: bool) -> tuple[State, str]:
     running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods)
     ended = sum(pod.get("status", {}).get("phase") in ("Succeeded", "Failed") for pod in pods)
     if running or ended:
-        return "Running" if managed else "Unmanaged", f"{running} of {len(pods)} pods running, {ended} ended"
+        note = f", {ended} ended" if ended else ""
+        return "Running" if managed else "Unmanaged", f"{running} of {len(pods)} pods running{note}"
     if not managed:
         return "Unmanaged", "not held by any queue"
     return "Admitted", str(_condition(workload or {}, "Admitted").get("message") or "pods are being made")

@@ -98,9 +98,13 @@ class TestJudges:
         assert "team/a is Waiting" in judge(seen(row("a", "Waiting"), row("b", "Running", flavor="spot")))
 
     def test_never_over(self) -> None:
-        """Admitted and running count, waiting and finished do not; the first breach is remembered."""
+        """Admitted, running and stopping count, waiting and finished do not; the first breach is remembered."""
         invariant = Invariant("never over", never_over("spot", Fraction(4)))
-        full = (row("a", "Running", cpu=3, flavor="spot"), row("b", "Admitted", cpu=1, flavor="spot"))
+        full = (
+            row("a", "Running", cpu=2, flavor="spot"),
+            row("b", "Admitted", cpu=1, flavor="spot"),
+            row("s", "Stopping", cpu=1, flavor="spot"),
+        )
         invariant.look(seen(*full, row("c", "Finished", flavor="spot"), row("d", "Waiting", flavor="spot")))
         assert invariant.holds
         invariant.look(seen(*full, row("e", "Admitted", flavor="spot")))
@@ -148,4 +152,4 @@ class TestTheTour:
                     assert template["metadata"]["annotations"] == {"testbed.turnstile.dev/run-for": f"{seconds}s"}
                 else:
                     assert timed == document
-        assert pods == 7
+        assert pods == 9

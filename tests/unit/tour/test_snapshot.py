@@ -80,7 +80,7 @@ def test_a_waiting_job_says_why() -> None:
 def test_a_job_nobody_looked_at_says_so() -> None:
     """Between creation and the first decision there is a sentence too."""
     assert only_row(jobs=(job(suspend=True),)).why == "no Workload yet"
-    assert only_row(jobs=(job(suspend=True),), workloads=(workload("etl"),)).why == "not looked at yet"
+    assert only_row(jobs=(job(suspend=True),), workloads=(workload("etl"),)).why == "in line; its turn has not come yet"
 
 
 def test_a_running_job_shows_flavor_nodes_and_cpus() -> None:
@@ -146,3 +146,39 @@ def test_figures_of_queues() -> None:
     assert seen.reserved == {("cq", "spot"): 2.5}
     assert seen.borrowed == {("cq", "spot"): 1}
     assert seen.nodes == {"n": {"a": "b"}}
+
+
+def preempted(owner: str, *, preemptor: str, requeued: Json | None = None) -> Json:
+    """A Workload that made room for another."""
+    message = (
+        f"Preempted to accommodate a workload (UID: w1, JobUID: {preemptor}) due to reclamation within the cohort; "
+        "preemptor path: /all/b; preemptee path: /all/a"
+    )
+    reserved = requeued or condition("QuotaReserved", "False", message)
+    return workload(owner, condition("Evicted", "True", message), reserved)
+
+
+def test_a_victim_says_for_whom_it_was_stopped() -> None:
+    """By name where it is known, without the paths of queues."""
+    stopped = "Preempted to accommodate team/urgent due to reclamation within the cohort"
+    jobs = (job(suspend=True), job("urgent"))
+    seen = read(
+        jobs=jobs, pods=(), workloads=(preempted("etl", preemptor="uid-urgent"),), local_queues=(), cluster_queues=(),
+        nodes=(),
+    )  # fmt: skip
+    assert seen.rows["team/etl"].why == stopped
+    unknown = only_row(jobs=jobs[:1], workloads=(preempted("etl", preemptor="gone"),))
+    assert unknown.why.startswith("Preempted to accommodate a workload (UID: w1, JobUID: gone) due to")
+
+
+def test_a_victim_says_why_it_waits_since() -> None:
+    """Once it was considered again, both sentences are there."""
+    again = preempted("etl", preemptor="uid-etl", requeued=condition("QuotaReserved", "False", "no room"))
+    assert only_row(jobs=(job(suspend=True),), workloads=(again,)).why.endswith("the cohort; since then: no room")
+
+
+def test_a_suspended_job_with_pods_is_stopping() -> None:
+    """Its pods are not gone yet; pods that have ended do not count."""
+    stopping = (pod("a", owner="etl", node="n1", phase="Running"), pod("b", owner="etl", node="n1", phase="Succeeded"))
+    assert only_row(jobs=(job(suspend=True),), pods=stopping).state == "Stopping"
+    assert only_row(jobs=(job(suspend=True),), pods=stopping[1:]).state == "Waiting"

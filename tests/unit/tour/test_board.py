@@ -1,0 +1,75 @@
+"""What people see of the tour: a table that fits their terminal, and plain lines where there is none."""
+
+import io
+import re
+from fractions import Fraction
+
+import pytest
+from rich.console import Console
+
+from testbed.board import Board, brief
+from testbed.snapshot import Row, Snapshot, State
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CURSOR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+NO_ROOM = (
+    "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor spot, 1 more needed "
+    "(cpu in flavor spot: requested 2, available 1 (nominal quota 4, in use 3))"
+)
+
+
+def row(name: str, state: State, *, why: str = "", nodes: tuple[str, ...] = ()) -> Row:
+    """A Job's row."""
+    return Row("Job", "team", name, "batch", state, Fraction(2), ("spot",) if nodes else (), nodes, why)
+
+
+SEEN = Snapshot(
+    rows={
+        each.key: each
+        for each in (row("runs", "Running", nodes=("spot-1", "spot-2")), row("waits", "Waiting", why=NO_ROOM))
+    },
+    reserved={("team", "spot"): Fraction(3)},
+    borrowed={("team", "spot"): Fraction(1)},
+)
+
+
+def shown(width: int, *, terminal: bool) -> str:
+    """What a board prints for one snapshot."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, highlight=False, legacy_windows=False)
+    with Board(console) as board:
+        board.say("it begins", style="bold")
+        board.show(SEEN)
+        board.check_list([], [])
+    return out.getvalue()
+
+
+def test_amounts_stand_for_the_whole_sentence() -> None:
+    """In the table only the amounts are shown; a sentence without amounts is shown as it is."""
+    amounts = "cpu in flavor spot: requested 2, available 1 (nominal quota 4, in use 3)"
+    assert brief(NO_ROOM) == amounts
+    assert brief(f"Preempted; since then: {NO_ROOM}") == f"Preempted; since then: {amounts}"
+    for other in ("couldn't assign flavors to pod set main: no flavor (x", "in line", ""):
+        assert brief(other) == other
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    """No line is longer than the terminal, and the reason for waiting is there in full."""
+    plain = CURSOR.sub("\n", COLOUR.sub("", shown(width, terminal=True)))
+    assert max(len(line) for line in plain.splitlines()) <= width
+    assert "1 borrowed" in plain
+    assert "requested 2, available 1" in " ".join(plain.split())
+
+
+def test_nodes_are_shown_where_there_is_room() -> None:
+    """What they share is said once."""
+    assert "spot-1, 2" in shown(120, terminal=True)
+    assert "spot-1" not in shown(80, terminal=True)
+
+
+def test_elsewhere_there_are_no_colours_and_no_broken_lines() -> None:
+    """A log gets one whole line a change."""
+    printed = shown(80, terminal=False)
+    assert "\x1b" not in printed
+    assert f"Job team/waits: Waiting, queue batch: {NO_ROOM}\n" in printed
