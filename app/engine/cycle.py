@@ -188,7 +188,8 @@ class _Run:
             queue.pending.inflight = None
             return False
         labels = state.namespaces.get(namespace)
-        if any(check.state in {"Retry", "Rejected"} for check in info.workload.status.admission_checks):
+        checks = info.workload.status.admission_checks
+        if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
             entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
         elif not queue.active:
             entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
@@ -225,7 +226,7 @@ class _Run:
         if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
             entry.replaced = None
         assert entry.assignment is not None
-        entry.message = entry.assignment.message
+        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
         info.last_assignment = entry.assignment.last
 
     def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
@@ -439,7 +440,7 @@ class _Run:
             PodSetTotals(
                 name=given.name,
                 count=given.count,
-                requests={name: given.requests[name] for name in given.flavors},
+                requests={name: given.requests[name] for name in given.flavors if name in given.requests},
                 flavors={name: choice.flavor for name, choice in given.flavors.items()},
                 shape=waiting.shape,
                 pod_set=waiting.pod_set,
@@ -448,7 +449,10 @@ class _Run:
             for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
         ]
         required = self._required_checks(entry)
-        return entry.info.assumed(totals, entry.queue.name, self.now, admitted=not required)
+        info = entry.info.assumed(totals, entry.queue.name, self.now, admitted=not required)
+        if entry.replaced is None:
+            info.take_usage(assignment.usage)
+        return info
 
     def _required_checks(self, entry: Entry) -> bool:
         """Whether an admission check is left that is not Ready."""
@@ -473,7 +477,7 @@ class _Run:
         for entry, info in self.admitted:
             entry.queue.pending.inflight = None
             entry.settled = True
-            state.assume(info, entry.info, entry.queue, self.now)
+            state.assume(info, entry.info, entry.queue, self.now, counted=True)
             yield
         for entry in (*result.entries, *result.inadmissible):
             if entry.settled:
@@ -499,18 +503,29 @@ class _Run:
         state.end_cycle(changed=changed, progress=progress)
 
     def _uncount(self) -> None:
+        """Take off what was counted for this cycle only; what was admitted stays, as it will be held."""
+        staying = {id(info.usage) for _, info in self.admitted}
         for queue, usage, _ in self.counted:
-            tree.remove_all(queue.node, usage)
+            if id(usage) in staying:
+                staying.remove(id(usage))
+            else:
+                tree.remove_all(queue.node, usage)
         self.counted.clear()
+        for entry, info in self.admitted:
+            if id(info.usage) in staying:
+                tree.add_all(entry.queue.node, info.usage)
 
     def _abandon(self, result: Cycle) -> None:
         """The caller left before the end and will never see what was decided: all heads go back to their places."""
         state = self.state
-        self._uncount()
+        if self.counted:
+            self._uncount()
         state.cycling = False
-        for entry, _ in self.admitted:
+        for entry, info in self.admitted:
             if entry.settled:
                 state.take_back(entry.info.key, self.now)
+            else:
+                tree.remove_all(entry.queue.node, info.usage)
         for decision in result.decisions:
             for victim in decision.victims:
                 if victim.new:

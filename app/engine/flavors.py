@@ -437,7 +437,8 @@ class Assigner:
             attempt = Attempt(flavor)
             choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
             reasons.extend(attempt.reasons)
-            attempt.reasons = list(dict.fromkeys(attempt.reasons))
+            if len(attempt.reasons) > 1:
+                attempt.reasons = list(dict.fromkeys(attempt.reasons))
             attempts.append(attempt)
             attempt.mode = MODE_OF[how]
             attempt.borrow = level_
@@ -460,8 +461,7 @@ class Assigner:
         attempt = Attempt(flavor)
         attempt.mode = Mode.NO_FIT
         attempt.possibility = NO_FIT
-        attempt.reasons.append(reason)
-        attempt.no_fit_reason = NO_MATCHING_FLAVOR
+        attempt.refuse(reason, NO_MATCHING_FLAVOR)
         attempts.append(attempt)
         reasons.append(reason)
 
@@ -563,10 +563,10 @@ class Assigner:
             for old in _old_totals(replaced, members):
                 given = (old.flavors or {}).get(resource)
                 if given is not None and given != flavor:
-                    attempt.reasons.append(
-                        f"could not assign {flavor} flavor since the original workload is assigned: {given}"
+                    attempt.refuse(
+                        f"could not assign {flavor} flavor since the original workload is assigned: {given}",
+                        NO_MATCHING_FLAVOR,
                     )
-                    attempt.no_fit_reason = NO_MATCHING_FLAVOR
         return bool(attempt.reasons)
 
     def _fits_quota(
@@ -580,20 +580,20 @@ class Assigner:
             maximum = value  # what is available is never past the maximum
         else:
             maximum = tree.potential(node, pair)
-            attempt.figures.append(_figure(queue, pair, request, assumed, free, maximum))
+            attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
         resource, flavor = pair.resource, pair.flavor
         if value > maximum:
-            attempt.reasons.append(
+            attempt.refuse(
                 f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
                 f" ({text(resource, assumed)}) + current podset request ({text(resource, request)})"
-                f" > maximum capacity ({text(resource, maximum)})"
+                f" > maximum capacity ({text(resource, maximum)})",
+                EXCEEDS_MAX_QUOTA,
             )
-            attempt.no_fit_reason = EXCEEDS_MAX_QUOTA
             return NO_FIT, 0
         level_, may_reclaim = tree.level(node, pair, value)
         if value <= free:
             return FIT, level_
-        attempt.reasons.append(
+        attempt.refuse(
             f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
         )
         if node.nominal.get(pair, 0) >= value or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing):

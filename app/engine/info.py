@@ -296,6 +296,10 @@ class Info:
         info._usage = None
         return info
 
+    def take_usage(self, usage: Amounts) -> None:
+        """Usage that is known from elsewhere to be that of its totals."""
+        self._usage = usage
+
     def _reclaimable(self) -> dict[str, int]:
         pods = self.workload.status.reclaimable_pods
         if not pods or not self.surroundings.options.gates.reclaimable_pods:

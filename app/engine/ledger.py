@@ -5,6 +5,7 @@ Must never know who waits.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
@@ -21,6 +22,13 @@ from app.engine.tree import Node
 def weight_of(sharing: FairSharing | None) -> float:
     """Fair sharing weight, 1 if not given. Raises InvalidValue."""
     return 1.0 if sharing is None else float(parse(sharing.weight))
+
+
+class _Quotas(NamedTuple):
+    nominal: Amounts
+    borrowing: Amounts
+    lending: Amounts
+    weight: float
 
 
 class Ledger:
@@ -57,6 +65,7 @@ class Ledger:
     def put_cluster_queue(self, api: ApiClusterQueue) -> ClusterQueue:
         """Create or update. Reservations that were seen before their queue are counted."""
         name = api.metadata.name
+        quotas = self._quotas(api.spec.resource_groups, api.spec.fair_sharing)
         queue = self.cluster_queues.get(name)
         node_parent = api.spec.cohort_name or ""
         if queue is None:
@@ -64,7 +73,7 @@ class Ledger:
             self._keep(self.cluster_queues)
             self.cluster_queues[name] = queue
             queue.update(api)
-            self._set_quotas(queue.node, api.spec.resource_groups, api.spec.fair_sharing)
+            self._set_quotas(queue.node, quotas)
             self._attach(queue.node, node_parent)
             for info in self.parentless.pop(name, {}).values():
                 self.hold(queue, info)
@@ -73,7 +82,7 @@ class Ledger:
             if self.journal is not None:
                 self.journal.keep_slots(queue)
             queue.update(api)
-            self._set_quotas(queue.node, api.spec.resource_groups, api.spec.fair_sharing)
+            self._set_quotas(queue.node, quotas)
             old = queue.node.parent
             if (old.name if old is not None else "") != node_parent:
                 self._detach(queue.node)
@@ -98,11 +107,12 @@ class Ledger:
     def put_cohort(self, api: Cohort) -> Node:
         """Create or update."""
         name = api.metadata.name
+        quotas = self._quotas(api.spec.resource_groups, api.spec.fair_sharing)
         node = self._cohort(name)
         self.keep_tree(node)
         self._keep(self.declared)
         self.declared[name] = api
-        self._set_quotas(node, api.spec.resource_groups, api.spec.fair_sharing)
+        self._set_quotas(node, quotas)
         parent = api.spec.parent_name or ""
         if (node.parent.name if node.parent is not None else "") != parent:
             self._detach(node)
@@ -118,7 +128,7 @@ class Ledger:
         self.keep_tree(node)
         self._keep(self.declared)
         del self.declared[name]
-        self._set_quotas(node, [], None)
+        self._set_quotas(node, self._quotas([], None))
         self._detach(node)
         self._mark(node)
         self._forget_if_empty(node)
@@ -157,21 +167,23 @@ class Ledger:
             self._keep(self.cohorts)
             self.cohorts.pop(node.name, None)
 
-    def _set_quotas(self, node: Node, groups: list[ResourceGroup], sharing: FairSharing | None) -> None:
-        nominal: Amounts = {}
-        borrowing: Amounts = {}
-        lending: Amounts = {}
+    def _quotas(self, groups: list[ResourceGroup], sharing: FairSharing | None) -> "_Quotas":
+        """Quotas and weight of a node, read before anything is changed. Raises InvalidValue."""
+        quotas = _Quotas({}, {}, {}, weight_of(sharing))
         for group in groups:
             for flavor in group.flavors:
                 for resource in flavor.resources:
                     pair = self.catalog.pair(flavor.name, resource.name)
-                    nominal[pair] = quota(resource.name, resource.nominal_quota)
+                    quotas.nominal[pair] = quota(resource.name, resource.nominal_quota)
                     if resource.borrowing_limit is not None:
-                        borrowing[pair] = quota(resource.name, resource.borrowing_limit)
+                        quotas.borrowing[pair] = quota(resource.name, resource.borrowing_limit)
                     if resource.lending_limit is not None:
-                        lending[pair] = quota(resource.name, resource.lending_limit)
-        node.nominal, node.borrowing_limit, node.lending_limit = nominal, borrowing, lending
-        node.weight = weight_of(sharing)
+                        quotas.lending[pair] = quota(resource.name, resource.lending_limit)
+        return quotas
+
+    @staticmethod
+    def _set_quotas(node: Node, quotas: "_Quotas") -> None:
+        node.nominal, node.borrowing_limit, node.lending_limit, node.weight = quotas
 
     @staticmethod
     def cyclic(node: Node) -> bool:
@@ -211,13 +223,14 @@ class Ledger:
 
     # Reservations
 
-    def hold(self, queue: ClusterQueue, info: Info) -> None:
-        """Count the usage of a workload in a queue."""
+    def hold(self, queue: ClusterQueue, info: Info, *, counted: bool = False) -> None:
+        """Count the usage of a workload in a queue, unless it is counted already."""
         self.keep_usage(queue)
         self._keep(self.holders)
         queue.hold(info)
         self.holders[info.key] = queue.name
-        self._count(queue.node, info.usage, tree.add_all)
+        if not counted:
+            self._count(queue.node, info.usage, tree.add_all)
 
     def release(self, key: str) -> ClusterQueue | None:
         """Stop counting a workload; its queue, if it held anything in one."""

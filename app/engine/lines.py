@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from app.api import names
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.core import LimitRange
+from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission
@@ -86,6 +87,7 @@ class Lines:
         "not_ready",
         "options",
         "quiet_at",
+        "refused",
         "retry_cohorts",
         "retry_queues",
         "scheduling_cycle",
@@ -121,6 +123,8 @@ class Lines:
         self.quiet_at = -1
         self.cycling = False
         self.deferred: list[Callable[[], None]] = []
+        self.refused: list[InvalidValue] = []
+        """Errors of events that came during a cycle, for the driver to report and clear."""
         self.journal: Journal | None = None
 
     @property

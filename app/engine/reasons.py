@@ -128,9 +128,15 @@ class Attempt:
         self.mode = Mode.FIT
         self.borrow = 0
         self.possibility = Possibility.FIT
-        self.reasons: list[str] = []
+        self.reasons: Sequence[str] = ()
         self.no_fit_reason = ""
-        self.figures: list[Figure] = []
+        self.figures: Sequence[Figure] = ()
+
+    def refuse(self, reason: str, no_fit_reason: str = "") -> None:
+        """One more reason against it, and how grave it is."""
+        self.reasons = [*self.reasons, reason]
+        if no_fit_reason:
+            self.no_fit_reason = no_fit_reason
 
 
 class FlavorChoice:

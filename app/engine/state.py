@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, RuntimeClass
+from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.engine.info import Info, is_admissible
+from app.engine.info import Info, is_admissible, pods_ready
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.ledger import weight_of
 from app.engine.lines import Assumed, Check, LocalQueue, is_terminating
 from app.engine.options import Options
 from app.engine.questions import Counts, Questions, Usage, Why
-from app.engine.queues import ClusterQueue
+from app.engine.queues import ClusterQueue, could_help
 from app.engine.requests import summarize
 
 if TYPE_CHECKING:
@@ -32,16 +33,16 @@ _P = ParamSpec("_P")
 
 
 def _event(
-    method: "Callable[Concatenate[State, _P], None]",
+    method: "Callable[Concatenate[State, _P], bool | None]",
 ) -> "Callable[Concatenate[State, _P], None]":
-    """An event: kept while a cycle is under way, else applied at once."""
+    """An event: kept while a cycle is under way, else applied at once. A method that answers False changed nothing
+    that a cycle looks at."""
 
     def apply(self: "State", /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         if self.cycling:
-            self.deferred.append(lambda: method(self, *args, **kwargs))
-        else:
+            self.deferred.append(lambda: apply(self, *args, **kwargs))
+        elif method(self, *args, **kwargs) is not False:
             self.epoch += 1
-            method(self, *args, **kwargs)
 
     apply.__name__ = method.__name__
     apply.__doc__ = method.__doc__
@@ -121,12 +122,12 @@ class State(Questions):
                 self.mark_retry(queue.name)
 
     @_event
-    def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> None:
+    def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
         """A ClusterQueue exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         known = self.cluster_queues.get(api.metadata.name)
         if known is not None and known.api.spec == api.spec and known.terminating == is_terminating(api):
             known.api = api
-            return
+            return False
         old_root = known.node.root.name if known is not None and not self.ledger.cyclic(known.node) else None
         queue = self.ledger.put_cluster_queue(api)
         self.find_problems(queue)
@@ -138,6 +139,7 @@ class State(Questions):
         self.mark_retry(queue.name)
         if old_root is not None:
             self.mark_retry_cohort(old_root)
+        return None
 
     @_event
     def drop_cluster_queue(self, name: str) -> None:
@@ -150,13 +152,14 @@ class State(Questions):
         self.ledger.drop_cluster_queue(name)
 
     @_event
-    def put_cohort(self, api: Cohort) -> None:
+    def put_cohort(self, api: Cohort) -> bool | None:
         """A Cohort exists or changed. Raises InvalidValue for a malformed quantity."""
         known = self.ledger.declared.get(api.metadata.name)
         if known is not None and known.spec == api.spec:
-            return
+            return False
         node = self.ledger.put_cohort(api)
         self.mark_retry_cohort(node.name)
+        return None
 
     @_event
     def drop_cohort(self, name: str) -> None:
@@ -167,10 +170,10 @@ class State(Questions):
     # Who waits
 
     @_event
-    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool | None:
         """A namespace exists or its labels changed."""
         if self.namespaces.get(name) == labels:
-            return
+            return False
         before = self.namespaces.get(name)
         self.keep(self.namespaces)
         self.namespaces[name] = dict(labels)
@@ -182,6 +185,7 @@ class State(Questions):
                 and not (before is not None and selector.matches(before))
             ):
                 self.mark_retry(queue.name)
+        return None
 
     @_event
     def drop_namespace(self, name: str) -> None:
@@ -279,16 +283,16 @@ class State(Questions):
             self.wait(Info(info.workload, self.surroundings), now)
 
     @_event
-    def put_workload(self, workload: Workload, now: Instant) -> None:
+    def put_workload(self, workload: Workload, now: Instant) -> bool | None:
         """A Workload exists or changed. Raises InvalidValue for a malformed quantity, and changes nothing."""
         key = workload.metadata.key
         version = _version(workload)
+        if version is not None and version < self.versions.get(key, 0):
+            return False
+        info = Info(workload, self.surroundings)
         if version is not None:
-            if version < self.versions.get(key, 0):
-                return
             self.keep(self.versions)
             self.versions[key] = version
-        info = Info(workload, self.surroundings)
         before = self.workloads.get(key)
         self.keep(self.workloads)
         self.workloads[key] = info
@@ -307,17 +311,20 @@ class State(Questions):
             self.hold(info, workload.status.admission)
             if info.admitted and not (before is not None and before.admitted):
                 self.settle_penalty(info, now)
+            return not (before is not None and before.reserved and _same_to_others(before, info))
         elif key in self.assumed:
-            return  # the write is on its way: what is seen may be older
+            return False  # the write is on its way: what is seen may be older
         else:
             if self.ledger.holder(key) is not None:
                 self.release(key)
             if is_admissible(workload, self.options):
+                waiting = self.waiting.get(key)
                 if before is not None:
                     info.last_assignment = before.last_assignment
                 self.wait(info, now)
-            else:
-                self.leave(key)
+                return waiting is None or waiting.order != info.order or could_help(waiting, info)
+            self.leave(key)
+        return None
 
     @_event
     def drop_workload(self, key: str) -> None:
@@ -333,11 +340,12 @@ class State(Questions):
     # Outcome of writes
 
     @_event
-    def confirm(self, key: str, resource_version: str = "") -> None:
+    def confirm(self, key: str, resource_version: str = "") -> bool:
         """The write of an assumed admission came back. Older versions of the object are ignored from now on."""
         if resource_version.isdecimal():
             self.keep(self.versions)
             self.versions[key] = max(self.versions.get(key, 0), int(resource_version))
+        return False
 
     @_event
     def forget(self, key: str, now: Instant) -> None:
@@ -365,14 +373,14 @@ class State(Questions):
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.wait(latest, now, after="FailedAfterNomination")
 
-    def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant) -> None:
-        """Count an admission that was decided; the workload no longer waits."""
+    def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
+        """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
         self.keep(self.assumed)
         self.push_penalty(waiting, queue, now)
         self.leave_line(info.key)
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self.track_readiness(info)
-        self.ledger.hold(queue, info)
+        self.ledger.hold(queue, info, counted=counted)
 
     def expect_eviction(self, key: str, reason: str) -> None:
         """A victim was chosen; it holds its quota until it is seen without."""
@@ -396,7 +404,10 @@ class State(Questions):
         self.quiet_at = -1 if progress or changed else self.epoch
         deferred, self.deferred = self.deferred, []
         for event in deferred:
-            event()
+            try:
+                event()
+            except InvalidValue as error:  # who sent it is gone; the object counts as it was
+                self.refused.append(error)
 
     @property
     def has_work(self) -> bool:
@@ -409,6 +420,18 @@ class State(Questions):
             queue.pending.active and queue.active and queue.pending.peek() is not None
             for queue in self.cluster_queues.values()
         )
+
+
+def _same_to_others(before: Info, after: Info) -> bool:
+    """Whether a workload that holds quota looks the same to those who wait for it."""
+    return (
+        before.usage == after.usage
+        and before.order == after.order
+        and before.evicted == after.evicted
+        and before.admitted == after.admitted
+        and before.cluster_queue == after.cluster_queue
+        and pods_ready(before.workload) == pods_ready(after.workload)
+    )
 
 
 def _version(workload: Workload) -> int | None:

@@ -96,6 +96,50 @@ def test_events_wait_for_the_end_of_a_cycle(state: b.State) -> None:
     assert b.admitted(state) == set()
 
 
+def test_what_comes_during_a_quiet_cycle_wakes_the_next(state: b.State) -> None:
+    """No event is lost between a cycle that found nothing and the sleep after it."""
+    state.put_workload(b.workload("big", cpu=2), b.NOW)
+    b.settle(state)
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    state.drop_workload("team/big")
+    state.put_workload(b.workload("small"), b.NOW)
+    for _ in steps:
+        pass
+    assert state.has_work
+    b.settle(state)
+    assert b.admitted(state) == {"team/small"}
+
+
+def test_a_malformed_object_during_a_cycle_is_reported_and_changes_nothing(state: b.State) -> None:
+    """Those that came after it are taken in."""
+    state.put_workload(b.workload("first"), b.NOW)
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    state.put_workload(b.workload("broken", cpu="much"), b.NOW)
+    state.put_workload(b.workload("second", second=1), b.NOW)
+    for _ in steps:
+        pass
+    assert [str(error) for error in state.refused]
+    assert state.pending("a") == ["team/second"]
+    assert "team/broken" not in state.workloads
+
+
+def test_what_changes_nothing_wakes_nobody(state: b.State) -> None:
+    """An old view, the same object again, a label: the driver sleeps on."""
+    first, big = b.workload("first"), b.workload("big", cpu=2, second=1)
+    state.put_workload(first, b.NOW)
+    state.put_workload(big, b.NOW)
+    b.settle(state)
+    state.put_workload(first, b.NOW)
+    seen = b.reserved(first, state)
+    state.put_workload(seen, b.NOW)
+    b.settle(state)
+    for again in (seen, big):
+        state.put_workload(again, b.NOW)
+        assert not state.has_work
+
+
 @pytest.mark.parametrize("slices", range(1, 6))
 def test_a_cycle_that_is_left_early_decided_nothing(state: b.State, slices: int) -> None:
     """Its heads are where they were, and nothing is counted."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from app.api.workload import Workload
-from app.engine import Options, State, cycle, tree
+from app.engine import Options, State, cycle, cycle_steps, tree
 from app.engine.amounts import UNLIMITED
 from app.engine.options import AdmissionFairSharing, FairSharing
 from app.engine.tree import Node, rebuild
@@ -189,9 +189,29 @@ class Histories(RuleBasedStateMachine):
     @rule(key=keys)
     def eviction_ends(self, key: str) -> None:
         """The pods of a victim are gone."""
-        if key in self.state.evicting and self.objects[key].quota_reserved:
+        if key in self.state.evicting and key in self.objects and self.objects[key].quota_reserved:
             self.objects[key] = b.released(self.objects[key])
             self.state.put_workload(self.objects[key], b.NOW)
+
+    @rule(key=keys, after=st.integers(1, 8), leave=st.booleans())
+    def something_happens_during_a_cycle(self, key: str, after: int, leave: bool) -> None:
+        """A workload is deleted, or the driver leaves, in the middle of a cycle."""
+        held = b.admitted(self.state)
+        steps = cycle_steps(self.state, b.NOW)
+        for _ in range(after):
+            try:
+                next(steps)
+            except StopIteration:
+                return
+        if leave:
+            steps.close()
+            assert b.admitted(self.state) == held
+            return
+        self.objects.pop(key, None)
+        self.state.drop_workload(key)
+        for _ in steps:
+            pass
+        assert key not in b.admitted(self.state)
 
     @rule()
     def run_cycle(self) -> None:
