@@ -60,8 +60,50 @@ app.kubernetes.io/component: {{ index . 1 }}
     {{- end }}
 {{- end -}}
 
+{{/* The configuration file, checked for what other values decide; empty without `config`. */}}
+{{- define "turnstile.configuration" -}}
+{{- with .Values.config -}}
+{{- if and .namespace (ne .namespace $.Release.Namespace) -}}
+{{- fail (printf "config.namespace: %s is not the release's namespace %s: leave it out" .namespace $.Release.Namespace) -}}
+{{- end -}}
+{{- if and (hasKey . "internalCertManagement") (kindIs "map" .internalCertManagement) -}}
+{{- if and (eq (toString .internalCertManagement.enable) "false") (eq $.Values.webhook.certs.mode "self") -}}
+{{- fail "config.internalCertManagement.enable: false contradicts webhook.certs.mode self: choose certManager or existing" -}}
+{{- end -}}
+{{- end -}}
+{{- merge (dict "apiVersion" (default "config.kueue.x-k8s.io/v1beta2" .apiVersion) "kind" (default "Configuration" .kind)) . | toYaml -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The job kinds that are enabled, as a JSON list: those of the file, or all that are built without one. */}}
+{{- define "turnstile.frameworks" -}}
+{{- if .Values.config -}}
+{{- dig "integrations" "frameworks" (list "batch/job") .Values.config | toJson -}}
+{{- else -}}
+{{- list "batch/job" "pod" | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether jobs without a queue name are managed too: "true" or empty. */}}
+{{- define "turnstile.withoutQueueName" -}}
+{{- if or .Values.manageJobsWithoutQueueName .Values.config.manageJobsWithoutQueueName -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* The namespaces whose jobs are managed; the webhooks and the controller use the same selector. */}}
 {{- define "turnstile.namespaceSelector" -}}
+{{- with .Values.config.managedJobsNamespaceSelector -}}
+{{- with .matchLabels -}}
+matchLabels:
+  {{- toYaml . | nindent 2 }}
+{{ end -}}
+matchExpressions:
+  {{- with .matchExpressions }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- include "turnstile.neverIntercepted" $ | nindent 2 }}
+{{- else -}}
 {{- if eq .Values.managedNamespaces.mode "optIn" -}}
 {{- $label := splitn "=" 2 .Values.managedNamespaces.label -}}
 matchLabels:
@@ -70,14 +112,20 @@ matchLabels:
 matchExpressions:
   {{- include "turnstile.neverIntercepted" . | nindent 2 }}
 {{- end -}}
+{{- end -}}
 
 {{/* Arguments that both roles share, as a JSON list. Call with (list $ "controller"). */}}
 {{- define "turnstile.arguments" -}}
 {{- $top := index . 0 -}}
 {{- $role := index . 1 -}}
 {{- $arguments := list "serve" "--role" $role "--namespace" "$(POD_NAMESPACE)" "--name" (include "turnstile.fullname" $top) "--log-level" (index $top.Values $role).logLevel -}}
+{{- if $top.Values.config -}}
+{{- $arguments = concat $arguments (list "--config" "/etc/turnstile/config.yaml") -}}
+{{- end -}}
 {{- with $top.Values.managedNamespaces -}}
-{{- if eq .mode "optIn" -}}
+{{- if $top.Values.config.managedJobsNamespaceSelector -}}
+{{- /* the file says which */ -}}
+{{- else if eq .mode "optIn" -}}
 {{- $arguments = concat $arguments (list "--managed-namespace-label" .label) -}}
 {{- else -}}
 {{- range .exclude -}}
@@ -105,9 +153,15 @@ metadata:
     {{- with $values.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with $values.podAnnotations }}
+  {{- if or $values.podAnnotations $top.Values.config }}
   annotations:
+    {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- if $top.Values.config }}
+    # New pods for a new file: most of it is read once.
+    checksum/config: {{ include "turnstile.configuration" $top | sha256sum }}
+    {{- end }}
   {{- end }}
 spec:
   serviceAccountName: {{ $fullname }}-{{ $role }}
@@ -177,17 +231,26 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if $certificateFiles }}
-        - {name: tls, mountPath: /etc/turnstile/tls, readOnly: true}
+        {{- if or $certificateFiles $top.Values.config }}
+        - {name: etc, mountPath: /etc/turnstile, readOnly: true}
         {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- if $certificateFiles }}
-    - name: tls
-      secret:
-        secretName: {{ include "turnstile.secretName" $top }}
-        items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    {{- if or $certificateFiles $top.Values.config }}
+    - name: etc
+      projected:
+        sources:
+          {{- if $certificateFiles }}
+          - secret:
+              name: {{ include "turnstile.secretName" $top }}
+              items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]
+          {{- end }}
+          {{- if $top.Values.config }}
+          - configMap:
+              name: {{ $fullname }}-config
+              items: [{key: config.yaml, path: config.yaml}]
+          {{- end }}
     {{- end }}
 {{- end -}}
 

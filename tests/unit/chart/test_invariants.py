@@ -35,7 +35,7 @@ def rules(manifests: list[Manifest], *, ours: bool = False) -> Iterator[dict[str
     """Every rule of every role; `ours` leaves out the roles meant for people."""
     for role in of_kind(manifests, "Role", "ClusterRole"):
         if not (ours and role["metadata"]["name"].endswith("-role")):
-            yield from role["rules"]
+            yield from role.get("rules", [])  # none of its own where others are gathered
 
 
 def selects(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.chart.conftest import CHART, Manifest, Render
+from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
@@ -42,11 +42,13 @@ def test_lint_is_content(helm: Helm, values: str) -> None:
         ("image.digest=latest", "/image/digest"),
         ("managedNamespaces.label=kueue-managed", "/managedNamespaces/label"),
         ("webhook.certs.mode=existing", "webhook.certs.secretName: name the Secret"),
+        ("config.namespace=other", "config.namespace: other is not the release's namespace turnstile-system"),
+        ("config.internalCertManagement.enable=false", "contradicts webhook.certs.mode self"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(helm: Helm, setting: str, complaint: str) -> None:
     """An unknown, impossible or missing value stops the install and is named."""
-    answer = helm("template", "turnstile", str(CHART), "--set", setting)
+    answer = helm("template", "turnstile", str(CHART), "--namespace", NAMESPACE, "--set", setting)
     assert answer.returncode != 0
     assert complaint in answer.stderr
 
@@ -150,7 +152,8 @@ def test_certificates_of_others_are_mounted_not_made(render: Render) -> None:
     assert "--no-manage-certificates" in arguments(manifests, "controller")
     assert "--tls-cert" in arguments(manifests, "webhook")
     pod = named(manifests, "Deployment", "turnstile-webhook")["spec"]["template"]["spec"]
-    secrets = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+    sources = [each for volume in pod["volumes"] for each in volume.get("projected", {}).get("sources", ())]
+    secrets = [each["secret"]["name"] for each in sources if "secret" in each]
     assert secrets == [named(manifests, "Certificate", "turnstile-webhook")["spec"]["secretName"]]
     rules = [rule for m in manifests if m["kind"] == "Role" for rule in m["rules"]]
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
@@ -165,3 +168,80 @@ def test_the_program_knows_every_argument(render: Render, values: str) -> None:
     command = [Path(sys.executable).with_name("turnstile"), *both, "--help"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert answer.returncode == 0, answer.stderr
+
+
+CONFIG = CHART / "ci" / "config-values.yaml"
+
+
+def test_without_config_there_is_no_file(render: Render) -> None:
+    """Flags alone, no ConfigMap, no further volume."""
+    manifests = render()
+    assert not [m for m in manifests if m["kind"] == "ConfigMap"]
+    assert "--config" not in arguments(manifests, "controller")
+
+
+def test_config_becomes_a_file_that_both_roles_read(render: Render) -> None:
+    """A ConfigMap, mounted as a directory so that changes arrive, and the flag."""
+    manifests = render("--values", str(CONFIG))
+    data = yaml.safe_load(named(manifests, "ConfigMap", "turnstile-config")["data"]["config.yaml"])
+    assert (data["apiVersion"], data["kind"]) == ("config.kueue.x-k8s.io/v1beta2", "Configuration")
+    for role in ("controller", "webhook"):
+        chosen = arguments(manifests, role)
+        assert chosen[chosen.index("--config") + 1] == "/etc/turnstile/config.yaml"
+        pod = named(manifests, "Deployment", f"turnstile-{role}")["spec"]["template"]["spec"]
+        (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == "/etc/turnstile"]
+        assert "subPath" not in mount
+
+
+def test_a_file_of_the_chart_holds(render: Render, tmp_path: Path) -> None:
+    """What the chart writes passes `turnstile config check`."""
+    file = tmp_path / "config.yaml"
+    file.write_text(named(render("--values", str(CONFIG)), "ConfigMap", "turnstile-config")["data"]["config.yaml"])
+    command = [Path(sys.executable).with_name("turnstile"), "config", "check", file]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_another_file_makes_new_pods(render: Render) -> None:
+    """Most of a file is read once, so its checksum is on the pods."""
+
+    def checksum(*arguments: str) -> str:
+        deployment = named(render("--values", str(CONFIG), *arguments), "Deployment", "turnstile-controller")
+        text: str = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        return text
+
+    assert checksum() == checksum("--set", "controller.logLevel=debug")
+    assert checksum() != checksum("--set", "config.manageJobsWithoutQueueName=false")
+
+
+def test_namespaces_of_the_file_are_those_of_the_webhooks(render: Render) -> None:
+    """The selector of the file takes the place of managedNamespaces, in the webhooks and for the processes."""
+    manifests = render("--values", str(CONFIG))
+    assert "--managed-namespace-label" not in arguments(manifests, "controller")
+    configuration = named(manifests, "MutatingWebhookConfiguration", "turnstile-mutating-webhook-configuration")
+    selector = next(e for e in configuration["webhooks"] if e["name"] == "mjob.kb.io")["namespaceSelector"]
+    assert selector["matchLabels"] == {"team": "research"}
+    assert selector["matchExpressions"][0]["values"] == ["kube-system", "turnstile-system"]
+
+
+def test_kinds_that_are_not_enabled_are_not_intercepted(render: Render) -> None:
+    """Without `pod` among the frameworks no pod is sent to us."""
+
+    def entries(*arguments: str) -> set[str]:
+        kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        return {e["name"] for m in render(*arguments) if m["kind"] in kinds for e in m["webhooks"]}
+
+    without = entries("--set", "config.integrations.frameworks={batch/job}")
+    assert entries() - without == {"mpod.kb.io", "vpod.kb.io"}
+    assert entries("--set", "config.manageJobsWithoutQueueName=false") == without  # Kueue's default: batch/job
+    assert entries("--values", str(CONFIG)) == entries()
+
+
+def test_config_may_manage_every_job(render: Render) -> None:
+    """With manageJobsWithoutQueueName in the file every pod of a managed namespace is asked about."""
+    file = "config.manageJobsWithoutQueueName=true,config.integrations.frameworks={batch/job,pod}"
+    configuration = named(
+        render("--set", file), "MutatingWebhookConfiguration", "turnstile-mutating-webhook-configuration"
+    )
+    pods = next(entry for entry in configuration["webhooks"] if entry["name"] == "mpod.kb.io")
+    assert "matchConditions" not in pods

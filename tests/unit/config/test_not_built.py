@@ -61,7 +61,8 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
         "objectRetentionPolicies: {}",
         (
             "featureGates: {TopologyAwareScheduling: false, TASFailedNodeReplacement: false, "
-            "TASFailedNodeReplacementFailFast: false, TASHandleOverlappingFlavors: false, TASMultiLayerTopology: false, "
+            "TASFailedNodeReplacementFailFast: false, TASHandleOverlappingFlavors: false, "
+            "TASMultiLayerTopology: false, "
             "TASProfileMixed: false, TASRecomputeAssignmentWithinSchedulingCycle: false, "
             "TASReplaceNodeOnNodeTaints: false, TASReplaceNodeOnPodTermination: false}"
         ),

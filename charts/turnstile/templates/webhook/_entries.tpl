@@ -1,6 +1,6 @@
 {{/*
 What the API server sends us and what it keeps to itself. Each entry: name, path, apiGroups, apiVersions, resources,
-operations, scope of namespaces (all | managed | outside: all but kube-system and our own), matchConditions.
+operations, framework (left out where that is not enabled), scope of namespaces (all | managed | outside: all but kube-system and our own), matchConditions.
 The conditions are CEL, evaluated by the API server, so an object that is none of our business costs no call and does
 not depend on our being up.
 */}}
@@ -38,14 +38,16 @@ queuedPod:
 {{- define "turnstile.webhookEntries" -}}
 mutating:
   - name: mpod.kb.io
+    framework: pod
     path: /mutate--v1-pod
     group: ""
     version: v1
     resources: [pods]
     operations: [CREATE]
     namespaces: managed
-    conditions: {{ .Values.manageJobsWithoutQueueName | ternary "[]" "[plainOrQueuedPod]" }}
+    conditions: {{ eq (include "turnstile.withoutQueueName" .) "true" | ternary "[]" "[plainOrQueuedPod]" }}
   - name: mjob.kb.io
+    framework: batch/job
     path: /mutate-batch-v1-job
     group: batch
     version: v1
@@ -79,6 +81,7 @@ mutating:
     conditions: [notOurOwnWrite]
 validating:
   - name: vpod.kb.io
+    framework: pod
     path: /validate--v1-pod
     group: ""
     version: v1
@@ -87,6 +90,7 @@ validating:
     namespaces: managed
     conditions: [notOurOwnWrite, notBeingDeleted, queuedPod]
   - name: vjob.kb.io
+    framework: batch/job
     path: /validate-batch-v1-job
     group: batch
     version: v1
