@@ -7,17 +7,16 @@ Sources: Kueue's scheduler. What is decided is returned and, for admissions, ass
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from app.api.workload import Admission, PodSetAssignment
 from app.engine import partial, tree, variants
-from app.engine.amounts import Amounts, quantity
-from app.engine.decisions import Decision, Status, Victim, preempted_message, requested
+from app.engine.amounts import Amounts
+from app.engine.decisions import Decision, Status, Victim, admission_of, preempted_message, requested
+from app.engine.entries import Entry, entry_rank, outdated, to_reserve
 from app.engine.fairness import Tournament
-from app.engine.flavors import Assigner, Assignment, LastAssignment
+from app.engine.flavors import Assigner, Assignment
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
-from app.engine.options import Gates
 from app.engine.preemption import Preemptor, Target
-from app.engine.queues import ClusterQueue, is_preemptor, requeue
+from app.engine.queues import ClusterQueue, requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
     MISCONFIGURED,
@@ -27,7 +26,6 @@ from app.engine.reasons import (
     WAITING_FOR_PREEMPTED_WORKLOADS,
     WAITING_FOR_QUOTA,
     Mode,
-    RequeueReason,
 )
 from app.engine.state import State
 
@@ -42,8 +40,8 @@ class Cycle:
 
     number: int
     decisions: list[Decision] = field(default_factory=list)
-    entries: list["Entry"] = field(default_factory=list)
-    inadmissible: list["Entry"] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    inadmissible: list[Entry] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
     keep_going: bool = False
     progress: bool = False
@@ -53,41 +51,6 @@ class Cycle:
 
     def __len__(self) -> int:
         return len(self.decisions)
-
-
-class Entry:
-    """A head under way through a cycle."""
-
-    __slots__ = (
-        "assignment",
-        "blocked",
-        "info",
-        "message",
-        "preemptor",
-        "queue",
-        "quota_reason",
-        "replaced",
-        "requeue_reason",
-        "settled",
-        "status",
-        "targets",
-    )
-
-    def __init__(self, info: Info, queue: ClusterQueue) -> None:
-        self.info = info
-        self.queue = queue
-        self.assignment: Assignment | None = None
-        self.targets: list[Target] = []
-        self.replaced: Target | None = None
-        self.status: Status = ""
-        self.message = ""
-        self.requeue_reason: RequeueReason = ""
-        self.quota_reason = ""
-        self.blocked = False
-        """Not looked at in this cycle, because admission waits for pods."""
-        self.settled = False
-        """Back in line, parked, or assumed."""
-        self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
 
 
 def cycle(state: State, now: Instant) -> Cycle:
@@ -620,61 +583,3 @@ class _Run:
             ),
             new=new,
         )
-
-
-def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:
-    """Whether a scan must start over: another request, or another quota and the scan is not of the cycle before."""
-    if preserve_progress:
-        if last.hash and hash_ and last.hash != hash_:
-            return True
-        if cycle - last.cycle <= 1:
-            return False
-    return generation > last.generation
-
-
-def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, str, str]:
-    """Classical order: who borrows least, then priority, then age; ties by UID and name."""
-    assert entry.assignment is not None
-    info = entry.info
-    negative_priority, timestamp, uid, key = info.order
-    return (
-        not info.reserved,
-        not (gates.prioritize_preemptor_workloads and entry.preemptor),
-        entry.assignment.borrowing,
-        negative_priority if gates.priority_sorting_within_cohort else 0,
-        timestamp,
-        uid,
-        key,
-    )
-
-
-def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
-    """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
-    node = queue.node
-    reserved: Amounts = {}
-    for pair, amount in assignment.usage.items():
-        room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
-        if assignment.borrowing > 0:
-            limit = node.borrowing_limit.get(pair)
-            room = amount if limit is None else room + limit
-        reserved[pair] = max(0, min(amount, room))
-    return reserved
-
-
-def admission_of(info: Info, cluster_queue: str) -> Admission:
-    """The reservation as the API has it."""
-    return Admission(
-        cluster_queue=cluster_queue,
-        pod_set_assignments=[
-            PodSetAssignment(
-                name=item.name,
-                flavors=dict(item.flavors or {}),
-                resource_usage={resource: quantity(resource, amount) for resource, amount in item.requests.items()},
-                count=item.count,
-            )
-            for item in info.totals
-        ],
-    )
-
-
-__all__ = ["Cycle", "Entry", "admission_of", "cycle", "cycle_steps"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.api import names
-from app.api.workload import Admission, PodSetRequest, Workload
-from app.engine.amounts import text
+from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
+from app.engine.amounts import quantity, text
 from app.engine.flavors import Assignment
+from app.engine.info import Info
 from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 
 Outcome = Literal["admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible"]
@@ -101,3 +102,19 @@ def requested(assignment_requests: list[tuple[str, dict[str, int]]]) -> list[Pod
         PodSetRequest(name=name, resources={resource: text(resource, value) for resource, value in requests.items()})
         for name, requests in assignment_requests
     ]
+
+
+def admission_of(info: Info, cluster_queue: str) -> Admission:
+    """The reservation as the API has it."""
+    return Admission(
+        cluster_queue=cluster_queue,
+        pod_set_assignments=[
+            PodSetAssignment(
+                name=item.name,
+                flavors=dict(item.flavors or {}),
+                resource_usage={resource: quantity(resource, amount) for resource, amount in item.requests.items()},
+                count=item.count,
+            )
+            for item in info.totals
+        ],
+    )

@@ -15,7 +15,7 @@ from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHO
 from app.engine.tree import Node
 
 if TYPE_CHECKING:
-    from app.engine.cycle import Entry
+    from app.engine.entries import Entry
     from app.engine.preemption import Candidate
     from app.engine.queues import ClusterQueue
 

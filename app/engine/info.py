@@ -4,7 +4,6 @@ An `Info` is made anew from each version of the API object and never changed aft
 flavor scan and lazily computed values. Sources: Kueue's workload.Info. Must never decide anything.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,18 +14,16 @@ from app.api.meta import Condition, find_condition
 from app.api.pods import PodSpec, Quantity, Toleration
 from app.api.quantity import MAX_INT64, to_int
 from app.api.workload import (
-    ADMITTED,
     EVICTED,
-    FINISHED,
     PODS_READY,
     PREEMPTED,
-    QUOTA_RESERVED,
     REQUEUED,
     PodSet,
     Workload,
 )
 from app.engine import requests
 from app.engine.amounts import Amounts, Catalog, multiplied
+from app.engine.equivalence import scheduling_hash
 from app.engine.instants import Instant, instant, instant_or_zero
 from app.engine.options import Options
 from app.engine.requests import EffectivePod, LimitSummary
@@ -460,61 +457,8 @@ def pods_ready(workload: Workload) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def scheduling_hash(info: Info) -> str:
-    """16 hex digits; what is hashed follows Kueue (pod shapes, effective counts and requests, effective priority)."""
-    pod_sets = []
-    for totals in info.totals:
-        spec = totals.pod_set.template.spec if totals.pod_set is not None else None
-        shape: list[object] = []
-        if spec is not None:
-            shape = [
-                [
-                    [container.resources.requests if container.resources else None, container.ports]
-                    for container in spec.containers
-                ],
-                [
-                    [container.resources.requests if container.resources else None, container.ports]
-                    for container in spec.init_containers
-                ],
-                spec.node_selector,
-                spec.affinity,
-                spec.tolerations,
-                spec.runtime_class_name,
-                spec.priority,
-                spec.topology_spread_constraints,
-                spec.overhead,
-                spec.resource_claims,
-                spec.resources,
-            ]
-        request = totals.pod_set.topology_request if totals.pod_set is not None else None
-        pod_sets.append([totals.name, shape, totals.count, totals.requests, totals.min_count, request])
-    content: list[object] = [pod_sets, info.priority]
-    if info.allowed_flavors is not None:
-        content.append(sorted(info.allowed_flavors))
-    return hashlib.sha256(_encode(content)).hexdigest()[:16]
-
-
 def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:
     """Whether two versions ask for the same."""
     return len(left) == len(right) and all(
         a.name == b.name and a.count == b.count and a.requests == b.requests for a, b in zip(left, right, strict=True)
     )
-
-
-__all__ = [
-    "ADMITTED",
-    "FINISHED",
-    "QUOTA_RESERVED",
-    "UNKNOWN_HASH",
-    "Info",
-    "PodSetTotals",
-    "PodShape",
-    "Surroundings",
-    "backoff_over",
-    "effective_priority",
-    "is_admissible",
-    "pods_ready",
-    "queue_timestamp",
-    "same_requests",
-    "scheduling_hash",
-]

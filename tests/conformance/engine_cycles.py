@@ -3,7 +3,8 @@
 from typing import Any
 
 from app.api.quantity import to_int
-from app.engine.cycle import Cycle, Entry, cycle
+from app.engine.cycle import Cycle, cycle
+from app.engine.entries import Entry
 from app.engine.flavors import PodSetAssignment
 from app.engine.state import State
 from tests.conformance import world

@@ -10,7 +10,7 @@ from app.api.localqueue import LocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
-from app.engine.cycle import admission_of
+from app.engine.decisions import admission_of
 
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"

@@ -1,0 +1,87 @@
+"""A head on its way through a cycle: what was found for it, in which order it comes, what it may reserve.
+
+Must never decide; see `app.engine.cycle`.
+"""
+
+from app.engine.amounts import Amounts
+from app.engine.decisions import Status
+from app.engine.flavors import Assignment, LastAssignment
+from app.engine.info import Info
+from app.engine.options import Gates
+from app.engine.preemption import Target
+from app.engine.queues import ClusterQueue, is_preemptor
+from app.engine.reasons import RequeueReason
+
+
+class Entry:
+    """A head under way through a cycle."""
+
+    __slots__ = (
+        "assignment",
+        "blocked",
+        "info",
+        "message",
+        "preemptor",
+        "queue",
+        "quota_reason",
+        "replaced",
+        "requeue_reason",
+        "settled",
+        "status",
+        "targets",
+    )
+
+    def __init__(self, info: Info, queue: ClusterQueue) -> None:
+        self.info = info
+        self.queue = queue
+        self.assignment: Assignment | None = None
+        self.targets: list[Target] = []
+        self.replaced: Target | None = None
+        self.status: Status = ""
+        self.message = ""
+        self.requeue_reason: RequeueReason = ""
+        self.quota_reason = ""
+        self.blocked = False
+        """Not looked at in this cycle, because admission waits for pods."""
+        self.settled = False
+        """Back in line, parked, or assumed."""
+        self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
+
+
+def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:
+    """Whether a scan must start over: another request, or another quota and the scan is not of the cycle before."""
+    if preserve_progress:
+        if last.hash and hash_ and last.hash != hash_:
+            return True
+        if cycle - last.cycle <= 1:
+            return False
+    return generation > last.generation
+
+
+def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float, str, str]:
+    """Classical order: who borrows least, then priority, then age; ties by UID and name."""
+    assert entry.assignment is not None
+    info = entry.info
+    negative_priority, timestamp, uid, key = info.order
+    return (
+        not info.reserved,
+        not (gates.prioritize_preemptor_workloads and entry.preemptor),
+        entry.assignment.borrowing,
+        negative_priority if gates.priority_sorting_within_cohort else 0,
+        timestamp,
+        uid,
+        key,
+    )
+
+
+def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
+    """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
+    node = queue.node
+    reserved: Amounts = {}
+    for pair, amount in assignment.usage.items():
+        room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
+        if assignment.borrowing > 0:
+            limit = node.borrowing_limit.get(pair)
+            room = amount if limit is None else room + limit
+        reserved[pair] = max(0, min(amount, room))
+    return reserved
