@@ -135,7 +135,8 @@ def _table(snapshot: Snapshot, *, wide: bool) -> Table:
         table.add_column("nodes", no_wrap=True)
         table.add_column("why")
     for row in snapshot.rows.values():
-        placed: list[RenderableType] = [_together(row.nodes), Text(brief(row.why))] if wide else []
+        why = Text("" if row.state == "Finished" else brief(row.why))
+        placed: list[RenderableType] = [_together(row.nodes), why] if wide else []
         table.add_row(
             row.key if row.kind == "Job" else f"{row.key} ({row.kind})",
             row.queue or "–",

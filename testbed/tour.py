@@ -168,7 +168,7 @@ class Tour:
                 "kubectl describe clusterqueue team-a",
                 "kubectl -n team-a create job mine --image=busybox:1.37 -- sleep 5",
             ],
-            log=cp.log("turnstile"),
+            log=turnstile.log,
         )
         while True:
             turnstile.require_running()

@@ -1,0 +1,37 @@
+"""Every manifest that people may copy from the documentation or the examples is one the API server takes."""
+
+from typing import Any
+
+import pytest
+
+from testbed.controlplane import ControlPlane
+from testbed.installation import MANAGED
+from tests.documents import manifests
+from tests.turnstile import Turnstile
+
+pytestmark = pytest.mark.cluster
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def teams(control_plane: ControlPlane) -> str:
+    """A managed namespace in the place of those that the documentation names."""
+    return control_plane.namespace("docs", labels=MANAGED)
+
+
+@pytest.mark.parametrize("manifest", [pytest.param(found, id=where) for where, found in manifests()])
+def test_the_api_server_takes_it(manifest: Json, control_plane: ControlPlane, teams: str, turnstile: Turnstile) -> None:
+    """A server-side dry run through schema, rules and webhooks; every field is known."""
+    if manifest["metadata"].get("namespace"):
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "namespace": teams}}
+    applied = control_plane.api.request(
+        "PATCH",
+        control_plane.api.path_of(manifest),
+        manifest,
+        params={"fieldManager": "docs", "force": "true", "dryRun": "All", "fieldValidation": "Strict"},
+        content_type="application/apply-patch+yaml",
+    )
+    assert applied["metadata"]["name"] == manifest["metadata"]["name"]
+    if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
+        assert manifest["apiVersion"] == "kueue.x-k8s.io/v1beta2"

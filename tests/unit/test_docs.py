@@ -1,0 +1,53 @@
+"""What the pages mention is there: make targets, files behind links, headings behind anchors."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, anchors, code, links, pages
+
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_exist(page: Path) -> None:
+    """`make run` and the like, also several in one command."""
+    for line in code(page):
+        command = re.match(r"make((?: [a-z]+)+)(?= [A-Z]+=|\s*(?:#|$))", line)
+        if command:
+            assert set(command[1].split()) <= TARGETS, line
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A relative link names a file or folder of the repository, its anchor a heading in it."""
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{link}: no such file"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_the_pages_are_looked_at() -> None:
+    """The checks above see what they are for."""
+    mentioned = [line for page in pages() for line in code(page)]
+    assert "make test" in " ".join(mentioned)
+    assert any("docs/" in link for link in links(ROOT / "README.md"))
+
+
+def test_every_page_can_be_found() -> None:
+    """From the README, by links, one reaches every page of docs/."""
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop().resolve()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        todo += [page.parent / link.partition("#")[0] for link in links(page) if not re.match(r"[a-z]+:|#", link)]
+    assert sorted(set((ROOT / "docs").rglob("*.md")) - seen) == []
