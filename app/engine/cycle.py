@@ -7,21 +7,19 @@ Sources: Kueue's scheduler. What is decided is returned and, for admissions, ass
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
-from app.engine import partial, tree, variants
+from app.engine import tree, variants
 from app.engine.amounts import Amounts
 from app.engine.decisions import Decision, Status, Victim, admission_of, preempted_message, requested
-from app.engine.entries import Entry, entry_rank, outdated, to_reserve
+from app.engine.entries import Entry, entry_rank, to_reserve
 from app.engine.fairness import Tournament
-from app.engine.flavors import Assigner, Assignment
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
+from app.engine.nomination import Nomination
 from app.engine.preemption import Preemptor, Target
 from app.engine.queues import ClusterQueue, requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
-    MISCONFIGURED,
     PENDING_EVALUATION,
-    SUSPENDED,
     WAITING_FOR_PODS_READY,
     WAITING_FOR_PREEMPTED_WORKLOADS,
     WAITING_FOR_QUOTA,
@@ -82,16 +80,7 @@ class _Run:
         self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now)
-        self.assigner = Assigner(
-            flavors=state.flavors,
-            pair=state.surroundings.catalog.pair,
-            oracle=self.preemptor.oracle,
-            fungible=self.gates.flavor_fungibility,
-            fair_sharing=state.options.fair_sharing is not None,
-            topologies=state.topologies,
-            ignore_undeclared=self.gates.quota_check_strategy
-            and state.options.quota_check_strategy == "IgnoreUndeclared",
-        )
+        self.nomination = Nomination(state, self.preemptor)
 
     def steps(self) -> Generator[None, None, Cycle]:
         """The cycle; see `cycle_steps`."""
@@ -101,13 +90,13 @@ class _Run:
         state.ledger.settle()
         state.flush_retries(self.now)
         state.scheduling_cycle += 1
-        self.assigner.cycle = state.scheduling_cycle
+        self.nomination.start(state.scheduling_cycle)
         result = Cycle(state.scheduling_cycle)
         state.cycling = True
         ended = False
         try:
             for entry in self._heads():
-                if self._nominate(entry):
+                if self.nomination.nominate(entry):
                     result.entries.append(entry)
                 elif entry.message:
                     result.inadmissible.append(entry)
@@ -139,89 +128,6 @@ class _Run:
             if head is not None:
                 self.state.touch_info(head)
                 yield Entry(head, queue)
-
-    # Nomination
-
-    def _nominate(self, entry: Entry) -> bool:
-        """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
-        message and is dropped."""
-        state, info, queue = self.state, entry.info, entry.queue
-        namespace = info.workload.metadata.namespace
-        if state.ledger.holder(info.key) is not None:
-            queue.pending.inflight = None
-            return False
-        labels = state.namespaces.get(namespace)
-        checks = info.workload.status.admission_checks
-        if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
-            entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
-        elif not queue.active:
-            entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
-        elif labels is None:
-            entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
-            entry.quota_reason = MISCONFIGURED
-        elif not queue.selects(labels):
-            entry.message = "workload namespace doesn't match ClusterQueue selector"
-            entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
-        elif (violations := info.violations()) is not None:
-            entry.message, entry.quota_reason = violations, MISCONFIGURED
-        else:
-            self._assign(entry)
-            return True
-        return False
-
-    def _assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
-        """Flavors and targets for a head (Kueue: getAssignments)."""
-        info, queue = entry.info, entry.queue
-        self.preemptor.start()
-        if info.last_assignment is not None and self._outdated(info, queue):
-            info.last_assignment = None
-        replaced = None
-        if info.replaces is not None:
-            old = queue.workloads.get(info.replaces)
-            if old is not None:
-                replaced = Target(old, queue, "")
-        entry.replaced = replaced
-        old_info = replaced.info if replaced is not None else None
-        full = self.assigner.assign(queue, info, pins=pins, replaced=old_info)
-        entry.assignment, entry.targets = full, []
-        if full.mode is Mode.PREEMPT:
-            entry.targets = self.preemptor.targets(queue, info, full)
-        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
-            entry.replaced = None
-        assert entry.assignment is not None
-        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
-        info.last_assignment = entry.assignment.last
-
-    def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
-        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
-        info, queue = entry.info, entry.queue
-        if not self.gates.partial_admission or entry.replaced is not None:
-            return False
-
-        def attempt(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
-            assignment = self.assigner.assign(queue, info, counts=counts, pins=pins)
-            if assignment.mode is Mode.FIT:
-                return assignment, []
-            if assignment.mode is Mode.PREEMPT:
-                targets = self.preemptor.targets(queue, info, assignment)
-                return (assignment, targets) if targets else None
-            return None
-
-        found = partial.search([item.count for item in info.totals], [item.min_count for item in info.totals], attempt)
-        if found is None:
-            return False
-        entry.assignment, entry.targets = found
-        return True
-
-    def _outdated(self, info: Info, queue: ClusterQueue) -> bool:
-        assert info.last_assignment is not None
-        return outdated(
-            info.last_assignment,
-            cycle=self.state.scheduling_cycle,
-            generation=queue.generation,
-            hash_=info.hash,
-            preserve_progress=self.gates.flavor_fungibility_preserve_scan_progress,
-        )
 
     # Order
 
@@ -293,7 +199,7 @@ class _Run:
         for target in self.preempted.values():
             del target.queue.workloads[target.info.key]
             tree.remove_all(target.queue.node, target.info.usage)
-        self._assign(entry, pins)
+        self.nomination.assign(entry, pins)
         for target in self.preempted.values():
             target.queue.workloads[target.info.key] = target.info
             tree.add_all(target.queue.node, target.info.usage)

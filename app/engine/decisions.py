@@ -9,7 +9,7 @@ from typing import Literal
 from app.api import names
 from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
 from app.engine.amounts import quantity, text
-from app.engine.flavors import Assignment
+from app.engine.assignment import Assignment
 from app.engine.info import Info
 from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 

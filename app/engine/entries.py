@@ -4,8 +4,8 @@ Must never decide; see `app.engine.cycle`.
 """
 
 from app.engine.amounts import Amounts
+from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
-from app.engine.flavors import Assignment, LastAssignment
 from app.engine.info import Info
 from app.engine.options import Gates
 from app.engine.preemption import Target

@@ -12,7 +12,8 @@ from app.api.clusterqueue import FlavorFungibility
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import TopologyRequest
 from app.engine import tree
-from app.engine.amounts import Amounts, FlavorResource, text, visiting_order
+from app.engine.amounts import FlavorResource, text, visiting_order
+from app.engine.assignment import Assignment, LastAssignment, PairOf, PodSetAssignment
 from app.engine.eligibility import mismatch
 from app.engine.reasons import (
     EXCEEDS_MAX_QUOTA,
@@ -24,9 +25,6 @@ from app.engine.reasons import (
     FlavorChoice,
     Mode,
     Possibility,
-    most_hopeful,
-    most_severe,
-    why,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +35,8 @@ PODS: Final = "pods"
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Possibility
 
+_UNSET: Final = object()
+
 
 class Oracle(Protocol):
     """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
@@ -45,137 +45,6 @@ class Oracle(Protocol):
         self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
     ) -> tuple[Possibility, int]:
         """Simulate; change nothing."""
-
-
-class LastAssignment:
-    """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end."""
-
-    __slots__ = ("cycle", "generation", "hash", "tried")
-
-    def __init__(self, tried: list[dict[str, int]], generation: int, cycle: int, hash_: str) -> None:
-        self.tried = tried
-        self.generation = generation
-        self.cycle = cycle
-        self.hash = hash_
-
-    @property
-    def pending(self) -> bool:
-        """Whether some flavors were not tried yet."""
-        return any(index != -1 for tried in self.tried for index in tried.values())
-
-
-class PodSetAssignment:
-    """Flavors of one pod set, or the reasons why there are none or no room in them."""
-
-    __slots__ = ("attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
-
-    def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
-        self.name = name
-        self.count = count
-        self.requests = requests
-        self.flavors: dict[str, FlavorChoice] = {}
-        self.reasons: list[str] = []
-        self.error: str | None = None
-        self.attempts: list[list[Attempt]] = []
-        self.undeclared: list[str] = []
-
-    @property
-    def mode(self) -> Mode:
-        """The worst over its resources."""
-        if self.error is not None:
-            return Mode.NO_FIT
-        if not self.reasons:
-            return Mode.FIT
-        if not self.flavors:
-            return Mode.NO_FIT
-        return min(choice.mode for choice in self.flavors.values())
-
-    def merged_attempts(self) -> list[Attempt]:
-        """One attempt a flavor over all resource groups, in order of first appearance."""
-        merged: dict[str, Attempt] = {}
-        for group in self.attempts:
-            for attempt in group:
-                known = merged.get(attempt.flavor)
-                if known is None:
-                    merged[attempt.flavor] = attempt
-                    continue
-                both = Attempt(attempt.flavor)
-                both.mode = min(known.mode, attempt.mode)
-                both.borrow = max(known.borrow, attempt.borrow)
-                both.possibility = min(known.possibility, attempt.possibility)
-                both.reasons = [*known.reasons, *attempt.reasons]
-                both.figures = [*known.figures, *attempt.figures]
-                both.no_fit_reason = most_severe((known.no_fit_reason, attempt.no_fit_reason))
-                merged[attempt.flavor] = both
-        return list(merged.values())
-
-
-class Assignment:
-    """Flavors of a workload. `usage` is what quota it would take, `borrowing` the highest borrowing level; `resumed`
-    says that a scan went on from where the last one stopped, so that earlier flavors were not looked at."""
-
-    __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "usage")
-
-    def __init__(self, last: LastAssignment) -> None:
-        self.pod_sets: list[PodSetAssignment] = []
-        self.usage: Amounts = {}
-        self.borrowing = 0
-        self.mode = Mode.FIT
-        self.last = last
-        self.resumed = False
-
-    @property
-    def message(self) -> str:
-        """Kueue's sentence; empty if all fits."""
-        parts = []
-        for pod_set in self.pod_sets:
-            if pod_set.error is not None:
-                parts.append(f"failed to assign flavors to pod set {pod_set.name}: {pod_set.error}")
-            elif pod_set.reasons:
-                parts.append(why(pod_set.name, pod_set.reasons))
-        return "; ".join(parts)
-
-    @property
-    def no_fit_reason(self) -> str:
-        """Reason of the QuotaReserved condition of a workload that no flavor fits."""
-        found = []
-        for pod_set in self.pod_sets:
-            if pod_set.mode is not Mode.NO_FIT:
-                continue
-            if pod_set.undeclared or pod_set.error is not None:
-                found.append(NO_MATCHING_FLAVOR)
-            found.extend(
-                most_hopeful([attempt.no_fit_reason for attempt in group]) if group else NO_MATCHING_FLAVOR
-                for group in pod_set.attempts
-                if all(attempt.mode is Mode.NO_FIT for attempt in group)
-            )
-        return most_severe(found)
-
-    def needing_preemption(self, pair_of: "PairOf") -> set[FlavorResource]:
-        """Pairs whose flavor has no room as things are."""
-        return {
-            pair_of(choice.flavor, resource)
-            for pod_set in self.pod_sets
-            for resource, choice in pod_set.flavors.items()
-            if choice.mode is Mode.PREEMPT
-        }
-
-    def pins(self) -> dict[str, dict[str, str]]:
-        """Flavor by pod set and resource, to hold a recomputation to the same choice."""
-        return {
-            pod_set.name: {resource: choice.flavor for resource, choice in pod_set.flavors.items()}
-            for pod_set in self.pod_sets
-        }
-
-
-class PairOf(Protocol):
-    """Interned flavor-resource pair."""
-
-    def __call__(self, flavor: str, resource: str) -> FlavorResource:
-        """The pair."""
-
-
-_UNSET: Final = object()
 
 
 class Assigner:

@@ -29,7 +29,7 @@ from app.engine.options import Options
 from app.engine.requests import EffectivePod, LimitSummary
 
 if TYPE_CHECKING:
-    from app.engine.flavors import LastAssignment
+    from app.engine.assignment import LastAssignment
 
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"

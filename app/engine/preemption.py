@@ -22,7 +22,7 @@ from app.engine.reasons import (
 from app.engine.tree import Node
 
 if TYPE_CHECKING:
-    from app.engine.flavors import Assignment
+    from app.engine.assignment import Assignment
     from app.engine.info import Info
     from app.engine.queues import ClusterQueue
     from app.engine.state import State

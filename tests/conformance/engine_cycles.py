@@ -3,9 +3,9 @@
 from typing import Any
 
 from app.api.quantity import to_int
+from app.engine.assignment import PodSetAssignment
 from app.engine.cycle import Cycle, cycle
 from app.engine.entries import Entry
-from app.engine.flavors import PodSetAssignment
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case

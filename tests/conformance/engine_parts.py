@@ -9,8 +9,8 @@ from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import tree
+from app.engine.assignment import Assignment, LastAssignment
 from app.engine.entries import Entry, entry_rank, outdated, to_reserve
-from app.engine.flavors import Assignment, LastAssignment
 from app.engine.info import Info, Surroundings, effective_priority
 from app.engine.options import Options, WaitForPodsReady
 from app.engine.preemption import Preemptor

@@ -3,8 +3,8 @@
 from typing import Any
 
 from app.api.workload import Workload
+from app.engine.assignment import Assignment, LastAssignment, PodSetAssignment
 from app.engine.decisions import preempted_message
-from app.engine.flavors import Assignment, LastAssignment, PodSetAssignment
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.engine.preemption import Preemptor, satisfies

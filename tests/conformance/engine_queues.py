@@ -6,7 +6,7 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine.flavors import LastAssignment
+from app.engine.assignment import LastAssignment
 from app.engine.info import Info, backoff_over, is_admissible
 from app.engine.options import Options
 from app.engine.queues import ClusterQueue, is_preemptor, push_or_update, requeue

@@ -1,0 +1,120 @@
+"""Nomination: whether a head may be processed at all, and with which flavors, pod counts and victims.
+
+Must never change usage or the place of a workload.
+"""
+
+from app.engine import partial
+from app.engine.assignment import Assignment
+from app.engine.entries import Entry, outdated
+from app.engine.flavors import Assigner
+from app.engine.info import Info
+from app.engine.preemption import Preemptor, Target
+from app.engine.queues import ClusterQueue
+from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
+from app.engine.state import State
+
+
+class Nomination:
+    """Nominates the heads of one cycle."""
+
+    __slots__ = ("_assigner", "_gates", "_preemptor", "_state")
+
+    def __init__(self, state: State, preemptor: Preemptor) -> None:
+        self._state = state
+        self._gates = state.options.gates
+        self._preemptor = preemptor
+        self._assigner = Assigner(
+            flavors=state.flavors,
+            pair=state.surroundings.catalog.pair,
+            oracle=preemptor.oracle,
+            fungible=self._gates.flavor_fungibility,
+            fair_sharing=state.options.fair_sharing is not None,
+            topologies=state.topologies,
+            ignore_undeclared=self._gates.quota_check_strategy
+            and state.options.quota_check_strategy == "IgnoreUndeclared",
+        )
+
+    def start(self, cycle: int) -> None:
+        """The number of the cycle that begins."""
+        self._assigner.cycle = cycle
+
+    def nominate(self, entry: Entry) -> bool:
+        """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
+        message and is dropped."""
+        state, info, queue = self._state, entry.info, entry.queue
+        namespace = info.workload.metadata.namespace
+        if state.ledger.holder(info.key) is not None:
+            queue.pending.inflight = None
+            return False
+        labels = state.namespaces.get(namespace)
+        checks = info.workload.status.admission_checks
+        if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
+            entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
+        elif not queue.active:
+            entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
+        elif labels is None:
+            entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+            entry.quota_reason = MISCONFIGURED
+        elif not queue.selects(labels):
+            entry.message = "workload namespace doesn't match ClusterQueue selector"
+            entry.quota_reason, entry.requeue_reason = MISCONFIGURED, "NamespaceMismatch"
+        elif (violations := info.violations()) is not None:
+            entry.message, entry.quota_reason = violations, MISCONFIGURED
+        else:
+            self.assign(entry)
+            return True
+        return False
+
+    def assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
+        """Flavors and targets for a head (Kueue: getAssignments)."""
+        info, queue = entry.info, entry.queue
+        self._preemptor.start()
+        if info.last_assignment is not None and self._outdated(info, queue):
+            info.last_assignment = None
+        replaced = None
+        if info.replaces is not None:
+            old = queue.workloads.get(info.replaces)
+            if old is not None:
+                replaced = Target(old, queue, "")
+        entry.replaced = replaced
+        old_info = replaced.info if replaced is not None else None
+        full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
+        entry.assignment, entry.targets = full, []
+        if full.mode is Mode.PREEMPT:
+            entry.targets = self._preemptor.targets(queue, info, full)
+        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+            entry.replaced = None
+        assert entry.assignment is not None
+        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
+        info.last_assignment = entry.assignment.last
+
+    def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
+        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
+        info, queue = entry.info, entry.queue
+        if not self._gates.partial_admission or entry.replaced is not None:
+            return False
+
+        def attempt(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
+            assignment = self._assigner.assign(queue, info, counts=counts, pins=pins)
+            if assignment.mode is Mode.FIT:
+                return assignment, []
+            if assignment.mode is Mode.PREEMPT:
+                targets = self._preemptor.targets(queue, info, assignment)
+                return (assignment, targets) if targets else None
+            return None
+
+        found = partial.search([item.count for item in info.totals], [item.min_count for item in info.totals], attempt)
+        if found is None:
+            return False
+        entry.assignment, entry.targets = found
+        return True
+
+    def _outdated(self, info: Info, queue: ClusterQueue) -> bool:
+        assert info.last_assignment is not None
+        return outdated(
+            info.last_assignment,
+            cycle=self._state.scheduling_cycle,
+            generation=queue.generation,
+            hash_=info.hash,
+            preserve_progress=self._gates.flavor_fungibility_preserve_scan_progress,
+        )
