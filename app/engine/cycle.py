@@ -6,6 +6,7 @@ Sources: Kueue's scheduler. What is decided is returned and, for admissions, ass
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from app.engine import tree, variants
 from app.engine.amounts import Amounts
@@ -97,6 +98,7 @@ class _Run:
         try:
             for entry in self._heads():
                 if self.nomination.nominate(entry):
+                    entry.rank = entry_rank(entry, self.gates)
                     result.entries.append(entry)
                 elif entry.message:
                     result.inadmissible.append(entry)
@@ -133,7 +135,7 @@ class _Run:
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self.state.options.fair_sharing is None:
-            yield from sorted(entries, key=lambda entry: entry_rank(entry, self.gates))
+            yield from sorted(entries, key=attrgetter("rank"))
             return
         gates = self.gates
         yield from Tournament(

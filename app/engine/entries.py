@@ -24,6 +24,7 @@ class Entry:
         "preemptor",
         "queue",
         "quota_reason",
+        "rank",
         "replaced",
         "requeue_reason",
         "settled",
@@ -43,6 +44,8 @@ class Entry:
         self.quota_reason = ""
         self.blocked = False
         """Not looked at in this cycle, because admission waits for pods."""
+        self.rank: tuple[bool, bool, int, int, float, str, str] | None = None
+        """Place in classical order, once it is nominated."""
         self.settled = False
         """Back in line, parked, or assumed."""
         self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
