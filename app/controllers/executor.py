@@ -127,6 +127,11 @@ class Executor:
         return self._urgent
 
     @property
+    def busy(self) -> bool:
+        """Whether anything urgent is being written or was a moment ago."""
+        return bool(self._urgent) or asyncio.get_running_loop().time() < self._last_urgent + QUIET_SECONDS
+
+    @property
     def waiting(self) -> int:
         """Deferred patches that are not written yet."""
         return len(self._deferred)

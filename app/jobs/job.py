@@ -10,6 +10,7 @@ Kueue's pkg/controller/jobs/job, which does not wait.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -58,18 +59,12 @@ class BatchJob(Integration[Job]):
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
         """One, `main`, of as many pods as run at a time."""
-        template = orjson.loads(bytes(job.spec.template))
-        metadata = {key: part for key, part in (template.get("metadata") or {}).items() if part is not None}
-        labels = {key: part for key, part in metadata.pop("labels", {}).items() if key not in _MADE_BY_KUBERNETES}
-        if labels:
-            metadata["labels"] = labels
-        template["metadata"] = metadata
         return [
             JobPodSet(
                 name=names.DEFAULT_PODSET,
                 count=_count(job),
                 min_count=_min_parallelism(job),
-                template=orjson.dumps(template),
+                template=_own_template(bytes(job.spec.template)),
             )
         ]
 
@@ -134,6 +129,18 @@ class BatchJob(Integration[Job]):
     def managed_by(self, job: Job) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
+
+
+@lru_cache(maxsize=256)
+def _own_template(template: bytes) -> bytes:
+    """Without what Kubernetes added. Each Job is looked at several times in a row, and many have the same pods."""
+    plain = orjson.loads(template)
+    metadata = {key: part for key, part in (plain.get("metadata") or {}).items() if part is not None}
+    labels = {key: part for key, part in metadata.pop("labels", {}).items() if key not in _MADE_BY_KUBERNETES}
+    if labels:
+        metadata["labels"] = labels
+    plain["metadata"] = metadata
+    return orjson.dumps(plain)
 
 
 def _stopping(job: Job) -> bool:

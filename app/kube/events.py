@@ -1,7 +1,8 @@
 """Events (events.k8s.io/v1) for who runs `kubectl describe`: recorded without waiting, written when there is room.
 
-`emit` only notes what happened; one writer task sends it. Events are the first thing to give up: while the server is
-under pressure only Warnings are written, and when the queue is full the oldest Normal ones are dropped and counted.
+`emit` only notes what happened; one writer task sends it. Events are the first thing to give up: under pressure only
+Warnings are written and a Normal one now and then, and when the queue is full the oldest Normal ones are dropped and
+counted.
 
 What happens again to the same object for the same reason is one series. The first occurrence is written at once, the
 following ones together, at most once an interval: as a higher count, or, since the text of an event cannot be changed,
@@ -40,6 +41,8 @@ INSTANCE_LENGTH = 128
 _ATTEMPTS = 4
 _RETRY_PAUSE = 1.0
 _PRESSURE_PAUSE = 0.25
+_TRICKLE = 1.0
+"""Under pressure one Normal event is written in so many seconds: a cluster that is never at ease has events too."""
 _log = structlog.get_logger(__name__)
 
 
@@ -118,8 +121,8 @@ class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
     `capacity` bounds the events that wait to be written. A reason repeats within a series if it comes again within
-    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true only
-    Warnings are written. When `run` is cancelled it has `flush` seconds to write what waits.
+    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true Normal
+    events hardly are. When `run` is cancelled it has `flush` seconds to write what waits.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class Recorder:
         self._new: dict[EventType, OrderedDict[_Series, None]] = {"Warning": OrderedDict(), "Normal": OrderedDict()}
         self._repeats: OrderedDict[_Series, None] = OrderedDict()  # in the order in which they are due
         self._writing: _Series | None = None
+        self._normal_at = clock()
         self._wake = asyncio.Event()
         self.stats = Stats()
 
@@ -224,8 +228,9 @@ class Recorder:
         """What to write now, if anything."""
         if self._new["Warning"]:
             return self._new["Warning"].popitem(last=False)[0]
-        if self._pressure():
+        if self._pressure() and self._clock() < self._normal_at + _TRICKLE:
             return None
+        self._normal_at = self._clock()
         if self._new["Normal"]:
             return self._new["Normal"].popitem(last=False)[0]
         if self._repeats and next(iter(self._repeats)).due_at <= self._clock():

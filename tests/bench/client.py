@@ -8,8 +8,8 @@ import asyncio
 import base64
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
@@ -122,29 +122,31 @@ class Client:
         return await self.call("PATCH", path, body, content=_MERGE)
 
     @asynccontextmanager
-    async def watching(
-        self, collection: str, on_event: Callable[[str, Seen, float], None], params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[None]:
-        """Everything in the collection and what changes, with the moment each line was received (`perf_counter`)."""
-        async with self._session.get(
-            self.server + collection, params={"watch": "1", **(params or {})}, read_bufsize=2**20
-        ) as answer:
-            if answer.status >= 400:
-                raise Refused(f"watch {collection}: {answer.status}")
+    async def watching(self, collection: str, on_event: Callable[[str, Seen, float], None]) -> AsyncIterator[None]:
+        """Everything in the collection and what changes, with the moment each line was received (`perf_counter`).
 
-            async def follow() -> None:
-                while line := await answer.content.readline():
-                    at = time.perf_counter()
-                    event = _decode(line)
-                    on_event(event.type, event.object, at)
+        A watch that the server ends is opened again; then everything is told again.
+        """
+        opened = asyncio.Event()
 
-            following = asyncio.create_task(follow())
-            try:
-                yield
-            finally:
-                following.cancel()
-                with suppress(asyncio.CancelledError):
-                    await following
+        async def follow() -> None:
+            while True:
+                async with self._session.get(
+                    self.server + collection, params={"watch": "1"}, read_bufsize=2**20
+                ) as answer:
+                    if answer.status >= 400:
+                        raise Refused(f"watch {collection}: {answer.status}")
+                    opened.set()
+                    while line := await answer.content.readline():
+                        at = time.perf_counter()
+                        event = _decode(line)
+                        on_event(event.type, event.object, at)
+
+        async with asyncio.TaskGroup() as group:  # a watch that fails ends the bench
+            following = group.create_task(follow())
+            await opened.wait()
+            yield
+            following.cancel()
 
 
 async def paced(count: int, *, rate: float, one: Callable[[int], object]) -> None:

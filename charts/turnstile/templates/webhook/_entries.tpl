@@ -27,6 +27,16 @@ queuedJob:
   expression: >-
     [object, oldObject].exists(o, o != null && has(o.metadata.labels) &&
     o.metadata.labels.exists(k, k.startsWith('kueue.x-k8s.io/')))
+notPlainNewJob:
+  # Most Jobs are created with a queue name and nothing else of ours: no rule could refuse them, so a call is saved.
+  name: not-plain-new-job
+  expression: >-
+    request.operation != 'CREATE' ||
+    object.metadata.labels.exists(k, k.contains('kueue.x-k8s.io/') && k != 'kueue.x-k8s.io/priority-class' &&
+    (k != 'kueue.x-k8s.io/queue-name' || !object.metadata.labels[k].matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))) ||
+    (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) ||
+    (has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) &&
+    object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/')))
 queuedPod:
   # Named one by one: pods of an admitted job carry other labels of this group and are updated often.
   name: queued-now-or-before
@@ -97,7 +107,7 @@ validating:
     resources: [jobs]
     operations: [CREATE, UPDATE]
     namespaces: managed
-    conditions: [notOurOwnWrite, notBeingDeleted, queuedJob]
+    conditions: [notOurOwnWrite, notBeingDeleted, queuedJob, notPlainNewJob]
   - name: vclusterqueue.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-clusterqueue
     group: kueue.x-k8s.io
