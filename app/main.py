@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import gc
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import structlog
 import typer
@@ -46,11 +46,10 @@ from app.controllers.world import World, index_stores
 from app.engine import State
 from app.jobs import table
 from app.jobs.options import Options
+from app.kube.caches import Caches
 from app.kube.certificates import service_hosts
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
-from app.kube.reflector import Reflector
-from app.kube.store import Store
 from app.kube.transport import Transport
 from app.webhooks.health import Health
 from app.webhooks.routes import routes
@@ -66,51 +65,6 @@ log = structlog.get_logger(__name__)
 def now() -> datetime:
     """The one wall clock."""
     return datetime.now(UTC)
-
-
-class Caches:
-    """A store and a reflector for each kind that this process reads."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._stores: dict[type[Kind], Store[Any]] = {}
-        self._reflectors: dict[type[Kind], Reflector[Any]] = {}
-
-    def of(self, kind: type[T], *, namespace: str = "", params: Mapping[str, str] | None = None) -> Store[T]:
-        """The store of a kind, watched from now on."""
-        if kind not in self._stores:
-            store: Store[T] = Store()
-            self._stores[kind] = store
-            self._reflectors[kind] = Reflector(
-                self._transport, store, kind, namespace=namespace, params=params, on_undecodable=_undecodable(kind)
-            )
-        return cast(Store[T], self._stores[kind])
-
-    @property
-    def stores(self) -> Mapping[type[Kind], Store[Any]]:
-        """All stores by kind."""
-        return self._stores
-
-    def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to watch."""
-        for kind, reflector in self._reflectors.items():
-            group.create_task(reflector.run(), name=f"watch {kind.PLURAL}")
-
-    async def synced(self) -> None:
-        """Return once every store is full."""
-        for reflector in self._reflectors.values():
-            await reflector.synced.wait()
-
-    def missing(self) -> list[str]:
-        """Kinds whose store is not full yet."""
-        return [kind.PLURAL for kind, reflector in self._reflectors.items() if not reflector.synced.is_set()]
-
-
-def _undecodable(kind: type[Kind]) -> Callable[[str, Exception], None]:
-    def report(key: str, error: Exception) -> None:
-        log.error("object.unreadable", kind=kind.KIND, key=key, error=str(error))
-
-    return report
 
 
 def controller_world(caches: Caches, options: Options) -> World:
@@ -242,8 +196,8 @@ class Turnstile:
 
     def _busy(self) -> bool:
         """Whether events must give way: admissions are on their way, or the API server sheds load."""
-        in_flight = self._executor.in_flight if self._executor is not None else 0
-        return in_flight > BUSY_WRITES or self.transport.pressure > SHEDDING
+        executor = self._executor
+        return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
     async def _settle_memory(self) -> None:
         """Once the stores are full, what is in them is not looked at by the garbage collector again."""
@@ -319,8 +273,15 @@ class Turnstile:
             await campaign
 
     async def _lead(self, world: World, fence: Fence) -> None:
-        """One term of leadership."""
+        """One term of leadership.
+
+        It begins with a look at the server itself: what the watches told last may be older than what the late leader
+        wrote, and quota would be given twice. Jobs come last, so that the owner of each Workload has been seen.
+        """
         await self.caches.synced()
+        jobs = set(world.jobs)
+        await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
+        await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = self._leader = Leader(world, executor, State(self.settings.engine))
@@ -359,8 +320,6 @@ class Turnstile:
         )
 
 
-BUSY_WRITES = 8
-"""So many writes in flight that events had better wait."""
 SHEDDING = 0.5
 """So much pressure of the API server, from 0 to 1, that it had better not get events."""
 

@@ -138,6 +138,15 @@ class Reflector(Generic[T]):
             await asyncio.sleep(self._backoff.delay(attempt, self._jitter))
             attempt += 1
 
+    async def renew(self) -> None:
+        """Read everything once more, beside the watch: the store is then as new as the server was at this call.
+
+        For whoever must not act on what a watch last said, as that may have fallen silent unnoticed. Raises WireError
+        and ApiError; the store is then as it was.
+        """
+        listed, version = await self._read_all()
+        self._store.replace(listed.good.values(), resource_version=version, keep=listed.bad)
+
     def _failed(self, error: Exception, attempt: int) -> None:
         self.failures += 1
         _log.warning("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
@@ -262,7 +271,13 @@ class Reflector(Generic[T]):
             self._highest = int(version) if version.isdigit() else 0
 
     async def _list(self) -> None:
-        """Everything, page by page."""
+        """Everything, page by page, as the beginning of a watch."""
+        initial, version = await self._read_all()
+        self.last_contact = asyncio.get_running_loop().time()
+        self._complete(initial, version)
+
+    async def _read_all(self) -> tuple["_Initial[T]", str]:
+        """All objects, and the version they are of."""
         raw, version = await self._transport.list_raw(self._path, params=self._params, page_size=self._page_size)
         initial: _Initial[T] = _Initial()
         for number, body in enumerate(raw):
@@ -273,8 +288,7 @@ class Reflector(Generic[T]):
             initial.put(key, value)
             if number % 64 == 63:
                 await asyncio.sleep(0)
-        self.last_contact = asyncio.get_running_loop().time()
-        self._complete(initial, version)
+        return initial, version
 
     def _complete(self, initial: "_Initial[T]", version: str) -> None:
         """Everything is known as of a version: hand the difference to the store."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import threading
 import urllib.parse
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -173,6 +174,27 @@ def silence_after(chunks: int) -> Fault:
         await _relay(exchange, chunks=chunks)
         await exchange.proxy.closing.wait()
         return False
+
+    return fault
+
+
+def deafened(silence: asyncio.Event | threading.Event) -> Fault:
+    """Pass on a watch until the event is set, then nothing more, with the connection open."""
+
+    async def fault(exchange: Exchange) -> bool:
+        upstream = await exchange.forward()
+        try:
+            await exchange.write(upstream.head)
+            while True:
+                chunk = await upstream.chunk()
+                if silence.is_set():
+                    await exchange.proxy.closing.wait()
+                    return False
+                await exchange.write(chunk)
+                if not upstream.chunked or chunk.startswith(b"0\r\n"):
+                    return True
+        finally:
+            await upstream.close()
 
     return fault
 

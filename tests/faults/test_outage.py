@@ -2,12 +2,15 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from testbed.client import resource_path, wait_until
 from testbed.controlplane import ControlPlane
 from tests.cluster.scenario import Scenario, job, job_path
+from tests.faults.background import background_proxy, kubeconfig_of
+from tests.faults.proxy import Request, deafened
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
@@ -129,6 +132,53 @@ class TestTakeover:
         scenario.api.wait_gone(scenario.api.path_of(workload), timeout=60)
 
 
+class TestDeafReplica:
+    """A replica whose watch fell silent unnoticed, as behind a router that forgot the connection, takes over."""
+
+    def test_it_does_not_lead_by_what_it_last_heard(
+        self, control_plane: ControlPlane, scenario: Scenario, turnstile: Turnstile
+    ) -> None:
+        """What the late leader admitted goes on, and its quota is not given to the next job."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 1}})
+        installation = turnstile.installation
+        turnstile.stop()
+        webhook = installation.start(role="webhook")
+        first = installation.start(role="controller")
+        second = None
+        silence = threading.Event()
+        try:
+            installation.wait_ready(webhook)
+            _wait_leader(control_plane, first.pid)
+            with background_proxy(control_plane.kubeconfig()) as proxy:
+                proxy.plan(deafened(silence), applies=_watches_workloads, times=float("inf"))
+                arguments = ("--kubeconfig", str(kubeconfig_of(proxy, control_plane.directory)))
+                second = installation.start(role="controller", arguments=arguments)
+                wait_until(lambda: "caches.synced" in second.tail(50), timeout=20, describe=lambda: second.tail(50))
+                silence.set()
+                scenario.job("running", queue="team", cpu="1")
+                scenario.wait_started("running")
+                scenario.job("next", queue="team", cpu="1")
+                scenario.wait_pending("next", reason="WaitingForQuota")
+                first.kill()
+                _wait_leader(control_plane, second.pid)
+                wait_until(lambda: '"leading"' in second.tail(50), timeout=10, describe=lambda: second.tail(50))
+                _never(lambda: scenario.suspended("running") or not scenario.suspended("next"), seconds=2.0)
+                second.kill()
+        finally:
+            for process in (first, second, webhook):
+                if process is not None and process.poll() is None:
+                    process.kill()
+            turnstile.start()
+
+
+def _never(happens: Callable[[], bool], *, seconds: float) -> None:
+    """Look for so long, and see that it does not happen."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert not happens()
+
+
 def _wait_leader(control_plane: ControlPlane, pid: int, *, timeout: float = 20) -> None:
     path = resource_path("coordination.k8s.io/v1", "leases", "turnstile-controller", namespace="turnstile-system")
     control_plane.api.wait_for(
@@ -137,3 +187,7 @@ def _wait_leader(control_plane: ControlPlane, pid: int, *, timeout: float = 20) 
         timeout=timeout,
         describe=f"held by process {pid}",
     )
+
+
+def _watches_workloads(request: Request) -> bool:
+    return request.watch and request.path.endswith("/workloads")

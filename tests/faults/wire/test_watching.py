@@ -21,6 +21,7 @@ from tests.faults.proxy import (
     answer,
     black_hole,
     cut_in_line,
+    deafened,
     half_close,
     held,
     silence_after,
@@ -322,6 +323,29 @@ class TestStartingAnew:
                 await until(lambda name=round_: name in contents(store))  # type: ignore[misc]
             await direct.delete(ConfigMap, "goes", namespace)
             await until(lambda: list(contents(store)) == ["first", "second", "stays"])
+
+
+class TestRenewing:
+    """Somebody wants to know what is there now, whatever the watch says."""
+
+    async def test_a_silent_watch_is_made_up_for(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """What came, changed and went while a watch said nothing is known, and the watch itself is left alone."""
+        await direct.create(ConfigMap, namespace, config("goes"))
+        await direct.create(ConfigMap, namespace, config("changes"))
+        silence = asyncio.Event()
+        proxy.plan(deafened(silence), applies=lambda request: request.watch)
+        store, reflector = mirror(through, namespace, idle_timeout=60.0)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            silence.set()
+            await direct.delete(ConfigMap, "goes", namespace)
+            await direct.patch(ConfigMap, "changes", namespace, {"data": {"to": "this"}})
+            await direct.create(ConfigMap, namespace, config("comes"))
+            await reflector.renew()
+            assert contents(store) == {"changes": {"to": "this"}, "comes": {}}
+            assert len(proxy.watches) == 1
 
 
 class Coloured(Object):
