@@ -1,7 +1,7 @@
 """Words to build a world with: flavors, queues, jobs, and what tests ask about them afterwards.
 
-Objects are plain JSON as a user would write it. Names of cluster-scoped objects get the test's namespace as a suffix, so
-that tests share one control plane without seeing each other.
+Objects are plain JSON as a user would write it. Names of cluster-scoped objects get the test's namespace as a suffix,
+so that tests share one control plane without seeing each other.
 """
 
 from collections.abc import Callable
