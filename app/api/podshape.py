@@ -38,7 +38,8 @@ _decode: Final[Callable[[bytes | msgspec.Raw], _Template]] = msgspec.json.Decode
 def containers_digest(template: bytes | msgspec.Raw) -> bytes:
     """Sixteen bytes that are the same for templates whose containers and init containers mean the same.
 
-    `template` is the JSON of a PodTemplateSpec (or of a Pod, whose `spec` stands at the same place).
+    `template` is the JSON of a PodTemplateSpec (or of a Pod, whose `spec` stands at the same place). Raises
+    msgspec.ValidationError if it is none.
     """
     spec = _decode(template).spec
     return _digest(bytes(spec.containers), bytes(spec.init_containers))
@@ -46,15 +47,23 @@ def containers_digest(template: bytes | msgspec.Raw) -> bytes:
 
 def template_digest(template: bytes | msgspec.Raw) -> bytes:
     """Sixteen bytes that are the same for templates that mean the same in all they say."""
-    canonical = _canonical(orjson.loads(bytes(template)))
+    canonical = _canonical(_load(bytes(template)))
     return blake2b(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
 @lru_cache(maxsize=1024)
 def _digest(containers: bytes, init_containers: bytes) -> bytes:
     """Jobs of one kind come in thousands with the same bytes: the canonical form is worked out once for them."""
-    canonical = [_canonical(orjson.loads(part)) for part in (containers, init_containers)]
+    canonical = [_canonical(_load(part)) for part in (containers, init_containers)]
     return blake2b(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+
+
+def _load(data: bytes) -> Any:
+    """JSON that is no text (half of a surrogate pair) is as wrong as one of another type."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise msgspec.ValidationError(str(error)) from None
 
 
 def _canonical(value: Any) -> Any:

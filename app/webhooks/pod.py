@@ -55,12 +55,21 @@ class PodView(Object):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _Resources(msgspec.Struct):
+    requests: Any = None
+
+
+class _Container(msgspec.Struct):
+    ports: Any = None
+    resources: _Resources | None = None
+
+
 class _Shape(msgspec.Struct):
     """The part of a pod's spec that makes its role, as the API server sends it: names and order of the wire."""
 
     affinity: Any = None
-    containers: list[dict[str, Any]] | None = None
-    initContainers: list[dict[str, Any]] | None = None  # noqa: N815
+    containers: list[_Container] | None = None
+    initContainers: list[_Container] | None = None  # noqa: N815
     nodeSelector: Any = None  # noqa: N815
     overhead: Any = None
     priority: Any = None
@@ -68,7 +77,7 @@ class _Shape(msgspec.Struct):
     runtimeClassName: Any = None  # noqa: N815
     tolerations: Any = None
     topologySpreadConstraints: Any = None  # noqa: N815
-    resources: dict[str, Any] | None = None
+    resources: _Resources | None = None
     schedulingGates: list[_Gate] = []  # noqa: N815
 
 
@@ -104,8 +113,8 @@ def _hash(spec: _Shape) -> str:
         "priority": spec.priority,
         "resourceClaims": spec.resourceClaims or None,
     }
-    if spec.resources and spec.resources.get("requests"):
-        shape["resources"] = {"requests": spec.resources["requests"]}
+    if spec.resources and spec.resources.requests:
+        shape["resources"] = {"requests": spec.resources.requests}
     shape["runtimeClassName"] = spec.runtimeClassName
     shape["tolerations"] = spec.tolerations or None
     shape["topologySpreadConstraints"] = spec.topologySpreadConstraints or None
@@ -115,13 +124,13 @@ def _hash(spec: _Shape) -> str:
     return hashlib.sha256(text).hexdigest()[:8]
 
 
-def _containers(containers: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | None:
     if not containers:
         return None
     return [  # requests are an empty map where there are none: the known hashes are made with it
         {
-            "ports": container.get("ports") or None,
-            "resources": {"requests": (container.get("resources") or {}).get("requests") or {}},
+            "ports": container.ports or None,
+            "resources": {"requests": (container.resources.requests if container.resources else None) or {}},
         }
         for container in containers
     ]
