@@ -11,6 +11,7 @@ from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
+from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 
@@ -48,7 +49,7 @@ def roles() -> Iterator[Roles]:
         webhook = installed.start(role="webhook")
         controller = installed.start(role="controller")
         installed.wait_ready(webhook)
-        controller.require_running()
+        wait_served(cp.api)
         yield Roles(cp, (controller, webhook))
 
 
