@@ -197,13 +197,19 @@ class Leader:
             self.workloads.add(workload_key)
 
     def _namespace_changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
-        """A namespace that was relabelled may be managed from now on, or no longer."""
-        if old is None or new is None or old.metadata.labels == new.metadata.labels:
+        """A namespace that was relabelled may be managed from now on, or no longer, or be let into other queues.
+
+        One that is new to us may have been awaited: what is in it may be seen before itself.
+        """
+        if new is None or (old is not None and old.metadata.labels == new.metadata.labels):
             return
         for store in self.world.jobs.values():
             for job in store.values(ordered=True):
                 if job.metadata.namespace == key:
                     self.jobs.add(jobs.key_of(job))
+        for workload_key in self.world.workloads.keys(ordered=True):
+            if workload_key.startswith(f"{key}/"):
+                self.workloads.add(workload_key)
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self.flavors.add(key)

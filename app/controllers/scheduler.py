@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -48,6 +49,8 @@ RETRY = Backoff(first=0.05, limit=2.0)
 """Pauses between attempts to find out what became of a write."""
 REFUSED = Backoff(first=1.0, limit=60.0)
 """How long a Workload stands back whose admission the server refuses time and again."""
+UNSAID_SECONDS = 1.0
+"""How long after a cycle it is told of Workloads that were not looked at why they wait."""
 _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 """After these it is not known whether the server would take the write, or has taken it already."""
 
@@ -64,6 +67,7 @@ class Scheduler:
         self._refusals: dict[str, int] = {}
         self._waiting: dict[str, Decision] = {}
         self._reasons = asyncio.Event()
+        self._unsaid = asyncio.Event()
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
@@ -84,10 +88,12 @@ class Scheduler:
         """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads what became of them."""
         async with asyncio.TaskGroup() as writes:
             writes.create_task(self._write_reasons(), name="reasons for waiting")
+            writes.create_task(self._write_unsaid(), name="reasons of equal ones")
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._schedule(writes)
+                self._unsaid.set()
 
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
         """Cycles, until there is nothing left to decide."""
@@ -306,11 +312,59 @@ class Scheduler:
         if said:
             self.executor.emit(Emit(after, "Warning", decision.condition_reason, reason_message(decision)))
 
+    async def _write_unsaid(self) -> None:
+        """Say of Workloads that no cycle looked at, because an equal one failed, that this is why they wait."""
+        while True:
+            await self._unsaid.wait()
+            await asyncio.sleep(UNSAID_SECONDS)
+            self._unsaid.clear()
+            state = self.state
+            explained = {
+                state.waiting[key].hash: decision.explanation
+                for key, decision in state.last_decisions.items()
+                if key in state.waiting
+            }
+            for number, key in enumerate(list(state.waiting)):
+                if number % 64 == 63:
+                    await asyncio.sleep(0)
+                info = state.waiting.get(key)
+                if info is None or _told(info.workload) or state.waits(key) is None:
+                    continue
+                await self.executor.quiet()
+                write = partial(self._why_bypassed, explanation=explained.get(info.hash, ""))
+                try:
+                    await self.executor.update(Workload, key, write, urgent=False)
+                except NotLeading:
+                    raise
+                except NotFound:
+                    continue
+                except Exception as error:
+                    self.executor.report(Workload, key, error)
+                    if isinstance(error, _IN_DOUBT):
+                        self._unsaid.set()
+
+    def _why_bypassed(self, workload: Workload, *, explanation: str) -> Patch | None:
+        why = self.state.waits(workload.metadata.key)
+        if why is None or not _in_line(workload) or _told(workload):
+            return None
+        draft = StatusDraft(workload, self.world.now)
+        draft.unreserve(reason=why.reason, message=_sentence(why.message, explanation))
+        return draft.patch()
+
+
+def _told(workload: Workload) -> bool:
+    """Whether its status says why it waits."""
+    reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    return reserved is not None and reserved.reason != "PendingEvaluation"
+
 
 def reason_message(decision: Decision) -> str:
     """Kueue's message, and where amounts are the reason a sentence that names what was requested and what is there."""
-    explanation = decision.explanation
-    return f"{decision.message} ({explanation})" if explanation else decision.message
+    return _sentence(decision.message, decision.explanation)
+
+
+def _sentence(message: str, explanation: str) -> str:
+    return f"{message} ({explanation})" if explanation else message
 
 
 def queued_since(workload: Workload) -> datetime | None:

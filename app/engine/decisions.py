@@ -8,7 +8,7 @@ from typing import Literal
 
 from app.api import names
 from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
-from app.engine.amounts import quantity, text
+from app.engine.amounts import quantity
 from app.engine.assignment import Assignment
 from app.engine.info import Info
 from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
@@ -99,7 +99,9 @@ def preempted_message(preemptor: Workload, reason: str, preemptor_path: str, pre
 def requested(assignment_requests: list[tuple[str, dict[str, int]]]) -> list[PodSetRequest]:
     """Totals by pod set as `status.resourceRequests` has them."""
     return [
-        PodSetRequest(name=name, resources={resource: text(resource, value) for resource, value in requests.items()})
+        PodSetRequest(
+            name=name, resources={resource: quantity(resource, value) for resource, value in requests.items()}
+        )
         for name, requests in assignment_requests
     ]
 

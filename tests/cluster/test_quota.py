@@ -32,6 +32,26 @@ class TestOverQuota:
         waiting = scenario.wait_pending("huge", reason="ExceedsMaxQuota")
         assert "maximum capacity" in waiting["message"]
 
+    def test_a_job_larger_than_can_be_counted_says_so_too(self, scenario: Scenario) -> None:
+        """Amounts end at int64; the status takes what is written there."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 4}})
+        scenario.job("endless", queue="team", cpu="99999999999999999999")
+        scenario.wait_pending("endless", reason="ExceedsMaxQuota")
+
+    def test_jobs_that_ask_for_the_same_all_say_why_they_wait(self, scenario: Scenario) -> None:
+        """Only the first of them is looked at; what is missing is told of each."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 1}})
+        names = [f"same-{number}" for number in range(5)]
+        for name in names:
+            scenario.job(name, queue="team", cpu="1")
+        scenario.wait_started("same-0")
+        for name in names[1:]:
+            waiting = scenario.wait_pending(name, reason="WaitingForQuota")
+            assert "requested 1" in waiting["message"]
+            assert "available 0" in waiting["message"]
+
     def test_a_job_in_a_queue_that_does_not_exist_says_so(self, scenario: Scenario) -> None:
         """A typing error in the queue name is told, not met with silence."""
         scenario.job("lost", queue="no-such-queue")
@@ -327,3 +347,22 @@ class TestNamespace:
         control_plane.kubectl("label", "namespace", late.namespace, "kueue-managed=true")
         late.wait_started("early")
         late.remove()
+
+    def test_a_namespace_that_leaves_a_queue_has_its_waiting_jobs_told(
+        self, control_plane: ControlPlane, scenario: Scenario
+    ) -> None:
+        """The reason follows the labels: while the selector does not match, room is not what is missing."""
+        flavor = scenario.flavor("plain")
+        full = scenario.cluster_queue(
+            "team", {flavor: {"cpu": 1}}, namespaceSelector={"matchLabels": {"kueue-managed": "true", "tier": "one"}}
+        )
+        scenario.local_queue("team", full)
+        control_plane.kubectl("label", "namespace", scenario.namespace, "tier=one")
+        scenario.job("first", queue="team", cpu="1")
+        scenario.wait_started("first")
+        scenario.job("second", queue="team", cpu="1")
+        scenario.wait_pending("second", reason="WaitingForQuota")
+        control_plane.kubectl("label", "namespace", scenario.namespace, "tier-")
+        scenario.wait_pending("second", reason="Misconfigured")
+        control_plane.kubectl("label", "namespace", scenario.namespace, "tier=one")
+        scenario.wait_pending("second", reason="WaitingForQuota")
