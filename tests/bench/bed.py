@@ -27,9 +27,12 @@ NODES = 8
 class Bed:
     """A running control plane with Turnstile on it."""
 
-    def __init__(self, control_plane: ControlPlane, installation: Installation) -> None:
+    def __init__(
+        self, control_plane: ControlPlane, installation: Installation, *, arguments: tuple[str, ...] = ()
+    ) -> None:
         self.control_plane = control_plane
         self.installation = installation
+        self._arguments = arguments
         self.process: Process | None = None
 
     @property
@@ -41,7 +44,7 @@ class Bed:
 
     def start(self) -> None:
         """Start Turnstile and wait until it is ready."""
-        self.process = self.installation.start()
+        self.process = self.installation.start(arguments=self._arguments)
         self.installation.wait_ready(self.process, timeout=40)
 
     def stop(self) -> None:
@@ -81,14 +84,14 @@ class Bed:
 
 
 @contextmanager
-def bed(*, audit: bool = False) -> Iterator[Bed]:
-    """A control plane with Turnstile and simulated nodes, gone at the end."""
+def bed(*, audit: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
+    """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end."""
     with ControlPlane(kube_api_qps=KUBE_API_QPS, audit=audit) as control_plane:
         for number in range(NODES):
             control_plane.add_node(f"node-{number}", cpu=256, memory="1024Gi", pods=1000, wait=False)
         installation = Installation(control_plane)
         installation.install()
-        made = Bed(control_plane, installation)
+        made = Bed(control_plane, installation, arguments=arguments)
         made.start()
         yield made
 

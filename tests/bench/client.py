@@ -134,6 +134,9 @@ class Client:
                 async with self._session.get(
                     self.server + collection, params={"watch": "1"}, read_bufsize=2**20
                 ) as answer:
+                    if answer.status == 429:  # as after a change of the kind's definition
+                        await asyncio.sleep(0.2)
+                        continue
                     if answer.status >= 400:
                         raise Refused(f"watch {collection}: {answer.status}")
                     opened.set()
