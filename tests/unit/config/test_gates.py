@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +124,15 @@ def test_the_flag_sets_gates() -> None:
     """Blanks and both spellings of truth."""
     assert features.parse_flag(" A=true, B=F,") == {"A": True, "B": False}
     assert "PartialAdmission" not in loaded(feature_gates="PartialAdmission=false").gates
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
+
+
+@pytest.mark.parametrize("gate", features.GATES, ids=lambda gate: gate.name)
+def test_the_reference_tells_each_gate(gate: features.Gate) -> None:
+    """Its default, its stage, and what it does here."""
+    sorts = {"heeded": built.HEEDED, "always on": built.ALWAYS_ON, "without effect": built.WITHOUT_EFFECT}
+    answer = next((word for word, names in sorts.items() if gate.name in names), built.UNBUILT.get(gate.name))
+    row = f"| {gate.name} | {'on' if gate.default else 'off'} | {gate.stage} | {answer} |"
+    assert row in PAGE.read_text().splitlines()
