@@ -11,43 +11,16 @@ from app.api.kinds import KINDS, Definition
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.schema_server import CRDS, DEFINITIONS, Json
+from tests.cluster.versions import all_served, of, path, served
 from tests.turnstile import Turnstile
+
+__all__ = ["served"]
 
 pytestmark = pytest.mark.cluster
 
-GROUP = "/apis/kueue.x-k8s.io"
 WARNING = "This version is deprecated. Use v1beta2 instead."
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "busybox"}]}}
 CHECKS = ("admissionChecksStrategy", {"admissionChecks": [{"name": "a"}]})
-
-
-@pytest.fixture
-def served(turnstile: Turnstile, api: Api) -> Turnstile:
-    """Turnstile, with all versions served."""
-    wait_until(lambda: all_served(api), timeout=20, describe="every version is served")
-    return turnstile
-
-
-def all_served(api: Api) -> bool:
-    """Whether the API server knows all versions of all kinds, and who converts them."""
-    return all(
-        version["served"] for kinds in KINDS for version in api.get(f"{DEFINITIONS}/{kinds.name}")["spec"]["versions"]
-    ) and all(
-        kinds.stored.PLURAL in {resource["name"] for resource in api.get(f"{GROUP}/{version}")["resources"]}
-        for kinds in KINDS
-        for version in kinds.older
-    )
-
-
-def path(kinds: Definition, version: str, name: str = "", namespace: str = "") -> str:
-    """Path of an object, or of all of a kind."""
-    scope = f"namespaces/{namespace}/" if kinds.stored.NAMESPACED and namespace else ""
-    return f"{GROUP}/{version}/{scope}{kinds.stored.PLURAL}{'/' if name else ''}{name}"
-
-
-def of(kind: str) -> Definition:
-    """The kind of that name."""
-    return next(kinds for kinds in KINDS if kind == kinds.stored.KIND)
 
 
 SPECS: dict[str, Json] = {
