@@ -5,7 +5,7 @@ of the CEL language definition. Must never evaluate anything.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -34,10 +34,10 @@ class _Fault(Exception):
     pass
 
 
-def fault(expression: str, *, variables: Collection[str] = ()) -> str:
-    """What is wrong with an expression; empty if nothing is seen."""
+def fault(expression: str, *, variables: Mapping[str, Collection[str]]) -> str:
+    """What is wrong with an expression; empty if nothing is seen. `variables` have fields; none for any."""
     try:
-        parser = _Parser(_tokens(expression), frozenset(variables))
+        parser = _Parser(_tokens(expression), variables)
         parser.expression(0)
         parser.end()
     except _Fault as error:
@@ -63,10 +63,11 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 class _Parser:
     """Recursive descent over tokens of (sort, text)."""
 
-    def __init__(self, tokens: list[tuple[str, str]], known: frozenset[str]) -> None:
+    def __init__(self, tokens: list[tuple[str, str]], variables: Mapping[str, Collection[str]]) -> None:
         self._tokens = tokens
         self._at = 0
-        self._known = known
+        self._fields = variables
+        self._known = frozenset(variables)
 
     def end(self) -> None:
         if self._at < len(self._tokens):
@@ -118,6 +119,10 @@ class _Parser:
                 self._arguments(")", depth)
             elif text not in ("true", "false", "null") and text not in self._known | _TYPES:
                 raise _Fault(f"undeclared reference to '{text}'")
+            elif (fields := self._fields.get(text)) and self._peek() == ("sign", "."):
+                sort, member = self._peek(1)
+                if sort == "name" and member not in fields:
+                    raise _Fault(f"undefined field '{member}'")
         elif self._take("("):
             self.expression(depth + 1)
             self._need(")")

@@ -51,7 +51,8 @@ def set_defaults(config: v1beta2.Configuration, installation: Installation) -> N
     _set_shared(config, installation)
     waiting = config.wait_for_pods_ready = config.wait_for_pods_ready or v1beta2.WaitForPodsReady()
     _default(waiting, timeout=30 * 60 * SECOND, block_admission=False)
-    _set_waiting(waiting)
+    _default(waiting, recovery_timeout=waiting.timeout)  # v1beta1 has no such timeout unless a file says it
+    _set_requeuing(waiting)
     if config.multi_kueue is not None:
         multi = config.multi_kueue
         if multi.dispatcher_name == INCREMENTAL:
@@ -69,7 +70,7 @@ def set_defaults_v1beta1(config: v1beta1.Configuration, installation: Installati
     waiting = config.wait_for_pods_ready = config.wait_for_pods_ready or v1beta1.WaitForPodsReady()
     if waiting.enable:
         _default(waiting, timeout=5 * 60 * SECOND, block_admission=True)
-        _set_waiting(waiting)
+        _set_requeuing(waiting)
     if config.fair_sharing is not None and config.fair_sharing.enable and not config.fair_sharing.preemption_strategies:
         config.fair_sharing.preemption_strategies = list(STRATEGIES)
 
@@ -125,8 +126,7 @@ def _set_leader_election(config: v1beta2.Configuration | v1beta1.Configuration, 
     election.resource_name = election.resource_name or installation.lease
 
 
-def _set_waiting(waiting: v1beta2.WaitForPodsReady | v1beta1.WaitForPodsReady) -> None:
-    _default(waiting, recovery_timeout=waiting.timeout)
+def _set_requeuing(waiting: v1beta2.WaitForPodsReady | v1beta1.WaitForPodsReady) -> None:
     waiting.requeuing_strategy = waiting.requeuing_strategy or v1beta2.RequeuingStrategy()
     _default(waiting.requeuing_strategy, timestamp="Eviction", backoff_base_seconds=60, backoff_max_seconds=3600)
 

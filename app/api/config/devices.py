@@ -11,6 +11,8 @@ from app.api.validation.labels import dns_label_faults, label_key_faults, subdom
 
 PATH: Final = "resources.deviceClassMappings"
 _ONE_SOURCE: Final = "exactly one source type must be set per entry"
+_DEVICE: Final = ("allowMultipleAllocations", "attributes", "capacity", "driver")
+"""What an expression may ask a device for."""
 _IDENTIFIER: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 _IDENTIFIER_TEXT: Final = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric "
@@ -119,7 +121,7 @@ def _source_errors(path: str, source: DeviceSource) -> Iterator[FieldError]:
     at, expression = f"{path}.deviceSelector.cel.expression", source.device_selector.cel
     if expression is None or not expression.expression:
         yield required(at, "")
-    elif fault := cel.fault(expression.expression, variables=("device",)):
+    elif fault := cel.fault(expression.expression, variables={"device": _DEVICE}):
         yield invalid(at, expression.expression, f"CEL compilation failed: {fault}")
 
 

@@ -30,6 +30,17 @@ CIPHER_SUITES: Final = {
 }
 """Those that are secure, by name."""
 
+CURVES: Final = {
+    23: "CurveP256",
+    24: "CurveP384",
+    25: "CurveP521",
+    29: "X25519",
+    4587: "SecP256r1MLKEM768",
+    4588: "X25519MLKEM768",
+    4589: "SecP384r1MLKEM1024",
+}
+"""Those that Go knows, by number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
@@ -84,10 +95,15 @@ def cipher_suites(names: list[str]) -> list[int]:
 
 
 def curve_preferences(numbers: list[int]) -> list[int]:
-    """The same numbers, if each stands once and fits 16 bits. Raises ValueError otherwise."""
+    """The same numbers, if each is known and stands once. Raises ValueError otherwise."""
     for index, number in enumerate(numbers):
         if not 0 < number < 2**16:
-            raise ValueError(f"invalid curve preferences: curve ID {number} is out of range")
-        if number in numbers[:index]:
-            raise ValueError(f"invalid curve preferences: duplicate curve preference {number}")
+            fault = f"curve preference {number} is out of range (must be 1-65535)"
+        elif number in numbers[:index]:
+            fault = f"duplicate curve preference {number}"
+        elif number not in CURVES:
+            fault = f"curve preference {number} is not supported by the current Go version"
+        else:
+            continue
+        raise ValueError(f"invalid curve preferences: {fault}")
     return numbers

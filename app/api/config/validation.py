@@ -131,7 +131,7 @@ def _namespace_errors(config: Configuration) -> Iterator[FieldError]:
     selector = section.selector()
     faults = selector_errors(_SELECTOR, selector)
     yield from faults
-    if faults and any(not fault.path.startswith(f"{_SELECTOR}.matchLabels") for fault in faults):
+    if faults:
         return
     for namespace in dict.fromkeys(name for name in ("kube-system", config.namespace) if name):
         if _selects(selector, namespace):

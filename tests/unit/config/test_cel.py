@@ -4,6 +4,8 @@ import pytest
 
 from app.api.config.cel import fault
 
+FIELDS = ("driver", "attributes", "capacity", "name", "list", "flag", "a")
+
 
 @pytest.mark.parametrize(
     "expression",
@@ -20,7 +22,7 @@ from app.api.config.cel import fault
 )
 def test_expressions_pass(expression: str) -> None:
     """Fields, indexes, calls, macros, literals, operators."""
-    assert fault(expression, variables=("device",)) == ""
+    assert fault(expression, variables={"device": FIELDS}) == ""
 
 
 @pytest.mark.parametrize(
@@ -28,11 +30,12 @@ def test_expressions_pass(expression: str) -> None:
     [
         ("device.driver ==", "mismatched input '<EOF>'"),
         ("device.driver == 'a", "token recognition error"),
+        ("device.colour == 'red'", "undefined field 'colour'"),
         ("gpu.driver == 'a'", "undeclared reference to 'gpu'"),
-        ("device.all(x, y)", "undeclared reference to 'y'"),
-        ("device.all(x, x) && x", "undeclared reference to 'x'"),
+        ("device.list.all(x, y)", "undeclared reference to 'y'"),
+        ("device.list.all(x, x) && x", "undeclared reference to 'x'"),
         ("(device.a", "expecting ')'"),
-        ("device.a device.b", "extraneous input 'device'"),
+        ("device.a device.a", "extraneous input 'device'"),
         ("device.(a)", "expecting a field"),
         ("for", "reserved identifier"),
         ("", "mismatched input '<EOF>'"),
@@ -42,4 +45,4 @@ def test_expressions_pass(expression: str) -> None:
 )
 def test_slips_are_told(expression: str, told: str) -> None:
     """What is missing, too much, unknown or unheard of."""
-    assert told in fault(expression, variables=("device",))
+    assert told in fault(expression, variables={"device": FIELDS})
