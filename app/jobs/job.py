@@ -83,7 +83,12 @@ class BatchJob(Integration[Job]):
         return _versioned(job, Change({"spec": spec}))
 
     def stop(self, job: Job, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend; once no pod is active clear the start time and restore; what is so already is not written."""
+        """Suspend; once no pod is active clear the start time and restore; what is so already is not written.
+
+        A Job that has ended is left as it is: no pod runs, and Kubernetes lets its start time be cleared no more.
+        """
+        if self.finished(job) is not None:
+            return Stop()
         running = not job.spec.suspend
         restored = _restored(job, pod_sets)
         steps: list[Change] = []

@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -17,11 +18,16 @@ OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "220"))
 KILLS = int(os.environ.get("HISTORY_KILLS", "11"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
 SETTLED_SECONDS = 10.0
+PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
 class TestRandomHistory:
     def test_no_overshoot_and_settled_after_kills(self, scenario: Scenario, turnstile: Turnstile) -> None:
-        """Create, delete, finish, edit quota, deactivate, with SIGKILLs between: zero overshoot, then a fixed point."""
+        """Everything users do, in any order, with SIGKILLs between: zero overshoot, then a fixed point.
+
+        Jobs of three priorities are created, resized, moved, deleted, made anew and finished, and preempt each other;
+        Workloads are deactivated and deleted by hand; quota is edited.
+        """
         history = History(scenario, random.Random(SEED))
         observer = Observer(scenario.api, scenario.namespace, dict(history.limits))
         observer.start()
@@ -50,10 +56,12 @@ class History:
         self.random = lots
         self.flavor = scenario.flavor("plain")
         self.limits = {"a": Limits(6, borrowing=3), "b": Limits(4, lending=3)}
+        preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
         self.queues = {
-            name: scenario.queue(name, {self.flavor: {"cpu": self._quota(limits)}}, cohort="all")
+            name: scenario.queue(name, {self.flavor: {"cpu": self._quota(limits)}}, cohort="all", preemption=preemption)
             for name, limits in self.limits.items()
         }
+        self.priorities = [scenario.priority_class(f"priority-{value}", value) for value in (0, 10, 20)]
         self.names: list[str] = []
         self.created = 0
 
@@ -69,24 +77,69 @@ class History:
     def step(self, observer: Observer) -> None:
         """One random operation. While the webhook is away a creation is refused; that is an operation too."""
         operation = self.random.choices(
-            [self._create, self._delete, self._finish, self._edit_quota, self._deactivate], [8, 3, 4, 2, 2]
+            [
+                self._create,
+                self._delete,
+                self._finish,
+                self._edit_quota,
+                self._deactivate,
+                self._resize,
+                self._move,
+                self._make_anew,
+                self._delete_workload,
+            ],
+            [10, 3, 4, 2, 2, 3, 2, 1, 1],
         )[0]
         try:
             operation(observer)
         except ApiError as error:
-            if error.code not in (404, 409, 500):
+            if error.code not in (403, 404, 409, 422, 500):
                 raise
 
     def _create(self, _: Observer) -> None:
         name = f"job-{self.created}"
         self.created += 1
+        self._create_named(name)
+        self.names.append(name)
+
+    def _create_named(self, name: str) -> None:
         self.scenario.job(
             name,
             queue=self.random.choice(["a", "b"]),
             cpu=str(self.random.randint(1, 3)),
             pods=self.random.randint(1, 2),
+            labels={PRIORITY: self.random.choice(self.priorities)},
         )
-        self.names.append(name)
+
+    def _make_anew(self, observer: Observer) -> None:
+        """Another Job under a name that was just used."""
+        name = self._pick()
+        if name is not None:
+            self.scenario.delete_job(name)
+            self.names.remove(name)
+            self._create_named(name)
+            self.names.append(name)
+
+    def _resize(self, _: Observer) -> None:
+        """Change how many pods a waiting Job runs at a time, unless it starts just then."""
+        self._change_waiting(lambda job: {"spec": {"parallelism": self.random.randint(1, job["spec"]["completions"])}})
+
+    def _move(self, _: Observer) -> None:
+        """Send a waiting Job to another queue, unless it starts just then."""
+        self._change_waiting(lambda _: {"metadata": {"labels": {QUEUE: self.random.choice(["a", "b"])}}})
+
+    def _change_waiting(self, change: Callable[[Json], Json]) -> None:
+        name = self._pick()
+        job = self.scenario.read_job(name) if name is not None else None
+        if job is not None and not running(job) and not finished(job):
+            body = change(job)
+            body.setdefault("metadata", {})["resourceVersion"] = job["metadata"]["resourceVersion"]
+            self.scenario.api.patch(self.scenario.api.path_of(job), body)
+
+    def _delete_workload(self, _: Observer) -> None:
+        workloads = self.scenario.api.items(resource_path(GROUP, "workloads", namespace=self.scenario.namespace))
+        if workloads:
+            self.scenario.api.delete(self.scenario.api.path_of(self.random.choice(workloads)))
 
     def _pick(self) -> str | None:
         return self.random.choice(self.names) if self.names else None

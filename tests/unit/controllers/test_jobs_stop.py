@@ -181,6 +181,16 @@ class TestADeletedWorkload:
         running.settle()
         assert running.workload["metadata"]["uid"] != old
 
+    def test_of_a_job_that_ended_before_its_stop_is_let_go(self, running: Cluster) -> None:
+        """Nothing is left to stop, and the API server would refuse to clear the start time of a finished Job."""
+        running.delete(Workload, running.workload_key)
+        running.settle()
+        done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+        running.patch(Job, "team/train", {"status": {"active": 0, "succeeded": 1, "conditions": [done]}})
+        running.settle()
+        assert running.workloads == []
+        assert "startTime" in job_of(running)["status"]
+
     def test_of_a_waiting_job_is_made_again(self) -> None:
         """Nothing is to be stopped."""
         cluster = Cluster()
