@@ -266,11 +266,13 @@ class Turnstile:
         )
         campaign = asyncio.create_task(elector.run(lambda fence: self._lead(world, fence)), name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
-        await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        campaign.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await campaign
+        try:
+            await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:  # also when another role fails: the Lease is given back while there is a connection
+            stopping.cancel()
+            campaign.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await campaign
 
     async def _lead(self, world: World, fence: Fence) -> None:
         """One term of leadership.

@@ -54,6 +54,8 @@ PATIENCE_SECONDS: Final = 5.0
 """How long one deferred patch gives way at most, so that housekeeping gets on under endless load."""
 REFUSED_SECONDS: Final = 1.0
 """What the API server refused is not sent again sooner."""
+REFUSALS_REMEMBERED: Final = 1_000
+"""Objects of which it is known that a version was refused; forgetting one costs one vain write."""
 ATTEMPTS: Final = 5
 
 
@@ -264,6 +266,8 @@ class Executor:
         except Conflict:
             if version := _version(action.body):
                 self._refused[target] = version
+                if len(self._refused) > REFUSALS_REMEMBERED:
+                    del self._refused[next(iter(self._refused))]
             raise
 
     async def _send_patch(self, action: Patch) -> Any:
