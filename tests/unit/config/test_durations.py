@@ -1,7 +1,7 @@
 """Durations are read and written as Go does."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api.config.durations import parse, render
@@ -38,6 +38,7 @@ def test_what_is_none(text: str) -> None:
         parse(text)
 
 
+@settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_written_durations_read_as_themselves(nanoseconds: int) -> None:
     """To the nanosecond, over all there are."""

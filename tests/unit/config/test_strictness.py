@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api.config import load
@@ -127,6 +127,7 @@ WORDS = st.sampled_from([
 ])  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=40).map("".join)))
 def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes the reader fail in any other way than by telling what is wrong with it."""

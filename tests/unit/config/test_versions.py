@@ -1,7 +1,7 @@
 """Two versions of the file say the same, each by its own rules."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.api.config import v1beta2
@@ -78,6 +78,7 @@ def _sections() -> st.SearchStrategy[dict[str, object]]:
     )
 
 
+@settings(deadline=None)
 @given(_sections())
 def test_what_both_versions_know_survives_the_way_there_and_back(data: dict[str, object]) -> None:
     """Hub to spoke to hub loses nothing that v1beta1 can say."""
