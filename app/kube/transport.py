@@ -10,8 +10,7 @@ parses what it need not.
 import asyncio
 import contextlib
 import random
-import socket
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -26,10 +25,11 @@ from app.api.meta import Kind
 from app.kube import answers, auth
 from app.kube.backoff import Backoff, Jitter
 from app.kube.load import Load, Stats
+from app.kube.retries import CONTENT_TYPES, NeverSent, PatchType, Untrusted, may_repeat
+from app.kube.sockets import abandoned, watchful_socket
 
 T = TypeVar("T", bound=Kind)
 Retry = Literal["auto", "always", "never"]
-PatchType = Literal["merge", "apply", "json", "strategic"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 Params = Mapping[str, str | int]
 
@@ -45,15 +45,7 @@ LINE_LIMIT = 8 * 2**20
 
 _READ_BUFFER = 2**21
 _KEEPALIVE = 60.0  # the server closes idle connections after 90 s: be the one that closes first
-_USER_TIMEOUT = 20_000  # milliseconds until the kernel gives up on bytes that nobody acknowledges
 _YIELD_AFTER = 64  # lines handed out before other tasks get the loop
-_CONTENT_TYPES: dict[PatchType, str] = {
-    "merge": "application/merge-patch+json",
-    "apply": "application/apply-patch+yaml",
-    "json": "application/json-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-}
-_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
 class Transport:
@@ -174,7 +166,7 @@ class Transport:
                 await self._refresh(generation)
                 continue
             except (ApiError, ConnectionLost) as error:
-                if retry == "never" or not _may_repeat(error, method, body, content_type, always=retry == "always"):
+                if retry == "never" or not may_repeat(error, method, body, content_type, always=retry == "always"):
                     raise
                 delay = self._backoff.delay(attempt, self._jitter)
                 if isinstance(error, ApiError) and error.retry_after is not None:
@@ -200,7 +192,7 @@ class Transport:
                 proxy=self._access.proxy,
                 server_hostname=self._access.server_name,
             ) as response:
-                with _abandoned(response):
+                with abandoned(response):
                     answer = await response.read()
                 outcome = str(response.status)
                 if response.status < 300:
@@ -211,9 +203,9 @@ class Transport:
             outcome = ""  # the call's deadline, counted there, or the caller went away
             raise
         except aiohttp.ClientConnectorCertificateError as error:
-            raise _Untrusted(f"{method} {path}: {error}") from error
+            raise Untrusted(f"{method} {path}: {error}") from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise _NeverSent(f"{method} {path}: {_reason(error)}") from error
+            raise NeverSent(f"{method} {path}: {_reason(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionLost(f"{method} {path}: {_reason(error)}") from error
         finally:
@@ -282,7 +274,7 @@ class Transport:
             server_hostname=self._access.server_name,
         )
         async with opened as response:
-            with _abandoned(response):
+            with abandoned(response):
                 self.stats.requests["WATCH", str(response.status)] += 1
                 if response.status != 200:
                     raise self._refused(response, await response.content.read(2**16))
@@ -420,7 +412,7 @@ class Transport:
             _path(kind, name, namespace, subresource),
             params=params,
             body=answers.encode(body),
-            content_type=_CONTENT_TYPES[type],
+            content_type=CONTENT_TYPES[type],
             timeout=timeout,
             retry=retry,
         )
@@ -456,7 +448,7 @@ class Transport:
             limit=0,  # calls are bounded by slots, watches by how many reflectors there are
             ssl=self._access.tls if self._access.tls is not None else True,
             keepalive_timeout=_KEEPALIVE,
-            socket_factory=_socket,
+            socket_factory=watchful_socket,
         )
         return aiohttp.ClientSession(
             connector=connector,
@@ -483,49 +475,6 @@ class Transport:
         return yarl.URL(f"{self._access.server}{quote(path, safe='/:')}{query}", encoded=True)
 
 
-class _NeverSent(ConnectionLost):
-    """No connection came about, so nothing was sent."""
-
-
-class _Untrusted(ConnectionLost):
-    """The server's certificate is not one we trust; asking again gives the same one."""
-
-
-@contextlib.contextmanager
-def _abandoned(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Drop the connection if the answer is left before its end: a dead peer never answers a polite end of TLS."""
-    try:
-        yield
-    finally:
-        connection = response.connection  # none any more once all was read
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
-
-
-def _may_repeat(
-    error: ApiError | ConnectionLost, method: str, body: bytes | None, content_type: str, *, always: bool
-) -> bool:
-    """Whether a failed attempt may be made again.
-
-    What was certainly not executed may be, whatever it was: no connection, 429, and a refusal that names a time to come
-    back. Otherwise only what does no harm when it is done twice.
-    """
-    if isinstance(error, _NeverSent):
-        return True
-    if isinstance(error, _Untrusted):
-        return False
-    if isinstance(error, ApiError):
-        if error.code == 429 or (error.code == 503 and error.retry_after is not None):
-            return True
-        if error.code not in (500, 502, 503, 504):
-            return False
-    if always or method in _REPEATABLE:
-        return True
-    return method == "PATCH" and (
-        content_type == _CONTENT_TYPES["apply"] or (body is not None and answers.carries_version(body))
-    )
-
-
 def _path(kind: type[Kind], name: str, namespace: str, subresource: str) -> str:
     path = kind.path(name, namespace)
     return f"{path}/{subresource}" if subresource else path
@@ -540,19 +489,3 @@ def _write_params(*, dry_run: bool) -> dict[str, str | int]:
 
 def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def _socket(address: tuple[Any, ...] | Iterable[Any]) -> socket.socket:
-    """A socket that notices a vanished peer: by default silence takes hours, lost bytes minutes."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (
-        ("TCP_KEEPIDLE", 15),
-        ("TCP_KEEPINTVL", 5),
-        ("TCP_KEEPCNT", 3),
-        ("TCP_USER_TIMEOUT", _USER_TIMEOUT),
-    ):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
