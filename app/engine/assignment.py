@@ -3,6 +3,7 @@
 Values, and what follows from them. Must never look for anything.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from app.engine.amounts import Amounts, FlavorResource
@@ -38,15 +39,25 @@ class PodSetAssignment:
 
     __slots__ = ("attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
 
-    def __init__(self, name: str, count: int, requests: dict[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        count: int,
+        requests: dict[str, int],
+        *,
+        reasons: Sequence[str] = (),
+        error: str | None = None,
+        attempts: Sequence[list[Attempt]] = (),
+        undeclared: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.count = count
         self.requests = requests
         self.flavors: dict[str, FlavorChoice] = {}
-        self.reasons: list[str] = []
-        self.error: str | None = None
-        self.attempts: list[list[Attempt]] = []
-        self.undeclared: list[str] = []
+        self.reasons = reasons
+        self.error = error
+        self.attempts = attempts
+        self.undeclared = undeclared
 
     @property
     def mode(self) -> Mode:

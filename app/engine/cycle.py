@@ -4,13 +4,13 @@ Nominate (find flavors, find whom to preempt), order, then process one by one; e
 Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from app.engine import tree, variants
 from app.engine.amounts import Amounts
-from app.engine.decisions import Decision, Status, Victim, admission_of, preempted_message, requested
+from app.engine.decisions import Decision, Outcome, Status, Victim, preempted_message
 from app.engine.entries import Entry, entry_rank, to_reserve
 from app.engine.fairness import Tournament
 from app.engine.info import Info, PodSetTotals, backoff_over
@@ -79,6 +79,7 @@ class _Run:
         self.gates = state.options.gates
         self.preempted: dict[str, Target] = {}
         self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
+        self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now)
         self.nomination = Nomination(state, self.preemptor)
@@ -105,6 +106,7 @@ class _Run:
                 yield
             blocked = False
             for entry in self._ordered(result.entries):
+                self.ordered.append(entry)
                 result.order.append(entry.info.key)
                 if blocked:
                     entry.blocked = True
@@ -276,7 +278,8 @@ class _Run:
             self._migrate(entry, where, siblings[0][1])
             return
         entry.status = "assumed"
-        self.admitted.append((entry, self._assumed(entry)))
+        entry.held = self._assumed(entry)
+        self.admitted.append((entry, entry.held))
 
     def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
         """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""
@@ -311,7 +314,9 @@ class _Run:
             PodSetTotals(
                 name=given.name,
                 count=given.count,
-                requests={name: given.requests[name] for name in given.flavors if name in given.requests},
+                requests=given.requests
+                if given.flavors.keys() == given.requests.keys()
+                else {name: given.requests[name] for name in given.flavors if name in given.requests},
                 flavors={name: choice.flavor for name, choice in given.flavors.items()},
                 shape=waiting.shape,
                 pod_set=waiting.pod_set,
@@ -345,29 +350,22 @@ class _Run:
         state = self.state
         self._uncount()
         changed, progress = bool(self.admitted), False
-        for entry, info in self.admitted:
-            entry.queue.pending.inflight = None
+        for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
-            state.assume(info, entry.info, entry.queue, self.now, counted=True)
-            yield
-        for entry in (*result.entries, *result.inadmissible):
-            if entry.settled:
-                continue
-            if entry.blocked or (entry.status and not entry.requeue_reason):
-                entry.requeue_reason = "FailedAfterNomination"
-            entry.settled = True
-            in_line, fresh = self._requeue(entry)
-            changed = changed or not in_line
-            progress = progress or fresh
-            yield
-        by_key = {entry.info.key: entry for entry in result.entries}
-        for entry in (*(by_key[key] for key in result.order), *result.inadmissible):
-            if entry.blocked:
-                continue
-            decision = self._decision(entry, inadmissible=entry.assignment is None)
-            changed = changed or any(victim.new for victim in decision.victims)
-            state.remember(decision)
-            result.decisions.append(decision)
+            if entry.held is not None:
+                entry.queue.pending.inflight = None
+                state.assume(entry.held, entry.info, entry.queue, self.now, counted=True)
+            else:
+                if entry.blocked or (entry.status and not entry.requeue_reason):
+                    entry.requeue_reason = "FailedAfterNomination"
+                in_line, fresh = self._requeue(entry)
+                changed = changed or not in_line
+                progress = progress or fresh
+            if not entry.blocked:
+                decision = self._decision(entry)
+                changed = changed or any(victim.new for victim in decision.victims)
+                state.remember(decision)
+                result.decisions.append(decision)
             yield
         result.keep_going = bool(self.admitted)
         result.progress = progress or changed
@@ -438,41 +436,38 @@ class _Run:
         info.tags = (self.state.epoch, seen | {mark})
         return True, mark not in seen
 
-    def _decision(self, entry: Entry, *, inadmissible: bool) -> Decision:
-        info, workload = entry.info, entry.info.workload
-        decision = Decision(
+    def _decision(self, entry: Entry) -> Decision:
+        info, workload, assignment = entry.info, entry.info.workload, entry.assignment
+        outcome: Outcome = "inadmissible" if assignment is None else "pending"
+        victims: Sequence[Victim] = ()
+        if entry.held is not None:
+            outcome, info = "admit", entry.held
+        elif entry.status == "skipped":
+            outcome = "skipped"
+        elif entry.status == "preemptionGated":
+            outcome = "gated"
+        elif entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and entry.targets:
+            outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
+            victims = [self._victim(entry, target) for target in entry.targets]
+        admitting = outcome == "admit"
+        return Decision(
             key=info.key,
             uid=info.uid,
             generation=workload.metadata.generation,
             cluster_queue=entry.queue.name,
             workload=workload,
-            outcome="inadmissible" if inadmissible else "pending",
+            info=info,
+            outcome=outcome,
             status=entry.status,
+            mode=assignment.mode if assignment is not None else None,
+            admitted=admitting and info.admitted,
+            victims=victims,
             condition_reason=entry.quota_reason,
-            message=entry.message,
+            message="" if admitting else entry.message,
             requeue_reason=entry.requeue_reason,
-            assignment=entry.assignment,
+            assignment=assignment,
+            borrowing=assignment.borrowing if assignment is not None else 0,
         )
-        assignment = entry.assignment
-        if assignment is not None:
-            decision.mode = assignment.mode
-            decision.borrowing = assignment.borrowing
-        if entry.status == "assumed":
-            assumed = self.state.assumed[info.key].info
-            decision.outcome = "admit"
-            decision.admission = admission_of(assumed, entry.queue.name)
-            decision.admitted = assumed.admitted
-            decision.message = ""
-            return decision
-        decision.resource_requests = requested([(item.name, item.requests) for item in info.totals])
-        if entry.status == "skipped":
-            decision.outcome = "skipped"
-        elif entry.status == "preemptionGated":
-            decision.outcome = "gated"
-        elif entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and entry.targets:
-            decision.outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
-            decision.victims = [self._victim(entry, target) for target in entry.targets]
-        return decision
 
     def _victim(self, entry: Entry, target: Target) -> Victim:
         state, info = self.state, target.info

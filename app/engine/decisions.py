@@ -3,7 +3,8 @@
 Values; the words of conditions are Kueue's. Must never change the state.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from app.api import names
@@ -41,13 +42,14 @@ class Decision:
     generation: int
     cluster_queue: str
     workload: Workload
+    info: Info
+    """With outcome admit the workload as it holds quota now, otherwise as it waits."""
     outcome: Outcome
     status: Status = ""
     mode: Mode | None = None
-    admission: Admission | None = None
     admitted: bool = False
     """With outcome admit: whether no admission check stands between reservation and admission."""
-    victims: list[Victim] = field(default_factory=list)
+    victims: Sequence[Victim] = ()
     condition_reason: str = ""
     """Reason of QuotaReserved=False; empty when admitted."""
     message: str = ""
@@ -55,8 +57,16 @@ class Decision:
     requeue_reason: RequeueReason = ""
     assignment: Assignment | None = None
     borrowing: int = 0
-    resource_requests: list[PodSetRequest] = field(default_factory=list)
-    """For `status.resourceRequests` of a workload that waits."""
+
+    @property
+    def admission(self) -> Admission | None:
+        """The reservation to write, with outcome admit."""
+        return admission_of(self.info, self.cluster_queue) if self.outcome == "admit" else None
+
+    @property
+    def resource_requests(self) -> list[PodSetRequest]:
+        """For `status.resourceRequests` of a workload that waits."""
+        return [] if self.outcome == "admit" else requested([(item.name, item.requests) for item in self.info.totals])
 
     @property
     def figures(self) -> list[Figure]:

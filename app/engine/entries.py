@@ -19,6 +19,7 @@ class Entry:
     __slots__ = (
         "assignment",
         "blocked",
+        "held",
         "info",
         "message",
         "preemptor",
@@ -38,6 +39,8 @@ class Entry:
         self.assignment: Assignment | None = None
         self.targets: list[Target] = []
         self.replaced: Target | None = None
+        self.held: Info | None = None
+        """The workload as it will hold quota, once it is admitted."""
         self.status: Status = ""
         self.message = ""
         self.requeue_reason: RequeueReason = ""

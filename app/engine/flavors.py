@@ -91,9 +91,9 @@ class Assigner:
         asked: list[dict[str, int]] = []
         for index, item in enumerate(totals):
             count = item.count if counts is None else counts[index]
-            requests = dict(item.requests) if counts is None else item.scaled(count)
+            requests = item.requests if counts is None else item.scaled(count)
             if queue.covers_pods:
-                requests[PODS] = count
+                requests = {**requests, PODS: count}
             asked.append(requests)
         for members in groups:
             if not self._assign_group(queue, info, result, members, asked, counts, pins, replaced):
@@ -127,7 +127,7 @@ class Assigner:
         attempts: list[list[Attempt]] = []
         undeclared: list[str] = []
         error: str | None = None
-        order = visiting_order(requests) if len(requests) > 1 else list(requests)
+        order = visiting_order(requests) if len(requests) > 1 else requests
         for resource in order:
             assert choices is not None
             if resource in choices:
@@ -140,7 +140,9 @@ class Assigner:
                 undeclared.append(resource)
                 choices = None
                 break
-            wanted = {name: requests[name] for name in order if name in group.covered}
+            wanted = (
+                {name: requests[name] for name in order if name in group.covered} if len(requests) > 1 else requests
+            )
             found, why_not, tried, error = self._find(
                 queue, info, result, members, resource, wanted, group.flavors, pins, replaced
             )
@@ -149,16 +151,17 @@ class Assigner:
                 reasons = why_not
                 choices = None
                 break
-            choices.update(found)
-            reasons.extend(why_not)
+            if choices:
+                choices.update(found)
+                reasons = [*reasons, *why_not]
+            else:
+                choices, reasons = found, why_not
         for index in members:
             item = totals[index]
             count = item.count if counts is None else counts[index]
-            pod_set = PodSetAssignment(item.name, count, asked[index])
-            pod_set.reasons = reasons
-            pod_set.error = error
-            pod_set.attempts = attempts
-            pod_set.undeclared = undeclared
+            pod_set = PodSetAssignment(
+                item.name, count, asked[index], reasons=reasons, error=error, attempts=attempts, undeclared=undeclared
+            )
             tried_index: dict[str, int] = {}
             if choices is not None:
                 old = replaced.totals[index] if replaced is not None and index < len(replaced.totals) else None
@@ -167,7 +170,8 @@ class Assigner:
                     if choice is None:
                         continue
                     pod_set.flavors[resource] = choice
-                    result.borrowing = max(result.borrowing, choice.borrow)
+                    if choice.borrow > result.borrowing:
+                        result.borrowing = choice.borrow
                     if old is not None:
                         value -= old.requests.get(resource, 0)
                     pair = self.pair(choice.flavor, resource)
@@ -228,13 +232,16 @@ class Assigner:
                 continue
             attempt = Attempt(flavor)
             choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
-            reasons.extend(attempt.reasons)
-            if len(attempt.reasons) > 1:
+            if attempt.reasons:
+                reasons.extend(attempt.reasons)
                 attempt.reasons = list(dict.fromkeys(attempt.reasons))
             attempts.append(attempt)
             attempt.mode = MODE_OF[how]
             attempt.borrow = level_
             attempt.possibility = how
+            if how is FIT and level_ == 0:
+                best, best_how, best_level = choices, how, level_
+                break
             enough = not _try_next(how, level_, fungibility) if self.fungible else how is FIT
             if enough or better(how, level_, best_how, best_level, fungibility, fungible=self.fungible):
                 best, best_how, best_level = choices, how, level_
@@ -339,10 +346,11 @@ class Assigner:
                 value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
             pair = self.pair(flavor, resource)
             one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
-            if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
-                how, level_ = one, one_level
-            if how is NO_FIT:
-                return {}, NO_FIT, level_
+            if one is not FIT or one_level > 0:  # nothing is better than to fit without borrowing
+                if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
+                    how, level_ = one, one_level
+                if how is NO_FIT:
+                    return {}, NO_FIT, level_
             choices[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
         return choices, how, level_
 

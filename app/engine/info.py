@@ -151,6 +151,7 @@ class Info:
     __slots__ = (
         "_effective",
         "_hash",
+        "_limited",
         "_usage",
         "active",
         "admitted",
@@ -216,6 +217,7 @@ class Info:
         self._hash: str | None = None
         self._usage: Amounts | None = None
         self._effective: list[EffectivePod] | None = None
+        self._limited: bool | None = None
         if status.admission is not None and reserved:
             self.cluster_queue = cluster_queue or status.admission.cluster_queue
             self.totals = self._from_admission()
@@ -284,6 +286,7 @@ class Info:
         info.tags = None
         info._hash = None
         info._effective = None
+        info._limited = None
         info.totals = totals
         info.cluster_queue = cluster_queue
         info.reserved = True
@@ -332,6 +335,9 @@ class Info:
                     min_count=pod_set.min_count,
                 )
             )
+        self._limited = any(pod.limited for pod in self.effective)
+        if not self._limited:
+            self._effective = None  # nobody asks again while no LimitRange comes
         return totals
 
     def _from_admission(self) -> list[PodSetTotals]:
@@ -369,6 +375,9 @@ class Info:
 
     def violations(self) -> str | None:
         """Why the cluster would refuse the pods, in Kueue's words; None if it would not."""
+        limits = self.surroundings.limits.get(self.workload.metadata.namespace)
+        if self._limited is False and not limits:
+            return None
         pods = self.effective
         found = [
             violation
@@ -377,7 +386,6 @@ class Info:
         ]
         if found:
             return f"resources validation failed: {requests.aggregate(found)}"
-        limits = self.surroundings.limits.get(self.workload.metadata.namespace)
         if limits:
             found = [
                 violation

@@ -98,6 +98,12 @@ class EffectivePod:
         self.overhead = overhead
         self.resources = resources
 
+    @property
+    def limited(self) -> bool:
+        """Whether any part of it has a limit that its requests could be above."""
+        items = [*self.containers, *self.init_containers]
+        return any(item.limits for item in items) or (self.resources is not None and bool(self.resources.limits))
+
 
 def effective_pod(
     spec: PodSpec,

@@ -174,9 +174,9 @@ def many_queues(queues: int = 1000, each: int = 50, cycles: int = 30) -> Iterato
     for workload in workloads:
         state.put_workload(workload, NOW)
     gc.collect()
-    gc.freeze()  # as the controller is to do once it has seen all objects
+    gc.freeze()  # as the controller does once it has seen all objects
     thresholds = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(50_000, 50, 100)
     spent = sorted(_timed(lambda: cycle(state, NOW))[0] for _ in range(cycles))
     gc.set_threshold(*thresholds)
     gc.unfreeze()
