@@ -28,6 +28,7 @@ from app.api.cohort import Cohort
 from app.api.config import Loaded
 from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
+from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
@@ -318,8 +319,13 @@ class Turnstile:
             configuration=f"{self.settings.name}-validating-webhook-configuration",
             definitions=self.caches.of(CustomResourceDefinition),
             validating=self.caches.of(ValidatingWebhookConfiguration),
-            serve_older=self.settings.serve_v1beta1,
+            serve_older=self._serve_older,
         )
+
+    def _serve_older(self, kinds: Definition) -> bool:
+        """Whether the older versions of a kind are to be served."""
+        settings = self.settings
+        return settings.serve_v1beta1 and (kinds.stored is not Workload or settings.serve_v1beta1_workloads)
 
 
 SHEDDING = 0.5

@@ -59,6 +59,7 @@ class Settings:
     tls_key: Path | None
     manage_certificates: bool
     serve_v1beta1: bool
+    serve_v1beta1_workloads: bool
     jobs: JobOptions
     engine: EngineOptions
     gates: frozenset[str]
@@ -144,6 +145,9 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="Serve v1beta1 of our kinds, and v1alpha2 of ClusterQueue. Costs the API server at every write."
             ),
         ] = True,
+        serve_v1beta1_workloads: Annotated[
+            bool, typer.Option(help="With --serve-v1beta1 also serve Workloads so, the kind that changes most.")
+        ] = True,
         manage_jobs_without_queue_name: Annotated[
             bool | None, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
         ] = None,
@@ -195,6 +199,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             tls_key=tls_key,
             manage_certificates=tls_cert is None and manage_certificates is not False,
             serve_v1beta1=serve_v1beta1,
+            serve_v1beta1_workloads=serve_v1beta1_workloads,
             jobs=flags.options(loaded),
             engine=configured.engine_options(loaded) if loaded is not None else EngineOptions(),
             gates=loaded.gates if loaded is not None else features.DEFAULTS,

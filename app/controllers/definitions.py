@@ -1,6 +1,6 @@
 """Keeps the CustomResourceDefinitions right that Helm installs once and never touches again; runs in the leader only.
 
-Two things of each: whether its older versions are served, which is a value of the chart, and where its objects are
+Two things of each: whether its older versions are served, which values of the chart say, and where its objects are
 converted. The latter is copied from our own validating webhook configuration, which always says how the API server
 reaches us and what it trusts, whoever made the certificates. A kind whose versions differ serves its older ones only
 once it has a conversion: until then the API server would store objects with fields that the stored version drops.
@@ -8,7 +8,7 @@ once it has a conversion: until then the API server would store objects with fie
 Writes exactly these fields, by a patch of the very version that was looked at.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -87,6 +87,7 @@ class DefinitionKeeper:
     """The reconciler around the decision: looks at each definition when it, or the webhook configuration, changes.
 
     The stores must be full before `run`. `configuration` is the name of our validating webhook configuration.
+    `serve_older` says of a kind whether its older versions are to be served.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class DefinitionKeeper:
         configuration: str,
         definitions: Store[CustomResourceDefinition],
         validating: Store[ValidatingWebhookConfiguration],
-        serve_older: bool,
+        serve_older: Callable[[Definition], bool],
     ) -> None:
         self._executor = executor
         self._configuration = configuration
@@ -134,4 +135,4 @@ class DefinitionKeeper:
 
     def _decide(self, key: str, definition: CustomResourceDefinition) -> Decision:
         client = conversion_client(self._validating.get(self._configuration))
-        return decide(definition, _OURS[key], client, serve_older=self._serve_older)
+        return decide(definition, _OURS[key], client, serve_older=self._serve_older(_OURS[key]))

@@ -145,6 +145,20 @@ def test_served_as_wanted(served: Turnstile, api: Api) -> None:
     wait_until(lambda: all_served(api), timeout=20, describe="every version is served after an upgrade of the CRDs")
 
 
+def test_served_but_for_workloads(served: Turnstile, api: Api) -> None:
+    """The kind that changes most can be left out alone."""
+    served.stop()
+    process = served.installation.start(arguments=("--no-serve-v1beta1-workloads",))
+    definition = f"{DEFINITIONS}/workloads.kueue.x-k8s.io"
+    try:
+        api.wait_for(definition, lambda crd: not crd["spec"]["versions"][1]["served"], describe="unserved")
+        assert api.get(f"{DEFINITIONS}/clusterqueues.kueue.x-k8s.io")["spec"]["versions"][1]["served"]
+    finally:
+        process.terminate()
+        served.start()
+    wait_until(lambda: all_served(api), timeout=20, describe="every version is served again")
+
+
 def none_served(api: Api) -> bool:
     """Whether the API server serves v1beta2 alone."""
     return all(
