@@ -102,6 +102,8 @@ def _spread(said: Any, count: int, name: str) -> Any:
 
 
 def _row(domain: Any, levels: int) -> list[str]:
+    if not isinstance(domain, dict):
+        raise InvalidValue("domains", domain, "give objects with values and count")
     values = _list(domain, "values")
     if len(values) != levels or not all(isinstance(value, str) for value in values):
         raise InvalidValue("values", values, f"give a text for each of the {levels} levels")
