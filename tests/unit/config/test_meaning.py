@@ -27,10 +27,10 @@ def test_sharing_and_counting_reach_the_engine() -> None:
           excludeResourcePrefixes: [example.com]
           transformations:
           - {input: nvidia.com/mig-1g.5gb, strategy: Replace, multiplyBy: cpu, outputs: {credits: 1500m, memory: 5Gi}}
-        featureGates: {PartialAdmission: false, PriorityBoost: true}
+        featureGates: {PartialAdmission: false, PriorityBoost: true, AdmissionFairSharing: false}
     """)
     assert configured.engine_options(file) == Options(
-        gates=Gates(partial_admission=False, priority_boost=True),
+        gates=Gates(partial_admission=False, priority_boost=True, admission_fair_sharing=False),
         fair_sharing=FairSharing(strategies=("LessThanInitialShare",)),
         admission_fair_sharing=AdmissionFairSharing(
             usage_half_life=7200.0, usage_sampling_interval=60.0, resource_weights={"cpu": 2.0}

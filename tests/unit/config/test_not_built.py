@@ -9,6 +9,10 @@ from tests.unit.config.files import BUILT, loaded, told, warned
     ("body", "fault"),
     [
         ("waitForPodsReady:\n  timeout: 5m", "line 3: waitForPodsReady: eviction of workloads whose pods do not"),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: 1h}",
+            "line 3: admissionFairSharing: order among LocalQueues by past usage is not built yet",
+        ),
         ("multiKueue: {}", "line 3: multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
         ("visibilityServer: {bindPort: 8082}", "line 3: visibilityServer: the visibility API is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
@@ -101,6 +105,10 @@ def test_a_kind_that_is_built_later_is_accepted_then() -> None:
         ),
         ("webhook: {certDir: /certs}", "webhook.certDir: has no effect while internalCertManagement"),
         (
+            "admissionFairSharing: {usageHalfLifeTime: 1h}\nfeatureGates: {AdmissionFairSharing: false}",
+            "admissionFairSharing: is switched off by the gate",
+        ),
+        (
             "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",
             "resources.quotaCheckStrategy: is switched off by the gate",
         ),
@@ -125,7 +133,6 @@ def test_effective_configuration_is_a_configuration() -> None:
         namespace: quota
         fairSharing: {preemptionStrategies: [LessThanInitialShare]}
         resources: {transformations: [{input: cpu, outputs: {credits: 1.5}}], excludeResourcePrefixes: [x.io]}
-        admissionFairSharing: {usageHalfLifeTime: 168h, resourceWeights: {cpu: 2}}
         featureGates: {PartialAdmission: false}
     """)
     assert loaded(first.text(), head="").effective() == first.effective()
