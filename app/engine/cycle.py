@@ -414,20 +414,24 @@ class _Run:
         """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""
         info, queue = entry.info, entry.queue
         last = info.last_assignment
-        if last is not None and not last.hash:
-            last.hash = info.hash
+        unproven = False
+        if last is not None:
+            if not last.hash:
+                last.hash = info.hash
+            if entry.assignment is not None and entry.assignment.resumed and not last.pending:
+                # Earlier flavors were not looked at and may have room by now: it starts over, alone. Were its tree
+                # woken with it, a neighbour that only keeps room for itself could take turns with it for ever.
+                unproven, last = True, None
+                info.last_assignment = None
         in_line = requeue(
             queue,
             info,
             entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
+            unproven=unproven,
         )
         if not in_line:
-            if entry.assignment is not None and entry.assignment.resumed:
-                # earlier flavors were not looked at and may have room by now: nothing is proven for it or its equals
-                info.last_assignment = None
-                self.state.mark_retry(queue.name)
             return False, False
         mark = (entry.requeue_reason, tuple(tuple(tried.items()) for tried in last.tried) if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())

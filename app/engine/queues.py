@@ -395,9 +395,12 @@ class ClusterQueue:
         yield from dict.fromkeys(flavor for group in self.groups for flavor in group.flavors)
 
 
-def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool) -> bool:
+def requeue(
+    queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool, unproven: bool = False
+) -> bool:
     """Put a head back after a cycle (Kueue: RequeueIfNotPresent): in line again if the reason or a change since calls
-    for it, else parked, and in a BestEffortFIFO queue all that ask for the same with it. True if it is in line."""
+    for it, or if it is `unproven` that no flavor has room, else parked, and in a BestEffortFIFO queue all that ask for
+    the same with it. True if it is in line."""
     pending = queue.pending
     key = info.key
     if reason in {"PendingPreemption", "PendingMigration"}:
@@ -408,7 +411,8 @@ def requeue(queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *
         pending.inflight = None
     immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
     last = info.last_assignment
-    if backoff_over and (immediate or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)):
+    again = immediate or unproven or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
+    if backoff_over and again:
         parked = pending.inadmissible.pop(key, None)
         if parked is not None:
             info = parked

@@ -169,3 +169,18 @@ def test_checks_stand_between_reservation_and_admission() -> None:
     state.put_admission_check("budget", active=True)
     (decision,) = b.settle(state)
     assert (decision.outcome, decision.admitted) == ("admit", False)
+
+
+def test_a_neighbour_that_keeps_room_for_itself_and_one_that_starts_over_do_not_take_turns() -> None:
+    """The one that fits is admitted, though its scan was interrupted by what the neighbour kept, and cycles end."""
+    quota = {"x": {"cpu": 3}, "y": {"cpu": 2}}
+    spare = {"x": {"cpu": 1}, "y": {"cpu": 0}}
+    state = b.world(*(b.queue(name, quota, "all") for name in "abc"), flavors=("x", "y"))
+    state.put_cohort(b.cohort("all", spare))
+    for second, (name, line, cpu, count) in enumerate((("w1", "a", 4, 1), ("w2", "a", 4, 1))):
+        state.put_workload(b.workload(name, line, cpu=cpu, count=count, second=second), b.NOW)
+    b.settle(state)
+    for second, (name, line, cpu, count) in enumerate((("w3", "a", 3, 2), ("w4", "a", 1, 1), ("w5", "b", 3, 1)), 2):
+        state.put_workload(b.workload(name, line, cpu=cpu, count=count, second=second), b.NOW)
+    b.settle(state)
+    assert "team/w4" in b.admitted(state)
