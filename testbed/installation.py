@@ -91,7 +91,7 @@ class Installation:
         except OSError:
             return {}
 
-    def wait_ready(self, process: Process, *, timeout: float = 20) -> None:
+    def wait_ready(self, process: Process, *, timeout: float = 40) -> None:
         """Wait until the webhook is ready and trusted by the API server; an early end is raised with the last lines."""
 
         def look() -> bool:

@@ -8,6 +8,7 @@ import pytest
 from testbed.controlplane import ControlPlane
 from testbed.installation import MANAGED, Installation
 from testbed.processes import Process
+from tests.cluster.old_versions import wait_served
 from tests.cluster.scenario import Scenario
 
 
@@ -46,6 +47,7 @@ def installation(control_plane: ControlPlane) -> Turnstile:
     installed.install()
     turnstile = Turnstile(installed)
     turnstile.start()
+    wait_served(control_plane.api)  # the first start changes the CRDs, which restarts their storage
     return turnstile
 
 

@@ -408,6 +408,8 @@ class _Job:
         except PermanentError as error:
             self._finish(workload, "FailedToStart", str(error))
             return f"cannot start: {error}"
+        if change is None:
+            return "admitted, but pods of an earlier run are still there"
         self.actions.append(self._patch(change))
         if change.subresource == "":
             queue = workload.status.admission.cluster_queue if workload.status.admission else ""

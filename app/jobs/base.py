@@ -105,8 +105,9 @@ class Integration(ABC, Generic[J]):
         """What the job asks for now. Raises PermanentError if it is not to be understood."""
 
     @abstractmethod
-    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change:
-        """The one patch that lets the pods run where admission wants them; carries resourceVersion.
+    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
+        """The one patch that lets the pods run where admission wants them; carries resourceVersion. None while pods of
+        an earlier run stand in the way; the job changes when they are gone.
 
         Raises PermanentError if a pod template wants something else.
         """

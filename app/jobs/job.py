@@ -69,12 +69,17 @@ class BatchJob(Integration[Job]):
             )
         ]
 
-    def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change:
-        """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, by itself."""
+    def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
+        """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, by itself.
+
+        Kubernetes locks the template while pods of an earlier run are active, so a start that changes it waits for them.
+        """
         if len(infos) != 1:
             raise PermanentError(f"a Job has one pod set, admission has {len(infos)}: let the Workload be made anew")
         current = _directives(job)
         template = changes(current, merge(current, infos[0]))
+        if template and self.active(job):
+            return None
         if template and job.status.start_time is not None:
             return _versioned(job, Change({"status": {"startTime": None}}, subresource="status"))
         spec: dict[str, Any] = {"suspend": False}

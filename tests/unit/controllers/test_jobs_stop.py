@@ -222,3 +222,21 @@ def test_labels_that_kubernetes_gave_the_template_are_kept() -> None:
     cluster.patch(Job, "team/train", {"status": {"active": 0}})
     cluster.settle()
     assert job_of(cluster)["spec"]["template"]["metadata"]["labels"] == given
+
+
+def test_an_admitted_job_waits_for_the_pods_of_an_earlier_run() -> None:
+    """Somebody let it run without quota before: its template is locked until those pods are gone."""
+    cluster = Cluster()
+    cluster.flavor(nodeLabels={"pool": "a"})
+    cluster.job()
+    cluster.settle()
+    cluster.patch(Job, "team/train", {"spec": {"suspend": False}})
+    cluster.run_pods()
+    cluster.patch(Job, "team/train", {"spec": {"suspend": True}})
+    cluster.admit()
+    cluster.settle()
+    assert job_of(cluster)["spec"]["suspend"] is True
+    cluster.patch(Job, "team/train", {"status": {"active": 0}})
+    cluster.settle()
+    assert job_of(cluster)["spec"]["suspend"] is False
+    assert job_of(cluster)["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}

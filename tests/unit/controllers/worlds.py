@@ -98,9 +98,7 @@ def workload(*conditions: dict[str, str], admission: bool = False, spec: Any = N
 
 def local_queue(**spec: Any) -> LocalQueue:
     """LocalQueue `ns/lq` to ClusterQueue `cq`."""
-    return decode(
-        LocalQueue, {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq", **spec}}
-    )
+    return decode(LocalQueue, {"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq", **spec}})
 
 
 def cluster_queue(**spec: Any) -> ClusterQueue:
