@@ -6,9 +6,9 @@ numbers are small: that shows that the benches run, not how fast Turnstile is.
 
 import argparse
 import asyncio
-import importlib
 import importlib.util
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import uvloop
 
 from testbed import build
+from testbed.installation import ROOT
 from tests.bench import burst, drain, latency
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
@@ -50,7 +51,7 @@ ALONE = {
     "engine": "the engine alone",
     "wire": "the wire alone",
 }
-"""Modules of this package with a `main` of their own."""
+"""Modules of this package that print figures of their own when they are run."""
 
 
 def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one_version: bool) -> list[Figure]:
@@ -76,7 +77,7 @@ async def _gather(bench: Bench, made: Bed, count: int) -> list[Figure]:
 
 def _alone(name: str) -> None:
     print(f"\n{name}: {ALONE[name]}", flush=True)
-    importlib.import_module(f"tests.bench.{name}").main()
+    subprocess.run([sys.executable, "-m", f"tests.bench.{name}"], cwd=ROOT, check=True)
 
 
 def main() -> int:
