@@ -4,14 +4,21 @@ Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go n
 """
 
 import asyncio
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
 
 pytest_plugins = ["tests.turnstile"]
+
+# Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 _KEPT = pytest.StashKey[Path]()
 

@@ -72,7 +72,7 @@ class BatchJob(Integration[Job]):
     def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
         """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, by itself.
 
-        Kubernetes locks the template while pods of an earlier run are active, so a start that changes it waits for them.
+        Kubernetes locks the template while pods of an earlier run are active: a start that changes it waits for them.
         """
         if len(infos) != 1:
             raise PermanentError(f"a Job has one pod set, admission has {len(infos)}: let the Workload be made anew")
