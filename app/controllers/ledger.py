@@ -1,11 +1,12 @@
 """Keeps the engine's ledger in step with the stores, and answers for the figures that queue statuses show."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 from app.api.meta import Kind
-from app.controllers.queues import Activity, Amount, Figures
+from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.controllers.world import World
 from app.engine import State
 from app.kube.store import Store
@@ -78,6 +79,16 @@ class LedgerBooks:
             reservation=tuple(Amount(*usage) for usage in state.local_queue_usage(key)),
             usage=tuple(Amount(*usage) for usage in state.local_queue_usage(key, admitted_only=True)),
         )
+
+    def consumption(self, key: str, now: datetime) -> Consumption | None:
+        """What a LocalQueue consumed, sampled if that is due; None if usage does not order its ClusterQueue."""
+        state = self._state
+        due = state.sample_usage(key, now.timestamp())
+        if due is None:
+            return None
+        resources, since = state.consumed(key)
+        counted = now if since is None else datetime.fromtimestamp(since, UTC)
+        return Consumption(resources=resources, counted=counted, due=due)
 
     def activity(self, name: str) -> Activity:
         """Whether a ClusterQueue may admit."""

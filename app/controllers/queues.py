@@ -5,6 +5,7 @@ caller: a queue's figures change with every admission, and people read them by t
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from app.api import names
@@ -13,9 +14,12 @@ from app.api.conditions import set_condition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Condition, Kind, find_condition, to_plain
 from app.api.quantity import from_int
-from app.controllers.actions import Action, Decision, Patch
-from app.controllers.status import condition_body, encode
+from app.controllers.actions import Action, Decision, Patch, RequeueAfter
+from app.controllers.status import condition_body, encode, timestamp
 from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, WORKLOADS_BY_CLUSTER_QUEUE, World
+
+MIN_SAMPLE_SECONDS = 1.0
+"""Consumption is written with whole seconds: it is not counted more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,15 @@ class Activity:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """Decayed usage of a LocalQueue as quantities, when it was counted, and in how many seconds it is due again."""
+
+    resources: dict[str, str]
+    counted: datetime
+    due: float
+
+
 class Books(Protocol):
     """The ledger, as far as statuses need it."""
 
@@ -57,6 +70,10 @@ class Books(Protocol):
 
     def local_queue(self, key: str) -> Figures:
         """Figures of a LocalQueue; zeros if it is unknown."""
+        ...
+
+    def consumption(self, key: str, now: datetime) -> Consumption | None:
+        """What a LocalQueue consumed, counted now if that is due; None if usage does not order its ClusterQueue."""
         ...
 
     def activity(self, name: str) -> Activity:
@@ -92,7 +109,8 @@ def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
 
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
-    """Status of one LocalQueue."""
+    """Status of one LocalQueue. Under admission fair sharing what it consumed is kept there, from which the next leader
+    goes on, and it is looked at again when that is to be counted anew."""
     queue = world.local_queues.get(key)
     if queue is None:
         return Decision(why="gone")
@@ -104,7 +122,20 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
         "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=False),
         "flavorsUsage": _by_flavor(figures.usage, with_borrowed=False),
     }
-    return Decision(_status(queue, queue.status.conditions, activity, status, world), why=activity.message)
+    later: list[Action] = []
+    consumption = books.consumption(key, world.now)
+    if consumption is not None:
+        shared = queue.status.fair_sharing
+        status["fairSharing"] = {
+            "weightedShare": shared.weighted_share if shared is not None else 0,
+            "admissionFairSharingStatus": {
+                "consumedResources": consumption.resources,
+                "lastUpdate": timestamp(consumption.counted),
+            },
+        }
+        later.append(RequeueAfter(max(consumption.due, MIN_SAMPLE_SECONDS)))
+    actions = _status(queue, queue.status.conditions, activity, status, world)
+    return Decision([*actions, *later], why=activity.message)
 
 
 def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activity:
@@ -174,6 +205,7 @@ _ATTRIBUTES = {
     "admittedWorkloads": "admitted_workloads",
     "flavorsReservation": "flavors_reservation",
     "flavorsUsage": "flavors_usage",
+    "fairSharing": "fair_sharing",
 }
 
 

@@ -119,6 +119,9 @@ class Scheduler:
                 change()
             except Exception:
                 log.exception("ledger.refused")
+        for error in self.state.refused:
+            log.error("ledger.refused", error=str(error))
+        self.state.refused.clear()
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
@@ -141,7 +144,8 @@ class Scheduler:
                 continue
             for victim in decision.victims:
                 if victim.new:
-                    write = self._guarded(victim.key, self._preempt(victim, decision))
+                    evict = self._migrate if decision.outcome == "migrating" else self._preempt
+                    write = self._guarded(victim.key, evict(victim, decision))
                     writes.create_task(write, name=f"preempt {victim.key}")
             if decision.condition_reason:
                 self._waiting[decision.key] = decision
@@ -253,18 +257,37 @@ class Scheduler:
             draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
             return draft.patch()
 
-        after, _ = await self._settle(victim.key, patch)
+        after = await self._evicted(victim, patch)
         if after is None:
-            return
-        if not after.evicted:
-            self.state.forget_eviction(victim.key)
-            self.wake()
             return
         self.preemptions += 1
         self.executor.emit(Emit(after, "Normal", "EvictedDueToPreempted", victim.message))
         self.executor.emit(Emit(after, "Normal", "Preempted", victim.message))
         note = f"Preempted workload {victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
+
+    async def _migrate(self, victim: Victim, decision: Decision) -> None:
+        """Ask a variant on a less favorable flavor to make way for its sibling."""
+
+        def patch(workload: Workload) -> Patch | None:
+            if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
+                return None
+            draft = StatusDraft(workload, self.world.now)
+            draft.evict(victim.reason, victim.message)
+            return draft.patch()
+
+        after = await self._evicted(victim, patch)
+        if after is not None:
+            self.executor.emit(Emit(after, "Normal", f"EvictedDueTo{victim.reason}", victim.message))
+
+    async def _evicted(self, victim: Victim, patch: Callable[[Workload], Patch | None]) -> Workload | None:
+        """Write an eviction: the Workload as it is then; None if it was not evicted, and may be chosen again."""
+        after, _ = await self._settle(victim.key, patch)
+        if after is not None and not after.evicted:
+            self.state.forget_eviction(victim.key)
+            self.wake()
+            return None
+        return after
 
     # --- reasons for waiting --------------------------------------------------------------------------------------
 

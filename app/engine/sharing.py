@@ -76,8 +76,13 @@ class UsageSharing(Lines):
         sharing = self.usage_sharing
         if queue is None or sharing is None or not queue.usage_based:
             return None
-        self.epoch += 1
-        return self._line(local_queue).sample(self._admitted_usage(queue, local_queue), now, sharing)
+        line = self._line(local_queue)
+        before = line.last_update
+        due = line.sample(self._admitted_usage(queue, local_queue), now, sharing)
+        line.seeded = True
+        if line.last_update != before:
+            self.epoch += 1
+        return due
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
         held = total_usage(info for info in queue.holders.get(local_queue, {}).values() if info.admitted)

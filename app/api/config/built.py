@@ -102,10 +102,6 @@ def refusals(
     if given("waitForPodsReady") and waits:
         message = "eviction of workloads whose pods do not become ready is not built yet"
         yield refuse(("waitForPodsReady",), message, "leave it out: nothing is evicted for that")
-    if config.admission_fair_sharing is not None and "AdmissionFairSharing" in gates:
-        # The engine orders by usage; nobody samples it and writes it into the statuses of LocalQueues yet.
-        message = "order among LocalQueues by past usage is not built yet: usage is not sampled and not kept"
-        yield refuse(("admissionFairSharing",), message)
     if given("multiKueue"):
         yield refuse(("multiKueue",), _MULTIKUEUE)
     if given("visibilityServer"):

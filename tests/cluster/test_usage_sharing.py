@@ -1,0 +1,75 @@
+"""Admission fair sharing: of two LocalQueues the one that used less goes first, also after a restart."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from app.api.quantity import parse
+from testbed import ControlPlane
+from testbed.client import Json, resource_path, wait_until
+from testbed.installation import MANAGED, Installation
+from tests.cluster.scenario import GROUP, Scenario
+
+pytestmark = pytest.mark.cluster
+
+FILE = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job]
+admissionFairSharing:
+  usageHalfLifeTime: 10m
+  usageSamplingInterval: 1s
+leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, Path]]:
+    """A control plane with Turnstile's objects, and the configuration file to start it with."""
+    file = tmp_path_factory.mktemp("etc") / "config.yaml"
+    file.write_text(FILE)
+    with ControlPlane() as cp:
+        installation = Installation(cp)
+        installation.install()
+        cp.add_node("plain", cpu=64, memory="256Gi")
+        yield installation, file
+
+
+def consumed(world: Scenario, queue: str) -> tuple[Fraction, str]:
+    """How many CPUs a LocalQueue consumed by its status, and when that was counted."""
+    found = world.api.get(resource_path(GROUP, "localqueues", queue, namespace=world.namespace))
+    sharing: Json = found.get("status", {}).get("fairSharing", {}).get("admissionFairSharingStatus", {})
+    return Fraction(parse(sharing.get("consumedResources", {}).get("cpu", "0"))), sharing.get("lastUpdate", "")
+
+
+def test_the_queue_that_used_more_goes_second(installed: tuple[Installation, Path]) -> None:
+    """What a queue used is in its status, decides who is next, and is known to a process that starts anew."""
+    installation, file = installed
+    cp = installation.control_plane
+    process = installation.start(arguments=("--config", str(file)))
+    installation.wait_ready(process)
+    world = Scenario(cp.api, cp.namespace("team", labels=MANAGED))
+    scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+    full = world.cluster_queue("shared", {world.flavor("plain"): {"cpu": 4}}, admissionScope=scope)
+    greedy, modest = world.local_queue("greedy", full), world.local_queue("modest", full)
+    world.job("heavy", queue=greedy, cpu="4")
+    world.wait_started("heavy")
+    wait_until(lambda: consumed(world, greedy)[0] > 0, timeout=15, describe="usage in the status")
+    process.terminate()
+    used, counted = consumed(world, greedy)
+    process = installation.start(arguments=("--config", str(file)))
+    installation.wait_ready(process)
+    wait_until(lambda: consumed(world, greedy)[1] != counted, timeout=20, describe="usage counted anew")
+    assert consumed(world, greedy)[0] >= used
+    world.job("greedy-next", queue=greedy, cpu="4")
+    world.wait_pending("greedy-next", timeout=20)
+    world.job("modest-next", queue=modest, cpu="4")
+    world.wait_pending("modest-next", timeout=20)
+    assert consumed(world, modest)[0] == 0
+    world.delete_job("heavy")
+    world.wait_started("modest-next", timeout=20)
+    assert world.suspended("greedy-next")
+    world.remove()
