@@ -32,8 +32,8 @@ from app.engine import State
 from app.jobs import table
 from app.kube.workqueue import WorkQueue, run_workers
 
-STATUS_SECONDS = 1.0
-"""Changes of a queue's figures within this time cost one status write."""
+STATUS_SECONDS = 3.0
+"""Changes of a queue's figures within this time cost one status write; whether a queue is open is told at once."""
 
 
 @dataclass(frozen=True, slots=True)
