@@ -73,7 +73,7 @@ class Event(Kind):
     PLURAL: ClassVar = "events"
     NAMESPACED: ClassVar = True
 
-    event_time: str = ""
+    event_time: str | None = None
     series: EventSeries | None = None
     reporting_controller: str = ""
     reporting_instance: str = ""
