@@ -13,6 +13,7 @@ from tests.conformance import (
     engine_parts,
     engine_preemption,
     engine_queues,
+    engine_shares,
     engine_tables,
 )
 from tests.conformance.cases import Case
@@ -59,6 +60,10 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("workload.TestAssignmentClusterQueueState", engine_parts.pending_flavors),
     ("util.priority.TestPriorityBoost", engine_parts.boost),
     ("util.priority.TestParseEffectivePriority", engine_parts.boost),
+    ("scheduler.preemption.fairsharing.TestMakeClusterQueueOrdering", engine_shares.target_order),
+    ("workload.TestResourceUsage", engine_shares.held),
+    ("podset.TestMergeRestore", engine_shares.merged),
+    ("podset.TestFromAssignment", engine_shares.given),
     ("cache.queue.afs.*", engine_tables.calls_of_usage),
     ("cache.queue.Test*", engine_queues.check),
     ("cache.scheduler.TestAvailable", engine_tables.available),

@@ -1,0 +1,131 @@
+"""Whose workloads fair sharing takes first, what workloads hold, and what admission gives pods."""
+
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.errors import PermanentError
+from app.api.meta import to_plain
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import PodSet, PodSetAssignment, Workload
+from app.engine import Options, State
+from app.engine.amounts import Amounts
+from app.engine.fairness import TargetOrdering
+from app.engine.info import Info, PodSetTotals, Surroundings
+from app.engine.preemption import WITHIN_QUEUE, Candidate, Preemptor
+from app.jobs.podsets import Directives, PodSetInfo, info_of, merge
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+
+Json = Any
+
+
+def target_order(case: Case, run: dict[str, Json]) -> list[str]:
+    """ClusterQueues in the order fair sharing takes victims from them; an action says what is done with each."""
+    body = case.body["case"]
+    state = State(Options())
+    state.put_flavor(world.load(ResourceFlavor, {"metadata": {"name": "default"}}))
+    for item in body["cohorts"] or ():
+        state.put_cohort(world.load(Cohort, item))
+    for item in body["clusterQueues"]:
+        state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
+    for item in body["admitted"] or ():
+        state.put_workload(world.load(Workload, item), 0.0)
+    state.ledger.settle()
+    own = state.cluster_queues[body["preemptorCQ"]]
+    preemptor = Preemptor(state, 0.0)
+    candidates: dict[str, list[Candidate]] = {}
+    for name in body["candidateCQs"] or ():
+        queue = state.cluster_queues[name]
+        found = [
+            Candidate(info, queue, preemptor.rank(info, queue, own), WITHIN_QUEUE, None)
+            for info in queue.workloads.values()
+        ]
+        candidates[name] = preemptor.sort(found)
+    ordering = TargetOrdering(own, candidates, state.cluster_queues)
+    actions = iter(body["actions"] or ())
+    have = []
+    for queue in ordering:
+        have.append(queue.name)
+        if next(actions, "pop") == "drop":
+            ordering.drop(queue)
+        else:
+            candidates[queue.name].pop(0)
+    return differs("order", body["wantOrder"] or [], have)
+
+
+def held(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Quota that a workload holds; what has no flavor holds none."""
+    body = case.body["case"]
+    if body["info"] is None:
+        return None
+    info = Info(Workload(), Surroundings(Options()))
+    info.totals = [
+        PodSetTotals(
+            name=item.get("Name", ""), count=1, requests=item.get("Requests") or {}, flavors=item.get("Flavors")
+        )
+        for item in body["info"].get("TotalRequests") or ()
+    ]
+    usage: Amounts = info.usage
+    return differs("usage", body["want"]["Assigned"], {str(pair): amount for pair, amount in usage.items()})
+
+
+def _given(recorded: Json) -> PodSetInfo:
+    pods = world.load(
+        PodSet,
+        {
+            "template": {
+                "metadata": {"labels": recorded.get("Labels") or {}, "annotations": recorded.get("Annotations") or {}},
+                "spec": {
+                    "containers": [],
+                    "nodeSelector": recorded.get("NodeSelector") or {},
+                    "tolerations": recorded.get("Tolerations") or [],
+                    "schedulingGates": recorded.get("SchedulingGates") or [],
+                },
+            }
+        },
+    )
+    return PodSetInfo("", 1, **_plain(Directives.of(pods.template)))
+
+
+def _plain(directives: Directives | PodSetInfo) -> dict[str, Json]:
+    return {
+        "labels": dict(directives.labels),
+        "annotations": dict(directives.annotations),
+        "node_selector": dict(directives.node_selector),
+        "tolerations": directives.tolerations,
+        "scheduling_gates": directives.scheduling_gates,
+    }
+
+
+def merged(case: Case, run: dict[str, Json]) -> list[str]:
+    """What pods carry once admission has added its part, or that it contradicts what they carry."""
+    body = case.body["case"]
+    before = Directives.of(world.load(PodSet, body["podSet"]).template)
+    try:
+        have = merge(before, _given(body["info"]))
+    except PermanentError:
+        return differs("refused", body["wantError"], True)
+    want = Directives.of(world.load(PodSet, body["wantPodSet"]).template) if body["wantPodSet"] else before
+    return differs("refused", body["wantError"], False) + differs("pods", _plain(want), _plain(have))
+
+
+def given(case: Case, run: dict[str, Json]) -> list[str]:
+    """What flavors give the pods of one pod set."""
+    body = case.body["case"]
+    known = {item["metadata"]["name"]: world.load(ResourceFlavor, item) for item in body["flavors"] or ()}
+    pod_set = world.load(PodSet, {"name": body["assignment"]["name"], "count": body["defaultCount"], "template": {}})
+    assignment = world.load(PodSetAssignment, body["assignment"])
+    try:
+        have = info_of(pod_set, assignment, workload=Workload(), flavors=known.get)
+    except LookupError:
+        return differs("refused", body["wantError"] is not None, True)
+    want = body["wantInfo"]
+    assert want is not None
+    ours = _plain(have)
+    theirs = _plain(_given(want))
+    differences = differs("count", want.get("Count", 0), have.count)
+    for name in ("node_selector", "tolerations", "scheduling_gates"):
+        differences += differs(name, to_plain(theirs[name]), to_plain(ours[name]))
+    return differences
