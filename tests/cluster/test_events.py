@@ -53,7 +53,8 @@ def pod(namespace: str, name: str = "train", uid: str = "") -> Pod:
 async def events(transport: Transport, namespace: str) -> list[Event]:
     """What the server has in a namespace, oldest first."""
     found = await transport.list_all(Event, namespace)
-    return sorted((event for event in found if event.reporting_controller == "turnstile"), key=lambda e: e.event_time or "")
+    ours = [event for event in found if event.reporting_controller == "turnstile"]
+    return sorted(ours, key=lambda event: event.event_time or "")
 
 
 async def test_kubectl_describe_shows_it(control_plane: ControlPlane, transport: Transport, namespace: str) -> None:
