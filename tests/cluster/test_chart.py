@@ -201,7 +201,7 @@ class TestRights:
             ("controller", "patch", "leases.coordination.k8s.io/another", False),
             ("webhook", "watch", "namespaces", True),
             ("webhook", "watch", "localqueues.kueue.x-k8s.io", True),
-            ("webhook", "get", "secrets/turnstile-webhook-server-cert", True),
+            ("webhook", "watch", "secrets/turnstile-webhook-server-cert", True),
             ("webhook", "patch", "secrets/turnstile-webhook-server-cert", False),
             ("webhook", "patch", "jobs.batch", False),
         ],
