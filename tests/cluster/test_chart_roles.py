@@ -162,8 +162,9 @@ def test_the_two_roles_together_keep_quota(install: Install) -> None:
     cp.api.apply_yaml(QUEUES, namespace=namespace)
     path = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{namespace}/localqueues/default"
     cp.api.wait_for(path, lambda queue: condition(queue, "Active").get("status") == "True", describe="Active")
-    first, second = (cp.api.path_of(cp.api.create(job(name, namespace))) for name in ("first", "second"))
+    first = cp.api.path_of(cp.api.create(job("first", namespace)))
     running = cp.api.wait_for(first, lambda found: not found["spec"]["suspend"], describe="resumed")
+    second = cp.api.path_of(cp.api.create(job("second", namespace)))
     assert running["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
     (waiting,) = [
         wait_until(
