@@ -177,15 +177,26 @@ class Api:
         )
 
     def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
-        if (api_version, kind) not in self._kinds:
-            root = "/apis/" if "/" in api_version else "/api/"
-            for resource in self.get(root + api_version)["resources"]:
-                if "/" not in resource["name"]:
-                    self._kinds[api_version, resource["kind"]] = (resource["name"], resource["namespaced"])
+        deadline = time.monotonic() + 5  # a CRD may be established a moment before discovery shows it
+        while (api_version, kind) not in self._kinds:
+            self._discover(api_version)
+            if (api_version, kind) not in self._kinds:
+                if time.monotonic() > deadline:
+                    raise TestbedError(f"kind: {kind!r} is not served in {api_version}: is its CRD installed?")
+                time.sleep(0.1)
+        return self._kinds[api_version, kind]
+
+    def _discover(self, api_version: str) -> None:
+        root = "/apis/" if "/" in api_version else "/api/"
         try:
-            return self._kinds[api_version, kind]
-        except KeyError:
-            raise TestbedError(f"kind: {kind!r} is not served in {api_version}: is its CRD installed?") from None
+            resources = self.get(root + api_version)["resources"]
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        for resource in resources:
+            if "/" not in resource["name"]:
+                self._kinds[api_version, resource["kind"]] = (resource["name"], resource["namespaced"])
 
     def create(self, obj: Json, *, dry_run: bool = False) -> Json:
         """Create an object where its metadata says; returns it as stored."""
