@@ -40,7 +40,7 @@ class TestRandomHistory:
                     turnstile.start()
             turnstile.kill()
             turnstile.start()
-            history.check_settled(timeout=SETTLED_SECONDS + turnstile.startup_seconds)
+            history.check_settled(timeout=SETTLED_SECONDS - turnstile.startup_seconds)
         finally:
             observer.stop()
         assert observer.overshoots == []
