@@ -27,6 +27,9 @@ from app.engine.state import State
 
 Json = Any
 
+NOW = "2026-01-02T03:04:05Z"
+"""The frozen clock of all recorded cases."""
+
 
 def load(kind: type[Any], value: Json) -> Any:
     """A plain object as a struct."""
@@ -120,6 +123,39 @@ def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | No
     )
 
 
+def key_of(item: Json) -> str:
+    """`namespace/name` of a recorded object, or its name."""
+    meta = item.get("metadata") or {}
+    return "/".join(part for part in (meta.get("namespace"), meta.get("name")) if part)
+
+
+def condition(kind: str, status: str = "True") -> Json:
+    """A condition as a test sets it."""
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+
+
+def put_topology(state: State, item: Json) -> None:
+    """Tell the state of a recorded Topology."""
+    levels = tuple(level["nodeLabel"] for level in (item.get("spec") or {}).get("levels") or ())
+    state.put_topology(item["metadata"]["name"], levels)
+
+
+def put_check(state: State, item: Json) -> None:
+    """Tell the state of a recorded AdmissionCheck."""
+    active = any(
+        each["type"] == "Active" and each["status"] == "True"
+        for each in (item.get("status") or {}).get("conditions") or ()
+    )
+    controller = (item.get("spec") or {}).get("controllerName") or ""
+    state.put_admission_check(item["metadata"]["name"], active=active, controller=controller)
+
+
 def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: frozenset[str] = frozenset()) -> State:
     """A state that was told of all objects; `absent` are `Kind/name` that the engine is not told of."""
     state = State(chosen)
@@ -138,14 +174,9 @@ def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: f
     for item in each("ResourceFlavor"):
         state.put_flavor(load(ResourceFlavor, item))
     for item in each("Topology"):
-        levels = tuple(level["nodeLabel"] for level in item["spec"].get("levels") or ())
-        state.put_topology(item["metadata"]["name"], levels)
+        put_topology(state, item)
     for item in each("AdmissionCheck"):
-        active = any(
-            condition["type"] == "Active" and condition["status"] == "True"
-            for condition in (item.get("status") or {}).get("conditions") or []
-        )
-        state.put_admission_check(item["metadata"]["name"], active=active)
+        put_check(state, item)
     for item in each("LimitRange"):
         state.put_limit_range(load(LimitRange, item), now)
     for item in each("RuntimeClass"):

@@ -1,0 +1,557 @@
+"""The scheduler's cache: recorded calls made on our state, what each returned, and what was in the cache afterwards.
+
+Every call is dispatched by its name; a call or a dump that has no counterpart here is passed over.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.localqueue import LocalQueue
+from app.api.quantity import MAX_INT64, to_int
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine import fairness, tree
+from app.engine.amounts import Amounts, bounded
+from app.engine.info import Info
+from app.engine.options import Options
+from app.engine.questions import Usage
+from app.engine.queues import ClusterQueue as Queue
+from app.engine.state import State
+from app.engine.tree import Node
+from tests.conformance import world
+from tests.conformance.cases import Case
+
+Json = Any
+
+_CACHE = "cache/scheduler."
+_GENERATION = re.compile(r'"([^"]+)"\)\.AllocatableResourceGeneration$')
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Replay a recorded run; None if nothing in it has a counterpart here."""
+    replay = Replay(case, run)
+    for step in history(case, run):
+        replay.call(step["op"], step.get("args") or {}, step.get("results") or [])
+    for each in run.get("checks") or ():
+        replay.dump(each)
+    replay.end()
+    return replay.found if replay.compared else None
+
+
+def history(case: Case, run: dict[str, Json]) -> Iterator[Json]:
+    """The calls of a run, after those of the test that it is a part of."""
+    names = run.get("variants") or ()
+    for other in case.body.get("runs") or ():
+        above = other.get("variants") or ()
+        if other is not run and any(name.startswith(f"{outer}/") for name in names for outer in above):
+            yield from other.get("trace") or ()
+    yield from run.get("trace") or ()
+
+
+def numbers(amounts: Json) -> dict[str, int]:
+    """Recorded amounts by flavor and resource, without zeros."""
+    return {key: amount for key, value in (amounts or {}).items() if (amount := number(value))}
+
+
+def number(value: Json) -> int:
+    """A recorded amount."""
+    return MAX_INT64 if value == "Unlimited" else int(value)
+
+
+def ours(amounts: Amounts) -> dict[str, int]:
+    """Our amounts likewise."""
+    return {str(pair): bounded(amount) for pair, amount in amounts.items() if amount}
+
+
+class Replay:
+    """A cache and the snapshots that were taken of it."""
+
+    def __init__(self, case: Case, run: dict[str, Json]) -> None:
+        self.found: list[str] = []
+        self.compared = 0
+        body = case.body.get("case") or {}
+        self.gates = world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
+        self.now = world.when((case.body.get("fixture") or {}).get("now") or "2026-01-02T03:04:05Z")
+        self.state = State(Options(gates=self.gates))
+        self.frozen: State | None = None
+        self.single: Queue | None = None
+        self.objects: dict[tuple[str, str], Json] = {}
+        self.table = body
+
+    def expect(self, what: str, want: Json, have: Json) -> None:
+        """Note a difference."""
+        self.compared += 1
+        if want != have:
+            self.found.append(f"{what}: want {want!r}, have {have!r}")
+
+    def call(self, op: str, args: dict[str, Json], results: list[Json]) -> None:
+        """One recorded call."""
+        if op in {"client.build", "client.create", "client.update"}:
+            for item in args.get("objects") or [args.get("object")]:
+                if item:
+                    self.objects[item.get("kind", ""), world.key_of(item)] = item
+        elif op == "client.delete" and args.get("object"):
+            self.objects.pop((args["object"].get("kind", ""), world.key_of(args["object"])), None)
+        elif op.startswith(_CACHE):
+            name = world.snake(op.removeprefix(_CACHE).replace(".", "_"))
+            handler: Callable[[Json, list[Json]], None] | None = getattr(self, f"_on_{name}", None)
+            if handler is not None:
+                handler(args, results)
+                self.state.ledger.settle()
+
+    # Calls that change the cache
+
+    def _on_new(self, args: Json, results: list[Json]) -> None:
+        """A cache with its options."""
+        sets: dict[str, Json] = {}
+        for option in args.get("options") or ():
+            sets |= option.get("sets") or {}
+        self.state = State(world.options(sets, self.gates))
+        self.frozen = None
+
+    def _on_cache_add_or_update_resource_flavor(self, args: Json, results: list[Json]) -> None:
+        self.state.put_flavor(world.load(ResourceFlavor, args["rf"]))
+
+    def _on_cache_delete_resource_flavor(self, args: Json, results: list[Json]) -> None:
+        self.state.drop_flavor(args["rf"]["metadata"]["name"])
+
+    def _on_cache_add_or_update_topology(self, args: Json, results: list[Json]) -> None:
+        world.put_topology(self.state, args["topology"])
+
+    def _on_cache_delete_topology(self, args: Json, results: list[Json]) -> None:
+        name = args.get("name") or args["topology"]["metadata"]["name"]
+        self.state.drop_topology(name)
+
+    def _on_cache_add_or_update_admission_check(self, args: Json, results: list[Json]) -> None:
+        world.put_check(self.state, args["ac"])
+
+    def _on_cache_delete_admission_check(self, args: Json, results: list[Json]) -> None:
+        self.state.drop_admission_check(args["ac"]["metadata"]["name"])
+
+    def _on_cache_add_or_update_cohort(self, args: Json, results: list[Json]) -> None:
+        self.state.put_cohort(world.load(Cohort, args.get("apiCohort") or args.get("cohort")))
+
+    def _on_cache_delete_cohort(self, args: Json, results: list[Json]) -> None:
+        self.state.drop_cohort(args["cohortName"])
+
+    def _on_cache_add_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        """With it come its LocalQueues and reservations that the API has."""
+        self._on_cache_update_cluster_queue(args, results)
+        name = args["cq"]["metadata"]["name"]
+        for (kind, _), item in self.objects.items():
+            status = item.get("status") or {}
+            if kind == "LocalQueue" and (item.get("spec") or {}).get("clusterQueue") == name:
+                self.state.put_local_queue(world.load(LocalQueue, item), self.now)
+            if kind == "Workload" and (status.get("admission") or {}).get("clusterQueue") == name:
+                self.state.put_workload(world.load(Workload, item), self.now)
+
+    def _on_cache_update_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        self.state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), self.now)
+
+    def _on_cache_new_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_update_cluster_queue(args, results)
+        self.single = self.state.cluster_queues[args["cq"]["metadata"]["name"]]
+
+    def _on_cache_delete_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        self.state.drop_cluster_queue(args["cq"]["metadata"]["name"])
+
+    def _on_cache_terminate_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        queue = self.state.cluster_queues.get(args["name"])
+        if queue is not None:
+            api = copy.deepcopy(queue.api)
+            api.metadata.deletion_timestamp = "2026-01-02T03:04:05Z"
+            self.state.put_cluster_queue(api, self.now)
+
+    def _on_cluster_queue_update_with_admission_checks(self, args: Json, results: list[Json]) -> None:
+        for name, item in (args["checks"] or {}).items():
+            active = bool(item.get("Active"))
+            self.state.put_admission_check(name, active=active, controller=item.get("Controller", ""))
+
+    def _on_cluster_queue_update_with_flavors(self, args: Json, results: list[Json]) -> None:
+        for item in (args["flavors"] or {}).values():
+            self.state.put_flavor(world.load(ResourceFlavor, item))
+
+    def _on_cache_add_local_queue(self, args: Json, results: list[Json]) -> None:
+        self.state.put_local_queue(world.load(LocalQueue, args.get("newQ") or args["q"]), self.now)
+
+    _on_cache_update_local_queue = _on_cache_add_local_queue
+
+    def _on_cache_delete_local_queue(self, args: Json, results: list[Json]) -> None:
+        self.state.drop_local_queue(world.key_of(args["q"]))
+
+    def _on_cache_add_or_update_workload(self, args: Json, results: list[Json]) -> None:
+        """Whether it counts."""
+        workload = world.load(Workload, args.get("w") or args.get("wl") or args.get("newWl") or args.get("newWL"))
+        self.state.put_workload(workload, self.now)
+        if results and isinstance(results[0], bool):
+            self.expect("counted", results[0], self.counted(workload.metadata.key))
+
+    _on_cache_add_or_update_workload_without_lock = _on_cache_add_or_update_workload
+    _on_cache_update_workload = _on_cache_add_or_update_workload
+    _on_cache_assume_workload = _on_cache_add_or_update_workload
+
+    def _on_cache_delete_workload(self, args: Json, results: list[Json]) -> None:
+        key = args["wlKey"] if "wlKey" in args else world.key_of(args["w"])
+        self.state.drop_workload(key.lstrip("/"))
+
+    _on_cache_forget_workload = _on_cache_delete_workload
+
+    def counted(self, key: str) -> bool:
+        """Whether a workload holds quota in a ClusterQueue that exists."""
+        return self.state.ledger.holders.get(key) in self.state.cluster_queues
+
+    # Calls that ask
+
+    def _on_cache_cluster_queue_readiness(self, args: Json, results: list[Json]) -> None:
+        active, reason, message = self.state.active_reason(args["name"])
+        self.expect("readiness", results, ["True" if active else "False", reason, message])
+
+    def _on_cluster_queue_inactive_reason(self, args: Json, results: list[Json]) -> None:
+        if self.single is not None:
+            _, *told = self.state.active_reason(self.single.name)
+            self.expect("inactive", results, told)
+
+    def _on_cache_cluster_queue_active(self, args: Json, results: list[Json]) -> None:
+        queue = self.state.cluster_queues.get(args["name"])
+        self.expect("active", results, [queue is not None and queue.active])
+
+    def _on_cache_cluster_queue_terminating(self, args: Json, results: list[Json]) -> None:
+        queue = self.state.cluster_queues.get(args["name"])
+        self.expect("terminating", results, [queue is None or queue.terminating])
+
+    def _on_cache_is_added(self, args: Json, results: list[Json]) -> None:
+        """Not to be scheduled again: the reservation is known. Queues that were put in by hand are in the case."""
+        by_hand = self.table.get("clusterQueues")
+        for name, item in by_hand.items() if isinstance(by_hand, dict) else ():
+            self.state.put_cluster_queue(world.load(ClusterQueue, {"metadata": {"name": name}}), self.now)
+            for held in (item.get("Workloads") or {}).values():
+                given = {"clusterQueue": name, "podSetAssignments": []}
+                status = {"admission": given, "conditions": [world.condition("QuotaReserved")]}
+                self.state.put_workload(world.load(Workload, {**held["Obj"], "status": status}), self.now)
+        self.expect("added", results, [self.counted(world.key_of(args["w"]["Obj"]))])
+
+    def _on_cache_pods_ready_for_all_admitted_workloads(self, args: Json, results: list[Json]) -> None:
+        self.expect("pods ready", results, [not self.state.not_ready])
+
+    def _on_cache_cluster_queues_using_flavor(self, args: Json, results: list[Json]) -> None:
+        self.expect_queues(results, lambda queue: args["flavor"] in queue.flavors())
+
+    def _on_cache_cluster_queues_using_admission_check(self, args: Json, results: list[Json]) -> None:
+        self.expect_queues(results, lambda queue: any(check.name == args["ac"] for check in queue.checks))
+
+    def _on_cache_cluster_queues_for_resources(self, args: Json, results: list[Json]) -> None:
+        wanted = set(args["resourceNames"] or ())
+        self.expect_queues(results, lambda queue: not wanted.isdisjoint(queue.group_of))
+
+    def _on_cache_cluster_queues_using_topology(self, args: Json, results: list[Json]) -> None:
+        flavors = {
+            name for name, flavor in self.state.flavors.items() if flavor.spec.topology_name == args.get("topology")
+        }
+        self.expect_queues(results, lambda queue: not flavors.isdisjoint(queue.flavors()))
+
+    def expect_queues(self, results: list[Json], chosen: Callable[[Queue], bool]) -> None:
+        """Names of ClusterQueues in any order."""
+        have = sorted(queue.name for queue in self.state.cluster_queues.values() if chosen(queue))
+        self.expect("queues", sorted((results or [None])[0] or ()), have)
+
+    def _on_cache_cluster_queue_ancestors(self, args: Json, results: list[Json]) -> None:
+        self.expect_ancestors((args["cqObj"].get("spec") or {}).get("cohortName"), results, below_root=True)
+
+    def _on_cache_ancestors(self, args: Json, results: list[Json]) -> None:
+        self.expect_ancestors(args["cohortName"], results)
+
+    def _on_cache_workload_ancestors(self, args: Json, results: list[Json]) -> None:
+        workload = world.load(Workload, args["wl"])
+        admission = workload.status.admission
+        queue = self.state.cluster_queues.get(admission.cluster_queue) if admission is not None else None
+        self.expect_ancestors(queue.api.spec.cohort_name if queue is not None else None, results)
+
+    def expect_ancestors(self, cohort: str | None, results: list[Json], *, below_root: bool = False) -> None:
+        """A cohort and those above it; a cycle has none."""
+        node = self.state.ledger.cohorts.get(cohort or "")
+        refused = any(isinstance(each, dict) and "$error" in each for each in results)
+        if node is not None and self.state.ledger.cyclic(node):
+            self.expect("ancestors of a cycle refused", refused, True)
+            return
+        names = [node.name, *(above.name for above in node.ancestors())] if node is not None else []
+        self.expect("ancestors", (results or [None])[0] or [], names[:-1] if below_root else names)
+
+    def _on_cache_usage(self, args: Json, results: list[Json]) -> None:
+        stats = (results or [None])[0] or {}
+        name = args["cqObj"]["metadata"]["name"]
+        counts = self.state.queue_counts(name)
+        self.expect_stats(stats, counts, lambda only: self.state.queue_usage(name, admitted_only=only))
+
+    def _on_cache_local_queue_usage(self, args: Json, results: list[Json]) -> None:
+        stats = (results or [None])[0] or {}
+        key = world.key_of(args["qObj"])
+        counts = self.state.local_queue_counts(key)
+        self.expect_stats(stats, counts, lambda only: self.state.local_queue_usage(key, admitted_only=only))
+
+    def expect_stats(self, stats: Json, counts: Any, usage: Callable[[bool], list[Usage]]) -> None:
+        """Usage statistics of a queue, as far as they were recorded."""
+        for field, have in (("ReservingWorkloads", counts.reserving), ("AdmittedWorkloads", counts.admitted)):
+            if field in stats:
+                self.expect(field, stats[field], have)
+        for field, only in (("ReservedResources", False), ("AdmittedResources", True)):
+            if field in stats:
+                want = {
+                    (flavor["name"], item["name"]): to_int(item["name"], item.get("total", 0))
+                    for flavor in stats[field] or ()
+                    for item in flavor.get("resources") or ()
+                }
+                self.expect(field, want, {(row.flavor, row.resource): row.total for row in usage(only)})
+
+    # Snapshots
+
+    @property
+    def seen(self) -> State:
+        """The last snapshot, or the cache itself."""
+        return self.frozen if self.frozen is not None else self.state
+
+    def _on_cache_snapshot(self, args: Json, results: list[Json]) -> None:
+        self.state.ledger.settle()
+        self.frozen = copy.deepcopy(self.state)
+
+    def _on_snapshot_remove_workload(self, args: Json, results: list[Json]) -> None:
+        queue, info = self.info(args["wl"])
+        if queue is not None and info.key in queue.workloads:
+            self.seen.ledger.release(info.key)
+
+    def _on_snapshot_add_workload(self, args: Json, results: list[Json]) -> None:
+        queue, info = self.info(args["wl"])
+        if queue is not None:
+            self.seen.ledger.hold(queue, info)
+
+    def info(self, recorded: Json) -> tuple[Queue | None, Info]:
+        """A recorded workload that holds quota, and its queue."""
+        state = self.seen
+        info = Info(world.load(Workload, recorded["Obj"]), state.surroundings, recorded.get("ClusterQueue", ""))
+        return state.cluster_queues.get(info.cluster_queue), info
+
+    def node(self, reference: Json) -> Node | None:
+        """The node of a queue or a cohort by its recorded reference."""
+        name = reference.get("name") or reference.get("Name") or ""
+        queue = self.seen.cluster_queues.get(name)
+        return queue.node if queue is not None else self.seen.ledger.cohorts.get(name)
+
+    def change(self, args: Json, step: Callable[[Node, Amounts], None]) -> None:
+        """Add or take usage of a queue."""
+        node = self.node(args["$recv"])
+        if node is None:
+            return
+        pair = self.seen.surroundings.catalog.pair
+        usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
+        step(node, {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()})
+
+    def _on_cluster_queue_snapshot_add_usage(self, args: Json, results: list[Json]) -> None:
+        self.change(args, tree.add_all)
+
+    _on_cluster_queue_snapshot_simulate_usage_addition = _on_cluster_queue_snapshot_add_usage
+
+    def _on_cluster_queue_snapshot_remove_usage(self, args: Json, results: list[Json]) -> None:
+        self.change(args, tree.remove_all)
+
+    _on_cluster_queue_snapshot_simulate_usage_removal = _on_cluster_queue_snapshot_remove_usage
+
+    def _on_cluster_queue_snapshot_available(self, args: Json, results: list[Json]) -> None:
+        self.ask(args["$recv"], args["fr"], results, tree.queue_available)
+
+    def _on_potential_available(self, args: Json, results: list[Json]) -> None:
+        self.ask(args["node"], args["fr"], results, tree.potential)
+
+    def ask(self, reference: Json, pair: Json, results: list[Json], question: Callable[[Node, Any], int]) -> None:
+        """An amount of a node."""
+        node = self.node(reference)
+        if node is not None:
+            key = self.seen.surroundings.catalog.pair(pair.get("Flavor", ""), pair.get("Resource", ""))
+            self.expect("amount", number(results[0]), bounded(question(node, key)))
+
+    def _on_cluster_queue_snapshot_rg_by_resource(self, args: Json, results: list[Json]) -> None:
+        queue = self.seen.cluster_queues.get(args["$recv"].get("name", ""))
+        if queue is None:
+            return
+        group = queue.group_of.get(args["resource"])
+        want = (results or [None])[0]
+        have = group and {"CoveredResources": sorted(group.covered), "Flavors": list(group.flavors)}
+        self.expect("resource group", want, have)
+
+    def _on_drs_precise_weighted_share_serialized(self, args: Json, results: list[Json]) -> None:
+        """A share from its ratio and weight: a queue that borrows so much of what its cohort could lend."""
+        ratio, weight = float(args["$recv"].get("unweightedRatio", 0)), float(args["$recv"].get("fairWeight", 0))
+        pair = self.state.surroundings.catalog.pair("default", "share")
+        cohort, queue = Node("cohort", is_queue=False), Node("queue", is_queue=True)
+        queue.parent, cohort.queues["queue"] = cohort, queue
+        cohort.nominal, queue.nominal, queue.weight = {pair: 10**9}, {pair: 0}, weight
+        tree.rebuild(cohort)
+        tree.add_all(queue, {pair: round(ratio * 10**6)})
+        share = fairness.share(queue)
+        self.expect("share", results[0], "+Inf" if share.infinite else f"{share.value:.15g}")
+
+    # What was in the cache afterwards
+
+    def dump(self, recorded: dict[str, Json]) -> None:
+        """A comparison of the recorded test, told by its shape."""
+        got, of = recorded.get("got"), str(recorded.get("of"))
+        named = _GENERATION.search(of)
+        if named and (queue := self.seen.cluster_queues.get(named[1])) is not None:
+            self.expect("generation", got, queue.generation)
+        if not isinstance(got, dict):
+            return
+        self.state.ledger.settle()
+        items = list(got.values())
+        if "Manager" in got:
+            self.dump_snapshot(got)
+        elif of.endswith("ClusterQueues()") or any(isinstance(item, dict) and "resourceNode" in item for item in items):
+            self.expect("queues", sorted(got), sorted(self.state.cluster_queues))
+            for name in sorted(got.keys() & self.state.cluster_queues.keys()):
+                self.dump_queue(self.state, name, got[name])
+        elif of.endswith("Cohorts") and all(isinstance(item, list) for item in items):
+            cohorts = {name: sorted(node.queues) for name, node in self.state.ledger.cohorts.items()}
+            self.expect("cohorts", {name: sorted(members) for name, members in got.items()}, cohorts)
+        elif of.endswith("Queues") and all(isinstance(item, dict) and "key" in item for item in items):
+            self.dump_local_queues(got, None)
+        elif items and all(isinstance(item, dict) and "UsedResources" in item for item in items):
+            for name, item in got.items():
+                queue = self.state.cluster_queues[name]
+                self.expect(f"usage of {name}", numbers(item["UsedResources"]), ours(queue.node.usage))
+                held = sorted(key.lstrip("/") for key in item.get("Workloads") or ())
+                self.expect(f"workloads of {name}", held, sorted(queue.workloads))
+
+    def end(self) -> None:
+        """What a table wants of a ClusterQueue that no cache holds."""
+        if self.single is not None and "wantStatus" in self.table:
+            if "terminating" in {self.table.get("curStatus"), self.table.get("cqStatus")}:
+                self._on_cache_terminate_cluster_queue({"name": self.single.name}, [])
+            self.expect("status", self.table["wantStatus"], self.status(self.single))
+
+    @staticmethod
+    def status(queue: Queue) -> str:
+        """As Kueue's metrics name it."""
+        return "terminating" if queue.terminating else "active" if queue.active else "pending"
+
+    def dump_snapshot(self, got: Json) -> None:
+        """Queues, cohorts and flavors of a snapshot; queues that admit nothing are apart."""
+        state = self.seen
+        state.ledger.settle()
+        out = {
+            name for name, queue in state.cluster_queues.items() if not queue.active or state.ledger.cyclic(queue.node)
+        }
+        manager = got["Manager"]
+        queues = manager.get("clusterQueues") or {}
+        self.expect("inactive queues", sorted(got.get("InactiveClusterQueueSets") or ()), sorted(out))
+        self.expect("queues", sorted(queues), sorted(state.cluster_queues.keys() - out))
+        for name in sorted(queues.keys() & state.cluster_queues.keys()):
+            self.dump_queue(state, name, queues[name])
+        cohorts = manager.get("cohorts") or {}
+        whole = {name: node for name, node in state.ledger.cohorts.items() if not state.ledger.cyclic(node)}
+        self.expect("cohorts", sorted(cohorts), sorted(whole))
+        for name in sorted(cohorts.keys() & whole.keys()):
+            self.dump_node(f"cohort {name}", whole[name], cohorts[name])
+        if "ResourceFlavors" in got:
+            self.expect("flavors", sorted(got["ResourceFlavors"] or ()), sorted(state.flavors))
+
+    def dump_queue(self, state: State, name: str, got: Json) -> None:
+        """A ClusterQueue: status, policies, quotas, usages, who holds quota."""
+        queue = state.cluster_queues[name]
+        what = f"queue {name}"
+        self.dump_node(what, queue.node, got)
+        self.expect(f"status of {what}", got.get("Status", ""), self.status(queue))
+        if "Preemption" in got:
+            policy = {
+                "withinClusterQueue": queue.preemption.within_cluster_queue,
+                "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
+            }
+            self.expect(
+                f"preemption of {what}", {field: got["Preemption"].get(field, "Never") for field in policy}, policy
+            )
+        if "ResourceGroups" in got:
+            want = [
+                (sorted(each.get("CoveredResources") or ()), each.get("Flavors") or [])
+                for each in got["ResourceGroups"]
+            ]
+            self.expect(
+                f"groups of {what}", want, [(sorted(group.covered), list(group.flavors)) for group in queue.groups]
+            )
+        if "AdmissionChecks" in got:
+            names = {item.name: sorted(item.on_flavors or queue.flavors()) for item in queue.checks}
+            want = {check: sorted(flavors or ()) for check, flavors in got["AdmissionChecks"].items()}
+            self.expect(f"checks of {what}", want, names)
+        if "Workloads" in got:
+            want = {key.lstrip("/"): _totals(item) for key, item in got["Workloads"].items()}
+            have = {
+                key: [(each.name, each.count, each.requests, each.flavors or {}) for each in info.totals]
+                for key, info in queue.workloads.items()
+            }
+            self.expect(f"workloads of {what}", want, have)
+        if "AdmittedUsage" in got:
+            admitted = {
+                f"{row.flavor}/{row.resource}": row.total
+                for row in state.queue_usage(name, admitted_only=True)
+                if row.total
+            }
+            self.expect(f"admitted usage of {what}", numbers(got["AdmittedUsage"]), admitted)
+            self.expect(f"admitted in {what}", got.get("admittedWorkloadsCount", 0), state.queue_counts(name).admitted)
+        if "localQueues" in got:
+            self.dump_local_queues(got["localQueues"], name)
+
+    def dump_node(self, what: str, node: Node, got: Json) -> None:
+        """Quotas and usages of a node, its weight, and where it hangs."""
+        parent = next(
+            (each for kind in ("ClusterQueue", "Cohort") if (each := (got.get(kind) or {}).get("cohort"))), {}
+        )
+        if "Name" in parent:
+            self.expect(f"parent of {what}", parent["Name"], node.parent.name if node.parent is not None else "")
+        if "FairWeight" in got:
+            self.expect(f"weight of {what}", float(got["FairWeight"]), node.weight)
+        recorded = got.get("ResourceNode") or got.get("resourceNode")
+        if recorded is None:
+            return
+        for field, amounts in (("SubtreeQuota", node.subtree), ("Usage", node.usage)):
+            self.expect(f"{field} of {what}", numbers(recorded.get(field)), ours(amounts))
+        quotas = recorded.get("Quotas") or {}
+        for field, amounts in (
+            ("Nominal", node.nominal),
+            ("BorrowingLimit", node.borrowing_limit),
+            ("LendingLimit", node.lending_limit),
+        ):
+            want = {
+                key: number(each.get(field, 0)) for key, each in quotas.items() if field in each or field == "Nominal"
+            }
+            self.expect(f"{field} of {what}", want, {str(pair): bounded(amount) for pair, amount in amounts.items()})
+
+    def dump_local_queues(self, got: Json, cluster_queue: str | None) -> None:
+        """LocalQueues of one or all ClusterQueues, with their usages."""
+        state = self.state
+        have = {
+            key: local
+            for key, local in state.local_queues.items()
+            if local.api is not None
+            and local.cluster_queue in state.cluster_queues
+            and cluster_queue in {None, local.cluster_queue}
+        }
+        self.expect("local queues", sorted(got), sorted(have))
+        for key in sorted(got.keys() & have.keys()):
+            counts = state.local_queue_counts(key)
+            self.expect(f"reserving in {key}", got[key].get("reservingWorkloads", 0), counts.reserving)
+            self.expect(f"admitted in {key}", got[key].get("admittedWorkloads", 0), counts.admitted)
+            for field, only in (("totalReserved", False), ("admittedUsage", True)):
+                usage = state.local_queue_usage(key, admitted_only=only)
+                rows = {f"{row.flavor}/{row.resource}": row.total for row in usage if row.total}
+                self.expect(f"{field} of {key}", numbers(got[key].get(field)), rows)
+
+
+def _totals(recorded: Json) -> list[Json]:
+    return [
+        (
+            item.get("Name", ""),
+            item.get("Count", 0),
+            {name: number(amount) for name, amount in (item.get("Requests") or {}).items()},
+            item.get("Flavors") or {},
+        )
+        for item in recorded.get("TotalRequests") or ()
+    ]
