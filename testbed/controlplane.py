@@ -373,7 +373,8 @@ class ControlPlane:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}}
         )
         if "kube-controller-manager" in self.settings.components:
-            self.api.wait_for(resource_path("v1", "serviceaccounts", "default", namespace=name), bool)
+            # The controllers look again only after up to half a minute once their API server was away.
+            self.api.wait_for(resource_path("v1", "serviceaccounts", "default", namespace=name), bool, timeout=60)
         return name
 
     def finish_job(self, namespace: str, name: str, *, exit_code: int = 0, timeout: float = 15) -> None:

@@ -5,6 +5,7 @@ Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go n
 
 import asyncio
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -24,7 +25,13 @@ _KEPT = pytest.StashKey[Path]()
 
 
 def pytest_configure() -> None:
-    """Say that there is no event loop: looptime asks for one outside of any, and what it gets would never be closed."""
+    """Make the process like one started from a terminal, and say that there is no event loop.
+
+    A runner without job control starts its commands with SIGINT ignored, and every program below would inherit that: none
+    could be interrupted. looptime asks for a loop outside of any, and what it gets would never be closed.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.set_event_loop(None)
 
 
