@@ -27,8 +27,8 @@ _KEPT = pytest.StashKey[Path]()
 def pytest_configure() -> None:
     """Make the process like one started from a terminal, and say that there is no event loop.
 
-    A runner without job control starts its commands with SIGINT ignored, and every program below would inherit that: none
-    could be interrupted. looptime asks for a loop outside of any, and what it gets would never be closed.
+    A runner without job control starts its commands with SIGINT ignored, and every program below would inherit that:
+    none could be interrupted. looptime asks for a loop outside of any, and what it gets would never be closed.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
