@@ -81,12 +81,15 @@ class Ledger:
             self.keep_tree(queue.node)
             if self.journal is not None:
                 self.journal.keep_slots(queue)
+            node, old = queue.node, queue.node.parent
+            before = node.nominal, node.borrowing_limit, node.lending_limit, queue.groups
             queue.update(api)
-            self._set_quotas(queue.node, quotas)
-            old = queue.node.parent
+            self._set_quotas(node, quotas)
             if (old.name if old is not None else "") != node_parent:
-                self._detach(queue.node)
-                self._attach(queue.node, node_parent)
+                self._detach(node)
+                self._attach(node, node_parent)
+            elif before == (node.nominal, node.borrowing_limit, node.lending_limit, queue.groups):
+                return queue  # another policy or weight: scans of flavors go on where they were
         self._mark(queue.node)
         return queue
 

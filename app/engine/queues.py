@@ -6,7 +6,7 @@ or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.clusterqueue import FlavorFungibility, Preemption
@@ -30,14 +30,11 @@ IMMEDIATE_FOR_BEST_EFFORT: Final = frozenset(
 )
 
 
-class Group:
+class Group(NamedTuple):
     """Resources that get their flavor together."""
 
-    __slots__ = ("covered", "flavors")
-
-    def __init__(self, covered: frozenset[str], flavors: tuple[str, ...]) -> None:
-        self.covered = covered
-        self.flavors = flavors
+    covered: frozenset[str]
+    flavors: tuple[str, ...]
 
 
 class Pending:

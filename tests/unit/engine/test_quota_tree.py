@@ -127,3 +127,34 @@ def test_unlimited_quota_stays_unlimited() -> None:
     node = state.cluster_queues["a"].node
     tree.add_usage(node, pair, 10**18)
     assert tree.queue_available(node, pair) > 2**63
+
+
+class TestGenerationOfAClusterQueue:
+    """Scans of flavors start over once a generation is past; see `app.engine.entries.outdated`."""
+
+    def state(self) -> State:
+        """One queue of 10 cores."""
+        state = State()
+        state.put_cluster_queue(b.queue("a", {"default": {"cpu": 10}}), b.NOW)
+        state.ledger.settle()
+        return state
+
+    def after(self, state: State, changed: object) -> int:
+        """How much the generation grew."""
+        before = state.cluster_queues["a"].generation
+        state.put_cluster_queue(changed, b.NOW)  # type: ignore[arg-type]
+        state.ledger.settle()
+        return state.cluster_queues["a"].generation - before
+
+    def test_another_quota_is_another_generation(self) -> None:
+        """There may be room in flavors that were tried."""
+        assert self.after(self.state(), b.queue("a", {"default": {"cpu": 20}})) == 1
+
+    def test_another_cohort_is_another_generation(self) -> None:
+        """Others may lend."""
+        assert self.after(self.state(), b.queue("a", {"default": {"cpu": 10}}, "pool")) == 1
+
+    def test_another_policy_keeps_the_generation(self) -> None:
+        """It makes no room."""
+        policy = {"withinClusterQueue": "LowerPriority"}
+        assert self.after(self.state(), b.queue("a", {"default": {"cpu": 10}}, preemption=policy)) == 0
