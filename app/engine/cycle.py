@@ -2,9 +2,16 @@
 
 Nominate (find flavors, find whom to preempt), order, then process one by one; each sees the usage of those before it.
 Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
+
+A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch
+what it tries. So: while a cycle is under way (`State.cycling`) the *usage of the tree* is its own, with everything that
+it counts or imagines gone; nobody else reads it. *Who holds quota and who waits* stays true all the time, and the
+figures that people see are taken from that. Every event, write outcome or sample that comes meanwhile waits until the
+end. A cycle that is closed at any stop puts usage and heads back as they were.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -16,7 +23,8 @@ from app.engine.fairness import Tournament
 from app.engine.info import Info, PodSetTotals, backoff_over
 from app.engine.instants import Instant
 from app.engine.nomination import Nomination
-from app.engine.preemption import Preemptor, Target
+from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
+from app.engine.preemption import NOBODY, Preemptor, Target, Targets, Unfinished
 from app.engine.queues import ClusterQueue, requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
@@ -54,64 +62,68 @@ class Cycle:
 
 def cycle(state: State, now: Instant) -> Cycle:
     """Run one cycle to its end."""
-    steps = cycle_steps(state, now)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Cycle = end.value
-            return result
+    return finish(cycle_steps(state, now, stretch=math.inf))
 
 
-def cycle_steps(state: State, now: Instant) -> Generator[None, None, Cycle]:
-    """A cycle as a generator that stops after each entry, so that the caller can let others run; its value (of the
-    StopIteration, or of `yield from`) is the `Cycle`. Events that reach the state meanwhile are applied at its end. If
-    it is closed before its end, nothing was decided."""
-    return _Run(state, now).steps()
+def cycle_steps(state: State, now: Instant, *, stretch: float = STRETCH) -> Sliced[Cycle]:
+    """A cycle as a generator that stops after each entry, and after each `stretch` of work of a search, so that the
+    caller can let others run; its value (of the StopIteration, or of `yield from`) is the `Cycle`. Where it stops
+    changes nothing of what it decides. Events that reach the state meanwhile are applied at its end. If it is closed
+    before its end, nothing was decided."""
+    return _Run(state, now, Pace(stretch)).steps()
 
 
 class _Run:
     """The state of one cycle."""
 
-    def __init__(self, state: State, now: Instant) -> None:
+    def __init__(self, state: State, now: Instant, pace: Pace) -> None:
         self.state = state
         self.now = now
+        self.pace = pace
         self.gates = state.options.gates
         self.preempted: dict[str, Target] = {}
+        self.freed: dict[ClusterQueue, Amounts] = {}  # what the preempted hold together
+        self.expected: list[str] = []
         self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
-        self.preemptor = Preemptor(state, now)
+        self.preemptor = Preemptor(state, now, pace)
         self.nomination = Nomination(state, self.preemptor)
 
-    def steps(self) -> Generator[None, None, Cycle]:
+    def steps(self) -> Sliced[Cycle]:
         """The cycle; see `cycle_steps`."""
         state = self.state
         if state.cycling:
             raise RuntimeError("a cycle is under way: let it end before the next one starts")
         state.ledger.settle()
-        state.flush_retries(self.now)
-        state.scheduling_cycle += 1
-        self.nomination.start(state.scheduling_cycle)
-        result = Cycle(state.scheduling_cycle)
+        result = Cycle(state.scheduling_cycle + 1)
         state.cycling = True
         ended = False
         try:
+            if state.retry_queues or state.retry_cohorts:
+                yield from state.retry_marked(self.now, self.pace)
+            state.scheduling_cycle += 1
+            self.nomination.start(state.scheduling_cycle)
             for entry in self._heads():
-                if self.nomination.nominate(entry):
-                    entry.rank = entry_rank(entry, self.gates)
+                if self.nomination.accepts(entry):
                     result.entries.append(entry)
+                    yield from self._assign(entry)
+                    entry.rank = entry_rank(entry, self.gates)
                 elif entry.message:
                     result.inadmissible.append(entry)
                 yield
             blocked = False
-            for entry in self._ordered(result.entries):
+            if self.state.options.fair_sharing is not None:
+                ordered = iter((yield from self._tournament(result.entries)))
+            else:
+                ordered = iter(sorted(result.entries, key=attrgetter("rank")))
+            for entry in ordered:
                 self.ordered.append(entry)
                 result.order.append(entry.info.key)
                 if blocked:
                     entry.blocked = True
                     continue
-                self._process(entry)
+                yield from self._process(entry)
                 blocked = entry.quota_reason == WAITING_FOR_PODS_READY
                 yield
             yield from self._end(result)
@@ -133,20 +145,32 @@ class _Run:
                 self.state.touch_info(head)
                 yield Entry(head, queue)
 
+    def _assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> Sliced[None]:
+        """Find flavors and targets, letting searches finish in their own time."""
+        self.preemptor.start()
+        while True:
+            try:
+                self.nomination.assign(entry, pins)
+            except Unfinished:
+                pass
+            else:
+                return
+            yield from self.preemptor.go_on()
+
     # Order
 
-    def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
-        if self.state.options.fair_sharing is None:
-            yield from sorted(entries, key=attrgetter("rank"))
-            return
+    def _tournament(self, entries: list[Entry]) -> Sliced[Tournament]:
         gates = self.gates
-        yield from Tournament(
-            entries,
+        tournament = Tournament(
             self._usage,
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
             preemptors_first=gates.prioritize_preemptor_workloads,
         )
+        for entry in entries:
+            tournament.add(entry)
+            yield
+        return tournament
 
     # Processing
 
@@ -157,61 +181,68 @@ class _Run:
         self.counted.append((queue, usage, admitted))
 
     def _fits(self, entry: Entry) -> bool:
-        """Whether the entry fits once all victims so far and its own are gone."""
+        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
         assert entry.assignment is not None
         if not entry.targets and not self.preempted and entry.replaced is None:
             return tree.fits(entry.queue.node, self._usage(entry))
-        gone = {target.info.key: target for target in entry.targets}
-        if entry.replaced is not None:
-            gone[entry.replaced.info.key] = entry.replaced
-        gone.update(self.preempted)
-        for target in gone.values():
-            tree.remove_all(target.queue.node, target.info.usage)
-        good = tree.fits(entry.queue.node, self._usage(entry))
-        for target in gone.values():
-            tree.add_all(target.queue.node, target.info.usage)
-        return good
+        with Trial() as trial:
+            for freed in (self.freed, entry.targets.freed):
+                for queue, amounts in freed.items():
+                    trial.remove(queue.node, amounts)
+            old = entry.replaced
+            if old is not None and old.info.key not in self.preempted and not _among(old, entry.targets):
+                trial.remove(old.queue.node, old.info.usage)
+            return tree.fits(entry.queue.node, self._usage(entry))
 
-    def _fits_beside_victims(self, entry: Entry) -> bool:
+    def _fits_beside_victims(self, entry: Entry) -> Sliced[bool]:
         """Whether the entry fits while the victims of others still run and those others do not yet.
 
         Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
         until the victims are gone; here quota is given when it is free.
         """
-        waiting = [(queue, usage) for queue, usage, admitted in self.counted if not admitted]
-        for queue, usage in waiting:
-            tree.remove_all(queue.node, usage)
-        good = tree.fits(entry.queue.node, self._usage(entry))
-        for queue, usage in waiting:
-            tree.add_all(queue.node, usage)
-        return good
+        with Trial() as trial:
+            for queue, usage, admitted in self.counted:
+                self.pace.left -= 1
+                if self.pace.left <= 0:
+                    yield
+                    self.pace.renew()
+                if not admitted:
+                    trial.remove(queue.node, usage)
+            return tree.fits(entry.queue.node, self._usage(entry))
 
     def _usage(self, entry: Entry) -> Amounts:
         assert entry.assignment is not None
         return {} if entry.info.reserved else entry.assignment.usage
 
     def _overlaps(self, entry: Entry) -> bool:
-        return bool(entry.targets) and any(target.info.key in self.preempted for target in entry.targets)
+        return bool(self.preempted) and any(target.info.key in self.preempted for target in entry.targets)
 
-    def _refresh(self, entry: Entry) -> bool:
-        """Recompute an entry whose victims an earlier one took. Whether it fits."""
-        if not (self.gates.recompute_assignment_upon_preemption_targets_overlap and self._overlaps(entry)):
-            return self._fits(entry)
+    def _refresh(self, entry: Entry) -> Sliced[None]:
+        """Find flavors and targets anew for an entry whose victims an earlier one took."""
         assert entry.assignment is not None
         entry.info.last_assignment = None
         pins = entry.assignment.pins()
-        for target in self.preempted.values():
-            del target.queue.workloads[target.info.key]
-            tree.remove_all(target.queue.node, target.info.usage)
-        self.nomination.assign(entry, pins)
-        for target in self.preempted.values():
-            target.queue.workloads[target.info.key] = target.info
-            tree.add_all(target.queue.node, target.info.usage)
+        self.preemptor.gone = self.preempted
+        try:
+            with Trial() as trial:
+                for queue, amounts in self.freed.items():
+                    trial.remove(queue.node, amounts)
+                yield from self._assign(entry, pins)
+        finally:
+            self.preemptor.gone = NOBODY
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
-        return self._fits(entry)
 
-    def _process(self, entry: Entry) -> None:
+    def _preempts(self, entry: Entry) -> None:
+        """Those after it see that its victims are gone, or will be."""
+        for target in entry.targets:
+            self.preempted[target.info.key] = target
+        for queue, amounts in entry.targets.freed.items():
+            total = self.freed.setdefault(queue, {})
+            for pair, amount in amounts.items():
+                total[pair] = total.get(pair, 0) + amount
+
+    def _process(self, entry: Entry) -> Sliced[None]:
         """Decide on one entry, given what those before it took."""
         info, queue = entry.info, entry.queue
         siblings: list[tuple[int, Info]] = []
@@ -221,7 +252,8 @@ class _Run:
             if where is not None and any(other < where for other, _ in siblings):
                 self._set(entry, "skipped", variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
                 return
-        fits = self._refresh(entry)
+        if self.gates.recompute_assignment_upon_preemption_targets_overlap and self._overlaps(entry):
+            yield from self._refresh(entry)
         assignment = entry.assignment
         assert assignment is not None
         mode = assignment.mode
@@ -254,11 +286,14 @@ class _Run:
         if self._overlaps(entry):
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        if not fits or (mode is Mode.FIT and self.preempted and not self._fits_beside_victims(entry)):
+        fits = self._fits(entry)
+        if fits and mode is Mode.FIT and self.preempted:
+            fits = yield from self._fits_beside_victims(entry)
+        if not fits:
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
-        for target in entry.targets:
-            self.preempted[target.info.key] = target
+        if entry.targets:
+            self._preempts(entry)
         blocked = (
             mode is Mode.FIT
             and self.state.options.wait_for_pods_ready.block_admission
@@ -286,7 +321,7 @@ class _Run:
         if not variants.acceptable(where, entry.queue):
             entry.message, entry.quota_reason = variants.BELOW_LAST_ACCEPTABLE, PENDING_EVALUATION
             return
-        entry.targets = [Target(sibling, entry.queue, "FlavorMigration")]
+        entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
         entry.message += ". Pending the migration of 1 workload(s)"
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
         entry.info.last_assignment = None
@@ -345,7 +380,7 @@ class _Run:
 
     # The end
 
-    def _end(self, result: Cycle) -> Iterator[None]:
+    def _end(self, result: Cycle) -> Sliced[None]:
         """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
         state = self.state
         self._uncount()
@@ -362,8 +397,10 @@ class _Run:
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:
-                decision = self._decision(entry)
-                changed = changed or any(victim.new for victim in decision.victims)
+                expected = len(self.expected)
+                victims = (yield from self._victims(entry)) if self._evicts(entry) else ()
+                decision = self._decision(entry, victims)
+                changed = changed or len(self.expected) > expected
                 state.remember(decision)
                 result.decisions.append(decision)
             yield
@@ -395,10 +432,8 @@ class _Run:
                 state.take_back(entry.info.key, self.now)
             else:
                 tree.remove_all(entry.queue.node, info.usage)
-        for decision in result.decisions:
-            for victim in decision.victims:
-                if victim.new:
-                    state.forget_eviction(victim.key)
+        for key in self.expected:
+            state.forget_eviction(key)
         for entry in (*result.entries, *result.inadmissible):
             if not entry.settled:
                 entry.requeue_reason = "FailedAfterNomination"
@@ -440,19 +475,21 @@ class _Run:
         info.tags = (self.state.epoch, seen | {mark})
         return True, mark not in seen
 
-    def _decision(self, entry: Entry) -> Decision:
+    @staticmethod
+    def _evicts(entry: Entry) -> bool:
+        return entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and bool(entry.targets)
+
+    def _decision(self, entry: Entry, victims: Sequence[Victim]) -> Decision:
         info, workload, assignment = entry.info, entry.info.workload, entry.assignment
         outcome: Outcome = "inadmissible" if assignment is None else "pending"
-        victims: Sequence[Victim] = ()
         if entry.held is not None:
             outcome, info = "admit", entry.held
         elif entry.status == "skipped":
             outcome = "skipped"
         elif entry.status == "preemptionGated":
             outcome = "gated"
-        elif entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and entry.targets:
+        elif self._evicts(entry):
             outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
-            victims = [self._victim(entry, target) for target in entry.targets]
         admitting = outcome == "admit"
         return Decision(
             key=info.key,
@@ -473,20 +510,32 @@ class _Run:
             borrowing=assignment.borrowing if assignment is not None else 0,
         )
 
-    def _victim(self, entry: Entry, target: Target) -> Victim:
-        state, info = self.state, target.info
-        new = not info.evicted and info.key not in state.evicting
-        if new:
-            state.expect_eviction(info.key, target.reason)
-        return Victim(
-            key=info.key,
-            uid=info.uid,
-            cluster_queue=target.queue.name,
-            reason=target.reason,
-            message=variants.migration_message(entry.info.uid)
-            if target.reason == "FlavorMigration"
-            else preempted_message(
-                entry.info.workload, target.reason, entry.queue.node.path(), target.queue.node.path()
-            ),
-            new=new,
-        )
+    def _victims(self, entry: Entry) -> Sliced[list[Victim]]:
+        state, victims = self.state, []
+        own = entry.queue.node.path()
+        messages: dict[tuple[str, str], str] = {}
+        for target in entry.targets:
+            self.pace.left -= 2
+            if self.pace.left <= 0:
+                yield
+                self.pace.renew()
+            info, reason, name = target.info, target.reason, target.queue.name
+            new = not info.evicted and info.key not in state.evicting
+            if new:
+                self.expected.append(info.key)
+                state.expect_eviction(info.key, reason)
+            message = messages.get((name, reason))
+            if message is None:
+                message = messages[name, reason] = (
+                    variants.migration_message(entry.info.uid)
+                    if reason == "FlavorMigration"
+                    else preempted_message(entry.info.workload, reason, own, target.queue.node.path())
+                )
+            victims.append(
+                Victim(key=info.key, uid=info.uid, cluster_queue=name, reason=reason, message=message, new=new)
+            )
+        return victims
+
+
+def _among(target: Target, targets: Targets) -> bool:
+    return any(other.info.key == target.info.key for other in targets)

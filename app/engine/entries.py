@@ -8,7 +8,7 @@ from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
 from app.engine.info import Info
 from app.engine.options import Gates
-from app.engine.preemption import Target
+from app.engine.preemption import Target, Targets
 from app.engine.queues import ClusterQueue, is_preemptor
 from app.engine.reasons import RequeueReason
 
@@ -37,7 +37,7 @@ class Entry:
         self.info = info
         self.queue = queue
         self.assignment: Assignment | None = None
-        self.targets: list[Target] = []
+        self.targets = Targets()
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""

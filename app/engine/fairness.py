@@ -4,19 +4,21 @@ The share of a node is how much it borrows, relative to what its parent could le
 divided by its weight. Sources: KEP-1714, Kueue's fair sharing. Simulates on the ledger and always puts it back.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.api.quantity import MAX_INT64
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource
 from app.engine.options import FairSharingStrategy
+from app.engine.pace import Pace, Sliced, Trial
 from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 from app.engine.tree import Node
 
 if TYPE_CHECKING:
+    from app.engine.candidates import Candidate
     from app.engine.entries import Entry
-    from app.engine.preemption import Candidate
     from app.engine.queues import ClusterQueue
 
 
@@ -85,15 +87,14 @@ Rank = tuple[bool, bool, Share, int, float, bool, str, str]
 class Tournament:
     """Hands out entries, the one with the lowest share first, recomputed after each.
 
-    One entry a ClusterQueue. Taking an entry adds usage on its way to the root only, so only the cohorts there are
-    judged anew. `usage_of` is what an entry would use.
+    One entry a ClusterQueue; all are added first. Taking an entry adds usage on its way to the root only, so only the
+    cohorts there are judged anew. `usage_of` is what an entry would use.
     """
 
     __slots__ = ("_best", "_children", "_direct", "_flags", "_loners", "_roots", "_usage_of")
 
     def __init__(
         self,
-        entries: "list[Entry]",
         usage_of: "Callable[[Entry], Amounts]",
         *,
         non_borrowing_first: bool,
@@ -107,21 +108,26 @@ class Tournament:
         self._children: dict[int, dict[str, Node]] = {}
         self._best: dict[int, Entry | None] = {}
         self._roots: dict[str, Node] = {}
-        for entry in {entry.queue.name: entry for entry in entries}.values():
-            node = entry.queue.node
-            if node.parent is None:
-                self._loners.append(entry)
-                continue
-            self._direct.setdefault(id(node.parent), []).append((self._rank(entry, node, direct=True), entry))
-            for cohort in node.ancestors():
-                if cohort.parent is not None:
-                    self._children.setdefault(id(cohort.parent), {})[cohort.name] = cohort
-                else:
-                    self._roots[cohort.name] = cohort
-        for ranked in self._direct.values():
-            ranked.sort(key=lambda item: item[0], reverse=True)
+
+    def add(self, entry: "Entry") -> None:
+        """One more that takes part."""
+        node = entry.queue.node
+        if node.parent is None:
+            self._loners.append(entry)
+            return
+        self._direct.setdefault(id(node.parent), []).append((self._rank(entry, node, direct=True), entry))
+        for cohort in node.ancestors():
+            if cohort.parent is None:
+                self._roots[cohort.name] = cohort
+                return
+            siblings = self._children.setdefault(id(cohort.parent), {})
+            if cohort.name in siblings:
+                return  # and so are those above
+            siblings[cohort.name] = cohort
 
     def __iter__(self) -> "Iterator[Entry]":
+        for ranked in self._direct.values():
+            ranked.sort(key=lambda item: item[0], reverse=True)
         yield from sorted(self._loners, key=lambda entry: entry.queue.name)
         for name in sorted(self._roots):
             root = self._roots[name]
@@ -189,23 +195,49 @@ STRATEGIES: dict[FairSharingStrategy, Callable[[Share, Share, Share], bool]] = {
 class TargetOrdering:
     """Which ClusterQueue to take the next victim from: down the tree, always into the highest share.
 
-    `candidates` by ClusterQueue are consumed by the caller from the front.
+    `candidates` by ClusterQueue are consumed by the caller from the front. Shares are remembered until `taken` says
+    that usage changed below.
     """
 
-    __slots__ = ("_candidates", "_own", "_path", "_pruned", "_queues")
+    __slots__ = ("_candidates", "_members", "_own", "_pace", "_path", "_pruned", "_queues", "_shares")
 
     def __init__(
-        self, own: "ClusterQueue", candidates: "dict[str, list[Candidate]]", queues: "dict[str, ClusterQueue]"
+        self,
+        own: "ClusterQueue",
+        candidates: "Mapping[str, Sequence[Candidate]]",
+        queues: "dict[str, ClusterQueue]",
+        pace: Pace | None = None,
     ) -> None:
         self._own = own
         self._candidates = candidates
         self._queues = queues
+        self._pace = pace or Pace()
         self._path = {id(node) for node in own.node.ancestors()}
         self._pruned: set[int] = set()
+        self._shares: dict[int, Share | None] = {}
+        self._members: dict[int, tuple[list[Node], list[Node]]] = {}
+
+    def look(self) -> Sliced[None]:
+        """Work out all shares beforehand, stopping now and then: the first descent is the longest."""
+        for name in self._candidates:
+            node: Node | None = self._queues[name].node
+            while node is not None and id(node) not in self._shares:
+                self._pace.left -= 2
+                if self._pace.left <= 0:
+                    yield
+                self._share(node)
+                node = node.parent
 
     def drop(self, queue: "ClusterQueue") -> None:
         """Take nothing more from a ClusterQueue."""
         self._pruned.add(id(queue.node))
+
+    def taken(self, queue: "ClusterQueue") -> None:
+        """The usage of a ClusterQueue changed, and of the cohorts above it."""
+        node: Node | None = queue.node
+        while node is not None:
+            self._shares.pop(id(node), None)
+            node = node.parent
 
     def __iter__(self) -> "Iterator[ClusterQueue]":
         if self._own.node.parent is None:
@@ -218,40 +250,66 @@ class TargetOrdering:
             if found is not None:
                 yield found
 
+    def _share(self, node: Node) -> Share | None:
+        """The share of a node; None if nothing may be taken below it, because it does not borrow."""
+        try:
+            return self._shares[id(node)]
+        except KeyError:
+            on_path = node is self._own.node or id(node) in self._path
+            value = share(node) if on_path or tree.is_borrowing(node) else None
+            self._shares[id(node)] = value
+            return value
+
+    def _left(self, cohort: Node) -> tuple[list[Node], list[Node]]:
+        """Queues and cohorts in it that are still looked at, by name."""
+        members = self._members.get(id(cohort))
+        if members is None:
+            members = self._members[id(cohort)] = (
+                [cohort.queues[name] for name in sorted(cohort.queues)],
+                [cohort.cohorts[name] for name in sorted(cohort.cohorts)],
+            )
+        return members
+
     def _descend(self, cohort: Node) -> "ClusterQueue | None":
-        best: tuple[Share, Node] | None = None
-        for name in sorted(cohort.queues):
-            node = cohort.queues[name]
-            if id(node) in self._pruned:
+        pruned, candidates = self._pruned, self._candidates
+        queues, cohorts = self._left(cohort)
+        self._pace.left -= (len(queues) + len(cohorts)) / 4
+        before = len(pruned)
+        best: Node | None = None
+        best_share = ZERO
+        for node in queues:
+            if id(node) in pruned:
                 continue
-            if not self._candidates.get(name) or not (node is self._own.node or tree.is_borrowing(node)):
-                self._pruned.add(id(node))
+            value = self._share(node) if candidates.get(node.name) else None
+            if value is None:
+                pruned.add(id(node))
                 continue
-            value = share(node)
             if (
                 best is None
-                or value > best[0]
-                or (value == best[0] and self._candidates[name][0].rank < self._candidates[best[1].name][0].rank)
+                or value > best_share
+                or (value == best_share and candidates[node.name][0].rank < candidates[best.name][0].rank)
             ):
-                best = value, node
-        best_cohort: tuple[Share, Node] | None = None
-        for name in sorted(cohort.cohorts):
-            node = cohort.cohorts[name]
-            if id(node) in self._pruned:
+                best, best_share = node, value
+        best_cohort: Node | None = None
+        best_cohort_share = ZERO
+        for node in cohorts:
+            if id(node) in pruned:
                 continue
-            if id(node) not in self._path and not tree.is_borrowing(node):
-                self._pruned.add(id(node))
+            value = self._share(node)
+            if value is None:
+                pruned.add(id(node))
                 continue
-            value = share(node)
-            if best_cohort is None or value >= best_cohort[0]:
-                best_cohort = value, node
-        if best is None and best_cohort is None:
-            self._pruned.add(id(cohort))
+            if best_cohort is None or value >= best_cohort_share:
+                best_cohort, best_cohort_share = node, value
+        if len(pruned) != before:
+            queues[:] = [node for node in queues if id(node) not in pruned]
+            cohorts[:] = [node for node in cohorts if id(node) not in pruned]
+        if best_cohort is not None and (best is None or best_cohort_share >= best_share):
+            return self._descend(best_cohort)
+        if best is None:
+            pruned.add(id(cohort))
             return None
-        if best_cohort is not None and (best is None or best_cohort[0] >= best[0]):
-            return self._descend(best_cohort[1])
-        assert best is not None
-        return self._queues[best[1].name]
+        return self._queues[best.name]
 
 
 def below_common_ancestor(own: Node, other: Node) -> tuple[Node, Node]:
@@ -267,9 +325,19 @@ def below_common_ancestor(own: Node, other: Node) -> tuple[Node, Node]:
 
 
 class FairPreemption:
-    """One search for victims under fair sharing."""
+    """One search for victims under fair sharing, on a trial that its caller opened and ends."""
 
-    __slots__ = ("_fits", "_own", "_pairs", "_queues", "_requests", "targets", "within_nominal_gate")
+    __slots__ = (
+        "_cost",
+        "_own",
+        "_pace",
+        "_pairs",
+        "_queues",
+        "_requests",
+        "_trial",
+        "targets",
+        "within_nominal_gate",
+    )
 
     def __init__(
         self,
@@ -279,11 +347,16 @@ class FairPreemption:
         queues: "dict[str, ClusterQueue]",
         *,
         within_nominal_gate: bool,
+        trial: Trial,
+        pace: Pace,
     ) -> None:
         self._own = own
         self._requests = requests
         self._pairs = pairs
         self._queues = queues
+        self._trial = trial
+        self._pace = pace
+        self._cost = 4 + 4 * len(requests)
         self.within_nominal_gate = within_nominal_gate
         self.targets: list[tuple[Candidate, str]] = []
 
@@ -294,35 +367,41 @@ class FairPreemption:
         tree.add_all(node, self._requests)
         return good
 
-    def _take(self, candidate: "Candidate", reason: str) -> bool:
+    def _take(self, ordering: TargetOrdering, candidate: "Candidate", reason: str) -> bool:
         """One more victim; whether the workload fits now."""
-        tree.remove_all(candidate.queue.node, candidate.info.usage)
+        self._pace.left -= self._cost
+        self._trial.remove(candidate.queue.node, candidate.info.usage)
+        ordering.taken(candidate.queue)
         self.targets.append((candidate, reason))
         return self._fitting()
 
-    def run(self, candidates: "list[Candidate]", strategies: tuple[FairSharingStrategy, ...]) -> bool:
-        """Take victims until the workload fits. Leaves the ledger with the victims removed and without the workload;
-        the caller puts it back."""
+    def run(self, candidates: "list[Candidate]", strategies: tuple[FairSharingStrategy, ...]) -> Sliced[bool]:
+        """Take victims until the workload fits: whether it does. Leaves the victims removed, and the workload not
+        counted."""
         node = self._own.node
-        tree.add_all(node, self._requests)
+        self._trial.add(node, self._requests)
         retry: list[Candidate] = []
-        done = self._first(candidates, STRATEGIES[strategies[0]], retry)
+        done = yield from self._first(candidates, STRATEGIES[strategies[0]], retry)
         if not done and len(strategies) > 1:
-            done = self._second(retry, STRATEGIES[strategies[1]])
-        tree.remove_all(node, self._requests)
+            done = yield from self._second(retry, STRATEGIES[strategies[1]])
+        self._trial.remove(node, self._requests)
         return done
 
     def _first(
         self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool], retry: "list[Candidate]"
-    ) -> bool:
-        own = self._own
+    ) -> Sliced[bool]:
+        own, pace, trial = self._own, self._pace, self._trial
         within_nominal = self.within_nominal_gate and tree.within_nominal(own.node, self._pairs)
         waiting = by_queue(candidates)
-        for queue in TargetOrdering(own, waiting, self._queues):
+        ordering = TargetOrdering(own, waiting, self._queues, pace)
+        yield from ordering.look()
+        for queue in ordering:
+            if pace.left <= 0:
+                yield
             line = waiting[queue.name]
             if queue is own or within_nominal:
                 reason = IN_CLUSTER_QUEUE if queue is own else IN_COHORT_RECLAMATION
-                if self._take(line.pop(0), reason):
+                if self._take(ordering, line.popleft(), reason):
                     return True
                 continue
             mine, theirs = below_common_ancestor(own.node, queue.node)
@@ -332,33 +411,40 @@ class FairPreemption:
                 line.clear()
                 continue
             while line:
-                candidate = line.pop(0)
-                tree.remove_all(queue.node, candidate.info.usage)
+                pace.left -= self._cost
+                if pace.left <= 0:
+                    yield
+                candidate = line.popleft()
+                trial.remove(queue.node, candidate.info.usage)
                 target_new = share(theirs)
-                tree.add_all(queue.node, candidate.info.usage)
+                trial.add(queue.node, candidate.info.usage)
                 if strategy(preemptor_new, target_old, target_new):
-                    if self._take(candidate, IN_COHORT_FAIR_SHARING):
+                    if self._take(ordering, candidate, IN_COHORT_FAIR_SHARING):
                         return True
                     break
                 retry.append(candidate)
         return False
 
-    def _second(self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool]) -> bool:
-        own = self._own
+    def _second(self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool]) -> Sliced[bool]:
+        own, pace = self._own, self._pace
         waiting = by_queue(candidates)
-        ordering = TargetOrdering(own, waiting, self._queues)
+        ordering = TargetOrdering(own, waiting, self._queues, pace)
+        yield from ordering.look()
         for queue in ordering:
+            pace.left -= self._cost
+            if pace.left <= 0:
+                yield
             mine, theirs = below_common_ancestor(own.node, queue.node)
-            candidate = waiting[queue.name].pop(0)
-            if strategy(share(mine), share(theirs), ZERO) and self._take(candidate, IN_COHORT_FAIR_SHARING):
+            candidate = waiting[queue.name].popleft()
+            if strategy(share(mine), share(theirs), ZERO) and self._take(ordering, candidate, IN_COHORT_FAIR_SHARING):
                 return True
             ordering.drop(queue)
         return False
 
 
-def by_queue(candidates: "list[Candidate]") -> "dict[str, list[Candidate]]":
+def by_queue(candidates: "list[Candidate]") -> "dict[str, deque[Candidate]]":
     """Candidates by ClusterQueue, in order."""
-    found: dict[str, list[Candidate]] = {}
+    found: dict[str, deque[Candidate]] = {}
     for candidate in candidates:
-        found.setdefault(candidate.queue.name, []).append(candidate)
+        found.setdefault(candidate.queue.name, deque()).append(candidate)
     return found

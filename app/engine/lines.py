@@ -21,6 +21,7 @@ from app.engine.instants import Instant
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger
 from app.engine.options import Options
+from app.engine.pace import Pace, Sliced, finish
 from app.engine.queues import ClusterQueue, push_or_update, requeue
 from app.engine.reasons import RequeueReason
 from app.engine.usage import LineUsage
@@ -141,6 +142,7 @@ class Lines:
         where = self.ledger.holders.get(key)
         self.keep(self.assumed)
         self.assumed.pop(key, None)
+        self.forget_preemptor(key)
         self.track_readiness(info)
         queue = self.cluster_queues.get(admission.cluster_queue)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
@@ -167,6 +169,14 @@ class Lines:
         queue = self.ledger.release(key)
         if queue is not None:
             self.mark_retry(queue.name)
+
+    def forget_preemptor(self, key: str) -> None:
+        """What was preempted for a workload that holds quota has served it: should it come back, it has no precedence
+        any more."""
+        queue = self.cluster_queues.get(self.ledger.holders.get(key, ""))
+        if queue is not None and queue.pending.preemptor == key:
+            self.touch(queue)
+            queue.pending.forget_preemptor(key)
 
     def track_readiness(self, info: Info) -> None:
         """Remember reservations whose pods are not ready, if admission waits for them."""
@@ -263,23 +273,32 @@ class Lines:
     def flush_retries(self, now: Instant) -> bool:
         """Put parked workloads of marked trees back in line: those whose namespace is selected and whose back-off is
         over. Trees with a cycle stay as they are. True if any moved."""
-        if not self.retry_queues and not self.retry_cohorts:
-            return False
+        return finish(self.retry_marked(now, Pace()))
+
+    def retry_marked(self, now: Instant, pace: Pace) -> Sliced[bool]:
+        """As `flush_retries`, in slices: no event may come in between. What is left undone is still marked."""
         starts = [queue.node for name in self.retry_queues if (queue := self.cluster_queues.get(name)) is not None]
         starts += [node for name in self.retry_cohorts if (node := self.ledger.cohorts.get(name)) is not None]
-        self.keep(self.retry_queues)
-        self.keep(self.retry_cohorts)
-        self.retry_queues.clear()
-        self.retry_cohorts.clear()
         roots = {id(root): root for node in starts if not self.ledger.cyclic(node) for root in (node.root,)}
         moved = False
         for root in roots.values():
             for node in root.walk_queues():
-                moved = self.retry(self.cluster_queues[node.name], now) or moved
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                moved = (yield from self._retry(self.cluster_queues[node.name], now, pace)) or moved
+        self.keep(self.retry_queues)
+        self.keep(self.retry_cohorts)
+        self.retry_queues.clear()
+        self.retry_cohorts.clear()
         return moved
 
     def retry(self, queue: ClusterQueue, now: Instant) -> bool:
         """Put what is parked in one queue back in line, as `flush_retries` does. True if any moved."""
+        return finish(self._retry(queue, now, Pace()))
+
+    def _retry(self, queue: ClusterQueue, now: Instant, pace: Pace) -> Sliced[bool]:
         pending = queue.pending
         if not pending.inadmissible and not pending.bulk_moved:
             pending.retry_cycle = pending.pop_cycle
@@ -290,6 +309,10 @@ class Lines:
         selected: dict[str, bool] = {}
         moving = []
         for info in pending.inadmissible.values():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
             namespace = info.workload.metadata.namespace
             good = selected.get(namespace)
             if good is None:
@@ -297,6 +320,10 @@ class Lines:
             if good and backoff_over(info.workload, now):
                 moving.append(info)
         for info in moving:
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
             del pending.inadmissible[info.key]
             pending.push(info)
         return moved or bool(moving)

@@ -1,5 +1,7 @@
 """Nomination: whether a head may be processed at all, and with which flavors, pod counts and victims.
 
+Finding flavors changes nothing, so it can begin anew: where a search for victims stops before its end (`Unfinished`),
+the caller lets it finish and asks again, and what was found is answered from memory. Most heads never come to that.
 Must never change usage or the place of a workload.
 """
 
@@ -8,7 +10,7 @@ from app.engine.assignment import Assignment
 from app.engine.entries import Entry, outdated
 from app.engine.flavors import Assigner
 from app.engine.info import Info
-from app.engine.preemption import Preemptor, Target
+from app.engine.preemption import Preemptor, Target, Targets
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
 from app.engine.state import State
@@ -38,7 +40,7 @@ class Nomination:
         """The number of the cycle that begins."""
         self._assigner.cycle = cycle
 
-    def nominate(self, entry: Entry) -> bool:
+    def accepts(self, entry: Entry) -> bool:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
         message and is dropped."""
         state, info, queue = self._state, entry.info, entry.queue
@@ -61,25 +63,23 @@ class Nomination:
         elif (violations := info.violations()) is not None:
             entry.message, entry.quota_reason = violations, MISCONFIGURED
         else:
-            self.assign(entry)
             return True
         return False
 
     def assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
-        """Flavors and targets for a head (Kueue: getAssignments)."""
+        """Flavors and targets for a head (Kueue: getAssignments). Raises Unfinished: then it is to be called again."""
         info, queue = entry.info, entry.queue
-        self._preemptor.start()
         if info.last_assignment is not None and self._outdated(info, queue):
             info.last_assignment = None
         replaced = None
         if info.replaces is not None:
             old = queue.workloads.get(info.replaces)
-            if old is not None:
+            if old is not None and old.key not in self._preemptor.gone:
                 replaced = Target(old, queue, "")
         entry.replaced = replaced
         old_info = replaced.info if replaced is not None else None
         full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
-        entry.assignment, entry.targets = full, []
+        entry.assignment, entry.targets = full, Targets()
         if full.mode is Mode.PREEMPT:
             entry.targets = self._preemptor.targets(queue, info, full)
         if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
@@ -94,10 +94,10 @@ class Nomination:
         if not self._gates.partial_admission or entry.replaced is not None:
             return False
 
-        def attempt(counts: list[int]) -> tuple[Assignment, list[Target]] | None:
+        def attempt(counts: list[int]) -> tuple[Assignment, Targets] | None:
             assignment = self._assigner.assign(queue, info, counts=counts, pins=pins)
             if assignment.mode is Mode.FIT:
-                return assignment, []
+                return assignment, Targets()
             if assignment.mode is Mode.PREEMPT:
                 targets = self._preemptor.targets(queue, info, assignment)
                 return (assignment, targets) if targets else None

@@ -5,14 +5,26 @@ until the workload fits and then give back whom it does not need. Sources: Kueue
 Simulates on the ledger and always puts it back; what is really evicted is not its business.
 """
 
-from collections.abc import Iterator
-from functools import cmp_to_key
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource
+from app.engine.candidates import (
+    HIERARCHICAL,
+    WHILE_BORROWING,
+    WITHIN_QUEUE,
+    WITHOUT_BORROWING,
+    Candidate,
+    Rank,
+    arrange,
+    by_rank,
+    satisfies,
+    with_usage,
+)
 from app.engine.fairness import FairPreemption
 from app.engine.instants import Instant
+from app.engine.pace import Pace, Sliced, Trial
 from app.engine.reasons import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -27,6 +39,8 @@ if TYPE_CHECKING:
     from app.engine.queues import ClusterQueue
     from app.engine.state import State
 
+_REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
+
 
 class Target:
     """A workload to preempt, the queue it holds quota in, and why."""
@@ -39,91 +53,121 @@ class Target:
         self.reason = reason
 
 
-WITHIN_QUEUE, HIERARCHICAL, WITHOUT_BORROWING, WHILE_BORROWING = range(4)
+class Targets(list[Target]):
+    """Workloads to preempt, in the order they are reported. `freed` is what they hold together, by queue: to take that
+    off the ledger is the same as to take off one after the other."""
 
-_REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
+    __slots__ = ("freed",)
 
-Rank = tuple[bool, bool, int, float, str, str]
-
-
-class Candidate:
-    """A workload that policy allows to preempt. `lca` is the cohort it was found below, `rank` its place in order."""
-
-    __slots__ = ("info", "lca", "queue", "rank", "variant")
-
-    def __init__(self, info: "Info", queue: "ClusterQueue", rank: Rank, variant: int, lca: Node | None) -> None:
-        self.info = info
-        self.queue = queue
-        self.rank = rank
-        self.variant = variant
-        self.lca = lca
+    def __init__(self, targets: Iterable[Target] = ()) -> None:
+        super().__init__(targets)
+        self.freed: dict[ClusterQueue, Amounts] = {}
 
 
-def satisfies(policy: str, preemptor: "Info", candidate: "Info") -> bool:
-    """Whether a preemption policy allows one workload to preempt another (Kueue: SatisfiesPreemptionPolicy)."""
-    match policy:
-        case "Any":
-            return True
-        case "LowerPriority":
-            return preemptor.priority > candidate.priority
-        case "LowerOrNewerEqualPriority":
-            if preemptor.priority != candidate.priority:
-                return preemptor.priority > candidate.priority
-            return preemptor.timestamp < candidate.timestamp
-        case _:
-            return False
+_Found = tuple[list[Candidate], list[Candidate]]
+"""Candidates: those on their way out already, and the others."""
+
+NOBODY: Mapping[str, Target] = {}
+
+
+class Unfinished(Exception):
+    """A search has come to a stop before its end. `Preemptor.go_on` finishes it; then the same questions in the same
+    state are answered from memory as far as they were answered, so whoever asked begins anew."""
+
+
+Question = tuple[str, frozenset[tuple[FlavorResource, int]], frozenset[FlavorResource]]
 
 
 class Preemptor:
-    """Finds targets for heads of one cycle."""
+    """Finds targets for heads of one cycle.
 
-    __slots__ = ("_fair", "_memo", "_state", "now")
+    With a `stretch` of work no question takes longer than that: it raises `Unfinished` instead. Between `start` and
+    the answer the state must not change. `gone` are victims of others, which are no candidates any more.
+    """
 
-    def __init__(self, state: "State", now: Instant) -> None:
+    __slots__ = ("_answers", "_fair", "_line_usage", "_open", "_state", "_with_usage", "gone", "now", "pace")
+
+    def __init__(self, state: "State", now: Instant, pace: Pace | None = None) -> None:
+        options = state.options
         self._state = state
-        self._fair = state.options.fair_sharing
-        self._memo: dict[tuple[str, frozenset[tuple[FlavorResource, int]]], list[Target]] = {}
+        self._fair = options.fair_sharing
+        self._with_usage = options.admission_fair_sharing is not None and options.gates.admission_fair_sharing
+        self._answers: dict[Question, Targets] = {}
+        self._line_usage: dict[tuple[str, str], float | None] = {}
+        self._open: tuple[Question, Sliced[Targets]] | None = None
+        self.gone = NOBODY
         self.now = now
+        self.pace = pace or Pace()
 
     def start(self) -> None:
         """Usage may have changed since the last question: forget the answers."""
-        self._memo.clear()
+        self._answers.clear()
+        self.pace.renew()
 
-    def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> list[Target]:
-        """Workloads to preempt for an assignment in mode Preempt, none if that would not help."""
+    def go_on(self) -> Sliced[None]:
+        """Finish the search that stopped. Abandoned in the middle, it leaves the ledger as it was."""
+        assert self._open is not None
+        question, search = self._open
+        self._open = None
+        try:
+            while True:
+                yield
+                self.pace.renew()
+                next(search)
+        except StopIteration as end:
+            self._answers[question] = end.value
+        finally:
+            search.close()
+
+    def queue(self, name: str) -> "ClusterQueue":
+        """The ClusterQueue of that name."""
+        return self._state.cluster_queues[name]
+
+    def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> Targets:
+        """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
         pairs = assignment.needing_preemption(self._state.surroundings.catalog.pair)
         requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
         return self.find(queue, info, requests, pairs)
 
     def oracle(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
-        """Whether room can be made for so much of one resource in one flavor, and the borrowing level then."""
+        """Whether room can be made for so much of one resource in one flavor, and the borrowing level then. Raises
+        Unfinished."""
         targets = self.find(queue, info, {pair: amount}, {pair})
         if not targets:
             return Possibility.NO_CANDIDATES, tree.level(queue.node, pair, amount)[0]
-        for target in targets:
-            tree.remove_all(target.queue.node, target.info.usage)
-        level, _ = tree.level(queue.node, pair, amount)
-        for target in targets:
-            tree.add_all(target.queue.node, target.info.usage)
-        own = any(target.queue is queue for target in targets)
-        return Possibility.PREEMPT if own else Possibility.RECLAIM, level
+        with Trial() as trial:
+            for other, amounts in targets.freed.items():
+                trial.remove(other.node, amounts)
+            level, _ = tree.level(queue.node, pair, amount)
+        return Possibility.PREEMPT if queue in targets.freed else Possibility.RECLAIM, level
 
-    def find(self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]) -> list[Target]:
-        """The smallest set of victims found that makes `requests` fit; `pairs` are those without room."""
-        if pairs != requests.keys():
-            return self._search(queue, info, requests, pairs)
-        question = info.key, frozenset(requests.items())  # what the oracle asked, and then the workload itself
-        found = self._memo.get(question)
-        if found is None:
-            found = self._memo[question] = self._search(queue, info, requests, pairs)
-        return list(found)
+    def find(self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]) -> Targets:
+        """The smallest set of victims found that makes `requests` fit; `pairs` are those without room. Not to be
+        changed: it is what is remembered. Raises Unfinished."""
+        question = info.key, frozenset(requests.items()), frozenset(pairs)
+        found = self._answers.get(question)
+        if found is not None:  # what the oracle asked, and then the workload itself
+            return found
+        search = self._search(queue, info, requests, pairs)
+        try:
+            next(search)
+        except StopIteration as end:
+            answer: Targets = end.value
+            self._answers[question] = answer
+            return answer
+        self._open = question, search
+        raise Unfinished
 
     def _search(
         self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
-    ) -> list[Target]:
+    ) -> Sliced[Targets]:
         if self._fair is not None:
-            return self._find_fair(queue, info, requests, pairs)
-        return _Classical(self, queue, info, requests, pairs).run()
+            found = yield from self._find_fair(queue, info, requests, pairs)
+        else:
+            found = yield from _Classical(self, queue, info, requests, pairs).run()
+        targets = Targets(found)
+        targets.freed = yield from held_by_queue(found, self.pace)
+        return targets
 
     # Candidates
 
@@ -139,89 +183,114 @@ class Preemptor:
             candidate.key,
         )
 
-    def candidates(
+    def collect(
         self,
+        into: _Found,
         queue: "ClusterQueue",
         own: "ClusterQueue",
         preemptor: "Info",
         policy: str,
         pairs: set[FlavorResource],
-        variant: int = WITHIN_QUEUE,
+        *,
+        variant: "int | Callable[[Info], int]" = WITHIN_QUEUE,
         lca: Node | None = None,
-    ) -> Iterator[Candidate]:
-        """Workloads of one queue that use a pair without room and that the policy allows."""
+    ) -> Sliced[None]:
+        """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
+        the first list, the others into the second. `variant` says by which right, or tells it of each."""
         if policy == "Never":
             return
+        pace, gone, anyone = self.pace, self.gone, policy == "Any"
         for other in queue.workloads.values():
-            if not pairs.isdisjoint(other.usage) and satisfies(policy, preemptor, other):
-                yield Candidate(other, queue, self.rank(other, queue, own), variant, lca)
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+            if pairs.isdisjoint(other.usage) or not (anyone or satisfies(policy, preemptor, other)):
+                continue
+            if gone and other.key in gone:
+                continue
+            rank = self.rank(other, queue, own)
+            line_usage = self._usage_of_line(queue, other.local_queue) if self._with_usage else None
+            right = variant if isinstance(variant, int) else variant(other)
+            into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))
 
-    def sort(self, candidates: list[Candidate]) -> list[Candidate]:
+    def _usage_of_line(self, queue: "ClusterQueue", local_queue: str) -> float | None:
+        """Nothing is sampled while a cycle is under way, so it is worked out once."""
+        line = queue.name, local_queue
+        if line not in self._line_usage:
+            self._line_usage[line] = self._state.line_usage(queue, local_queue)
+        return self._line_usage[line]
+
+    def sort(self, candidates: list[Candidate]) -> Sliced[None]:
         """In the order they are to be preempted."""
-        if self._state.options.admission_fair_sharing is not None and self._state.options.gates.admission_fair_sharing:
-            candidates.sort(key=cmp_to_key(self._compare_with_usage))
-        else:
-            candidates.sort(key=_by_rank)
-        return candidates
-
-    def _compare_with_usage(self, left: Candidate, right: Candidate) -> int:
-        """As by rank, but within a queue that shares by usage, those of the LocalQueue with more usage go first."""
-        a, b = left.rank, right.rank
-        if a[:2] != b[:2]:
-            return -1 if a[:2] < b[:2] else 1
-        if left.queue is right.queue and left.info.local_queue != right.info.local_queue:
-            first = self._state.line_usage(left.queue, left.info.local_queue)
-            second = self._state.line_usage(right.queue, right.info.local_queue)
-            if first is not None and second is not None and first != second:
-                return -1 if first > second else 1
-        return -1 if a < b else int(a > b)
+        return arrange(candidates, with_usage if self._with_usage else by_rank, self.pace)
 
     # Fair sharing
 
     def _find_fair(
         self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
-    ) -> list[Target]:
+    ) -> Sliced[list[Target]]:
         assert self._fair is not None
         policy = queue.preemption
-        found = list(self.candidates(queue, queue, info, policy.within_cluster_queue, pairs))
+        found: _Found = [], []
+        yield from self.collect(found, queue, queue, info, policy.within_cluster_queue, pairs)
         if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
             for node in queue.node.root.walk_queues():
+                self.pace.left -= 1
+                if self.pace.left <= 0:
+                    yield
                 other = self._state.cluster_queues[node.name]
                 if other is queue or not other.active:
                     continue
                 if not any(node.usage.get(pair, 0) > node.nominal.get(pair, 0) for pair in pairs):
                     continue
-                found.extend(self.candidates(other, queue, info, policy.reclaim_within_cohort, pairs))
-        if not found or not self._helps(queue, requests, found):
+                yield from self.collect(found, other, queue, info, policy.reclaim_within_cohort, pairs)
+        leaving, candidates = found
+        if not leaving and not candidates:
             return []
-        self.sort(found)
-        search = FairPreemption(
-            queue,
-            requests,
-            pairs,
-            self._state.cluster_queues,
-            within_nominal_gate=self._state.options.gates.fair_sharing_preempt_within_nominal,
-        )
-        done = search.run(found, self._fair.strategies)
-        targets = [Target(candidate.info, candidate.queue, reason) for candidate, reason in search.targets]
-        if not done:
-            _put_back(targets)
+        yield from self.sort(leaving)
+        yield from self.sort(candidates)
+        candidates[:0] = leaving
+        if not (yield from self._helps(queue, requests, candidates)):
             return []
-        return fill_back(queue, requests, targets, borrow=True)
+        with Trial() as trial:
+            search = FairPreemption(
+                queue,
+                requests,
+                pairs,
+                self._state.cluster_queues,
+                within_nominal_gate=self._state.options.gates.fair_sharing_preempt_within_nominal,
+                trial=trial,
+                pace=self.pace,
+            )
+            if not (yield from search.run(candidates, self._fair.strategies)):
+                return []
+            targets = [Target(candidate.info, candidate.queue, reason) for candidate, reason in search.targets]
+            yield from fill_back(queue, requests, targets, trial, self.pace, borrow=True)
+        return targets
 
-    @staticmethod
-    def _helps(queue: "ClusterQueue", requests: Amounts, candidates: list[Candidate]) -> bool:
+    def _helps(self, queue: "ClusterQueue", requests: Amounts, candidates: list[Candidate]) -> Sliced[bool]:
         """Whether there would be room with all candidates gone; if not, no search is needed."""
-        for candidate in candidates:
-            tree.remove_all(candidate.queue.node, candidate.info.usage)
-        good = fits(queue.node, requests, borrow=True)
-        for candidate in candidates:
-            tree.add_all(candidate.queue.node, candidate.info.usage)
-        return good
+        held = yield from held_by_queue(candidates, self.pace)
+        with Trial() as trial:
+            for other, amounts in held.items():
+                trial.remove(other.node, amounts)
+            return fits(queue.node, requests, borrow=True)
 
 
-def _by_rank(candidate: Candidate) -> Rank:
-    return candidate.rank
+def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Amounts]]":
+    """What workloads hold together, by queue."""
+    held: dict[ClusterQueue, Amounts] = {}
+    for each in whose:
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+        total = held.get(each.queue)
+        if total is None:
+            held[each.queue] = each.info.usage.copy()
+            continue
+        for pair, amount in each.info.usage.items():
+            total[pair] = total.get(pair, 0) + amount
+    return held
 
 
 def fits(node: Node, requests: Amounts, *, borrow: bool) -> bool:
@@ -234,24 +303,23 @@ def fits(node: Node, requests: Amounts, *, borrow: bool) -> bool:
     return True
 
 
-def _put_back(targets: list[Target]) -> None:
-    for target in targets:
-        tree.add_all(target.queue.node, target.info.usage)
-
-
-def fill_back(queue: "ClusterQueue", requests: Amounts, targets: list[Target], *, borrow: bool) -> list[Target]:
-    """Give back victims that are not needed, the latest first; then put all back. The last one is always needed. The
-    order of what is left follows Kueue: the last takes the place of one that is given back."""
+def fill_back(
+    queue: "ClusterQueue", requests: Amounts, targets: list[Target], trial: Trial, pace: Pace, *, borrow: bool
+) -> Sliced[None]:
+    """Give back victims that are not needed, the latest first. The last one is always needed. The order of what is
+    left follows Kueue: the last takes the place of one that is given back."""
+    cost = 1 + 2 * len(requests)
     for index in range(len(targets) - 2, -1, -1):
+        pace.left -= cost
+        if pace.left <= 0:
+            yield
         target = targets[index]
-        tree.add_all(target.queue.node, target.info.usage)
+        trial.add(target.queue.node, target.info.usage)
         if fits(queue.node, requests, borrow=borrow):
             targets[index] = targets[-1]
             targets.pop()
         else:
-            tree.remove_all(target.queue.node, target.info.usage)
-    _put_back(targets)
-    return targets
+            trial.remove(target.queue.node, target.info.usage)
 
 
 class _Classical:
@@ -268,30 +336,48 @@ class _Classical:
         self.requests = requests
         self.pairs = pairs
 
-    def run(self) -> list[Target]:
+    def run(self) -> Sliced[list[Target]]:
         """Victims, in the order Kueue reports them."""
-        queue, sort = self.queue, self.preemptor.sort
+        queue, preemptor = self.queue, self.preemptor
         policy = queue.preemption
-        same = sort(list(self.preemptor.candidates(queue, queue, self.info, policy.within_cluster_queue, self.pairs)))
-        hierarchical: list[Candidate] = []
-        by_priority: list[Candidate] = []
+        hierarchical: _Found = [], []
+        by_priority: _Found = [], []
+        same: _Found = [], []
+        yield from preemptor.collect(same, queue, queue, self.info, policy.within_cluster_queue, self.pairs)
         if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
-            self._cohort_candidates(hierarchical, by_priority)
-        lists = (sort(hierarchical), sort(by_priority), same)
-        ordered = [item for each in lists for item in each if not item.rank[0]]
-        ordered += [item for each in lists for item in each if item.rank[0]]
+            yield from self._cohort_candidates(hierarchical, by_priority)
+        ordered: list[Candidate] = []
+        for staying in (False, True):
+            for each in (hierarchical, by_priority, same):
+                if each[staying]:
+                    yield from preemptor.sort(each[staying])
+                    ordered += each[staying]
         if not ordered:
             return []
-        for borrow in self._attempts(hierarchical, by_priority):
-            targets: list[Target] = []
+        for borrow in self._attempts(hierarchical=any(hierarchical), by_priority=any(by_priority)):
+            targets = yield from self._take(ordered, borrow=borrow)
+            if targets:
+                return targets
+        return []
+
+    def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
+        """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
+        node, requests, pace = self.queue.node, self.requests, self.preemptor.pace
+        cost = 2 + 2 * len(requests)
+        targets: list[Target] = []
+        with Trial() as trial:
             for candidate in ordered:
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
                 if not self._valid(candidate, borrow=borrow):
                     continue
-                tree.remove_all(candidate.queue.node, candidate.info.usage)
+                pace.left -= cost
+                trial.remove(candidate.queue.node, candidate.info.usage)
                 targets.append(Target(candidate.info, candidate.queue, _REASONS[candidate.variant]))
-                if fits(queue.node, self.requests, borrow=borrow):
-                    return fill_back(queue, self.requests, targets, borrow=borrow)
-            _put_back(targets)
+                if fits(node, requests, borrow=borrow):
+                    yield from fill_back(self.queue, requests, targets, trial, pace, borrow=borrow)
+                    return targets
         return []
 
     def _forbidden(self) -> bool:
@@ -299,8 +385,8 @@ class _Classical:
         within = self.queue.preemption.borrow_within_cohort
         return within is None or within.policy == "Never"
 
-    def _attempts(self, hierarchical: list[Candidate], by_priority: list[Candidate]) -> tuple[bool, ...]:
-        """Whether to borrow, in the order to try."""
+    def _attempts(self, *, hierarchical: bool, by_priority: bool) -> tuple[bool, ...]:
+        """Whether to borrow, in the order to try; told whether there are such candidates."""
         if not hierarchical and not by_priority:
             return (True,)
         if self._forbidden():
@@ -311,36 +397,37 @@ class _Classical:
                 return (False, True)
         return (True, False)
 
-    def _cohort_candidates(self, hierarchical: list[Candidate], by_priority: list[Candidate]) -> None:
+    def _cohort_candidates(self, hierarchical: _Found, by_priority: _Found) -> Sliced[None]:
         """Candidates of other queues: of the smallest subtree first, and from the first on that could hold the
         workload in its own quota, by right of that quota."""
         advantage, rest = tree.fits_in_quota(self.queue.node, self.requests)
         previous: Node | None = None
         for root in self.queue.node.ancestors():
             into = hierarchical if advantage else by_priority
-            self._collect(root, root, previous, into, advantage=advantage)
+            yield from self._collect(root, root, previous, into, advantage=advantage)
             good, rest = tree.fits_in_quota(root, rest)
             advantage = advantage or good
             previous = root
 
-    def _collect(self, cohort: Node, lca: Node, skip: Node | None, into: list[Candidate], *, advantage: bool) -> None:
-        queues = self.preemptor._state.cluster_queues
+    def _collect(self, cohort: Node, lca: Node, skip: Node | None, into: _Found, *, advantage: bool) -> Sliced[None]:
+        preemptor, pace = self.preemptor, self.preemptor.pace
         for name in sorted(cohort.cohorts):
             child = cohort.cohorts[name]
             if child is not skip and not tree.within_nominal(child, self.pairs):
-                self._collect(child, lca, skip, into, advantage=advantage)
+                yield from self._collect(child, lca, skip, into, advantage=advantage)
         policy = self.queue.preemption.reclaim_within_cohort
         for name in sorted(cohort.queues):
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
             node = cohort.queues[name]
-            other = queues[name]
+            other = preemptor.queue(name)
             if other is self.queue or not other.active or tree.within_nominal(node, self.pairs):
                 continue
-            for candidate in self.preemptor.candidates(
-                other, self.queue, self.info, policy, self.pairs, HIERARCHICAL, lca
-            ):
-                if not advantage:
-                    candidate.variant = self._variant(candidate.info)
-                into.append(candidate)
+            variant = HIERARCHICAL if advantage else self._variant
+            yield from preemptor.collect(
+                into, other, self.queue, self.info, policy, self.pairs, variant=variant, lca=lca
+            )
 
     def _variant(self, candidate: "Info") -> int:
         if self._forbidden():

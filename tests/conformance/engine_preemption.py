@@ -4,10 +4,11 @@ from typing import Any
 
 from app.api.workload import Workload
 from app.engine.assignment import Assignment, LastAssignment, PodSetAssignment
+from app.engine.candidates import satisfies
 from app.engine.decisions import preempted_message
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
-from app.engine.preemption import Preemptor, satisfies
+from app.engine.preemption import Preemptor
 from app.engine.reasons import FlavorChoice, Mode
 from app.engine.state import State
 from tests.conformance import world

@@ -10,9 +10,10 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, Workload
 from app.engine import Options, State
 from app.engine.amounts import Amounts
+from app.engine.candidates import WITHIN_QUEUE, Candidate, by_rank
 from app.engine.fairness import TargetOrdering
 from app.engine.info import Info, PodSetTotals, Surroundings
-from app.engine.preemption import WITHIN_QUEUE, Candidate, Preemptor
+from app.engine.preemption import Preemptor
 from app.jobs.podsets import Directives, PodSetInfo, info_of, merge
 from tests.conformance import world
 from tests.conformance.cases import Case
@@ -42,7 +43,7 @@ def target_order(case: Case, run: dict[str, Json]) -> list[str]:
             Candidate(info, queue, preemptor.rank(info, queue, own), WITHIN_QUEUE, None)
             for info in queue.workloads.values()
         ]
-        candidates[name] = preemptor.sort(found)
+        candidates[name] = sorted(found, key=by_rank)
     ordering = TargetOrdering(own, candidates, state.cluster_queues)
     actions = iter(body["actions"] or ())
     have = []

@@ -1,0 +1,92 @@
+"""How much work is done at a stretch, and usage that is only tried.
+
+A cycle is a generator that stops often, so that whoever drives it can let others run. Inside a search for victims the
+stops are counted by work (candidates looked at, pairs counted), never by time, so that what is decided does not depend
+on them. Must never read a clock, and never know what the work is for.
+"""
+
+import math
+from collections.abc import Generator
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from app.engine import tree
+from app.engine.amounts import Amounts
+from app.engine.tree import Node
+
+T = TypeVar("T")
+
+STRETCH: Final = 256.0
+"""Work between two stops, about a microsecond each: a quarter of the millisecond that the event loop may be held."""
+
+Sliced = Generator[None, None, T]
+"""Work that stops now and then; its value is the result."""
+
+
+class Pace:
+    """Counts work down. Whoever works takes from `left` and stops (yields) when nothing is left; whoever lets it go on
+    calls `renew`. Endless unless it is told how long a stretch is."""
+
+    __slots__ = ("left", "stretch")
+
+    def __init__(self, stretch: float = math.inf) -> None:
+        self.stretch = stretch
+        self.left = stretch
+
+    def renew(self) -> None:
+        """A new stretch begins."""
+        self.left = self.stretch
+
+
+def finish(work: Sliced[T]) -> T:
+    """Do sliced work at one stretch."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class Trial:
+    """Usage as it would be, on the ledger itself: `remove` and `add`, look, and on leaving all is as it was.
+
+    What is remembered is the usage of the nodes that were touched, so that leaving costs a step a node and not one a
+    workload, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open nobody but
+    the cycle may read or change usage, and the tree must keep its shape.
+    """
+
+    __slots__ = ("_before", "_kept")
+
+    def __init__(self) -> None:
+        self._kept: set[int] = set()
+        self._before: list[tuple[Amounts, Amounts]] = []
+
+    def _keep(self, node: Node) -> None:
+        above: Node | None = node
+        while above is not None and id(above) not in self._kept:
+            self._kept.add(id(above))
+            self._before.append((above.usage, above.usage.copy()))
+            above = above.parent
+
+    def remove(self, node: Node, amounts: Amounts) -> None:
+        """As if so much less were in use in a ClusterQueue."""
+        if id(node) not in self._kept:
+            self._keep(node)
+        tree.remove_all(node, amounts)
+
+    def add(self, node: Node, amounts: Amounts) -> None:
+        """As if so much more were in use in a ClusterQueue."""
+        if id(node) not in self._kept:
+            self._keep(node)
+        tree.add_all(node, amounts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for usage, before in self._before:
+            usage.clear()
+            usage.update(before)
