@@ -6,8 +6,10 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
+from app.engine import usage
 from app.engine.assignment import LastAssignment
 from app.engine.info import Info, backoff_over, is_admissible
+from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
 from app.engine.queues import ClusterQueue, is_preemptor, push_or_update, requeue
 from app.engine.state import State
@@ -40,8 +42,25 @@ class Replay:
         self.standalone = State(Options(gates=self.gates))
         self.ordering = "Eviction"
         self.objects: dict[str, Workload] = {}
+        self.locals: dict[str, LocalQueue] = {}
         self.local_items: dict[str, dict[str, Info]] = {}
-        self.inactive: set[str] = set()
+        self.made: dict[str, Info] = {}
+        self.breakdown: tuple[int, int] | None = None
+        if not _makes(list(run.get("trace") or ())):
+            self.from_fixture((case.body.get("fixture") or {}).get("manager"))
+
+    def from_fixture(self, manager: Json) -> None:
+        """A manager that stood before the case began, with its LocalQueues and what waits in them."""
+        if not isinstance(manager, dict) or not isinstance(manager.get("localQueues"), dict):
+            return
+        self.state = State(Options(gates=self.gates))
+        for item in manager["localQueues"].values():
+            namespace, _, name = item.get("Key", "").rpartition("/")
+            spec = {"clusterQueue": item.get("ClusterQueue", "")}
+            body = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
+            self.state.put_local_queue(world.load(LocalQueue, body), self.now)
+            for info in (item.get("items") or {}).values():
+                self.state.put_workload(world.load(Workload, info["Obj"]), self.now)
 
     def info(self, recorded: Json) -> Info:
         """A recorded Info on our terms."""
@@ -59,13 +78,15 @@ class Replay:
             )
         return info
 
-    def queue(self, args: Json) -> ClusterQueue:
-        """The queue that a call is made on."""
-        reference = args["$recv"]["$ref"]
+    def queue(self, args: Json) -> ClusterQueue | None:
+        """The queue that a call is made on, if it is known."""
+        reference = (args.get("$recv") or {}).get("$ref", "")
         if reference not in self.queues:
-            assert self.state is not None
             taken = {id(queue) for queue in self.queues.values()}
-            free = [queue for queue in self.state.cluster_queues.values() if id(queue) not in taken]
+            known = self.state.cluster_queues.values() if self.state is not None else ()
+            free = [queue for queue in known if id(queue) not in taken]
+            if not free:
+                return None
             self.queues[reference] = free[0]
         return self.queues[reference]
 
@@ -84,28 +105,26 @@ class Replay:
             self.make(args, results)
         elif scope.endswith("queue.ClusterQueue") or name == "queueInadmissibleWorkloads":
             self.cluster_queue(name, args, results)
-        elif op == "client.create" or op == "client.update":
-            if args["object"]["kind"] == "Workload":
-                loaded = world.load(Workload, args["object"])
-                self.objects[loaded.metadata.key] = loaded
-        elif op == "client.build":
-            for item in args["objects"] or ():
-                if item["kind"] == "Workload":
-                    loaded = world.load(Workload, item)
-                    self.objects[loaded.metadata.key] = loaded
-                elif item["kind"] == "Namespace":
-                    self.namespaces = True
-                    for state in (self.standalone, self.state):
-                        if state is not None:
-                            state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
-                    self.standalone.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
-                elif item["kind"] == "LocalQueue":
-                    self.standalone.put_local_queue(world.load(LocalQueue, item), self.now)
+        elif op == "clock.set":
+            self.now = world.when(args["now"])
+        elif op in {"client.create", "client.update", "client.build"}:
+            for item in args.get("objects") or [args.get("object")]:
+                self.see(item or {})
+        elif op == "client.delete":
+            self.objects.pop(world.key_of(args.get("object") or {}), None)
+        elif op == "workload.NewInfo" and results and isinstance(results[0], dict) and "Obj" in results[0]:
+            info = self.info(results[0])
+            self.made[info.key] = info
         elif name == "SetForTest":
             (self.state or self.standalone).set_consumed(args["lqKey"], args["resources"] or {}, self.now)
-        elif name == "AddOrUpdate":
+        elif name == "PushPenalty":
+            line = (self.state or self.standalone)._line(args["lqKey"])
+            line.push(args["wlKey"], usage.from_quantities(args["penalty"] or {}), self.now)
+        elif scope.endswith("queue.LocalQueue") and name == "AddOrUpdate":
             info = self.info(args["info"])
             self.local_items.setdefault(args["$recv"]["$ref"], {})[info.key] = info
+        elif not self.queues:
+            return
         elif name == "stickyMatches":
             queue = next(iter(self.queues.values()))
             key = args["workload"].lstrip("/")
@@ -113,15 +132,29 @@ class Replay:
         elif name == "InsertInadmissible":
             info = self.info(args["wInfo"])
             next(iter(self.queues.values())).pending.inadmissible[info.key] = info
-        elif op.endswith("inadmissibleWorkloads.delete") and self.queues:
+        elif op.endswith("inadmissibleWorkloads.delete"):
             next(iter(self.queues.values())).pending.remove(args["key"])
-        elif name == "hasKey" and not self.queues:
-            return
         elif name == "hasKey":
             queue = next(iter(self.queues.values()))
             self.expect(
                 op, results[0], args["key"].lstrip("/") in {info.key for info in queue.pending.inadmissible_infos()}
             )
+
+    def see(self, item: Json) -> None:
+        """An object of the API."""
+        kind = item.get("kind")
+        if kind == "Workload":
+            loaded = world.load(Workload, item)
+            self.objects[loaded.metadata.key] = loaded
+        elif kind == "Namespace":
+            self.namespaces = True
+            for state in (self.standalone, self.state):
+                if state is not None:
+                    state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+        elif kind == "LocalQueue":
+            local = world.load(LocalQueue, item)
+            self.locals[world.key_of(item)] = local
+            self.standalone.put_local_queue(local, self.now)
 
     def make(self, args: dict[str, Json], results: Json) -> None:
         """A queue that no manager holds."""
@@ -142,8 +175,8 @@ class Replay:
     def cluster_queue(self, name: str, args: dict[str, Json], results: Json) -> None:
         """Calls on a ClusterQueue."""
         if name == "queueInadmissibleWorkloads":
-            queue = self.queues[args["c"]["$ref"]]
-            if not self.namespaces:  # what the recorded client knew is not in the trace
+            queue = self.queues.get(args["c"].get("$ref", ""))
+            if queue is None or not self.namespaces:  # what the recorded client knew is not in the trace
                 self.blind = True
                 return
             before = len(queue.pending.active_infos())
@@ -151,6 +184,8 @@ class Replay:
             self.expect(name, results[0], len(queue.pending.active_infos()) - before)
             return
         queue = self.queue(args)
+        if queue is None:
+            return
         pending = queue.pending
         match name:
             case "Update":
@@ -165,6 +200,7 @@ class Replay:
                 tied = (
                     want is not None
                     and head is not None
+                    and want.key != head.key
                     and want.order[:3] == head.order[:3]
                     and not head.uid
                     and (pending.line_usage is None or want.local_queue == head.local_queue)
@@ -218,6 +254,21 @@ class Replay:
             case "DeleteFromLocalQueue":
                 for key in self.local_items.get(args["q"]["$ref"], {}):
                     pending.remove(key)
+            case "AddFromLocalQueue":
+                before = set(pending.active)
+                state = self.state if queue.name in (self.state.cluster_queues if self.state else {}) else None
+                state = state or self.standalone
+                line = LineOf("")
+                line.api = LocalQueue()
+                line.api.spec.cluster_queue = queue.name
+                line.items = dict(self.local_items.get(args["q"]["$ref"]) or self.made)
+                state.line_up(line, self.now)
+                self.expect(name, results[0], set(pending.active) != before)
+            case "PendingBreakdown":
+                inflight = pending.inflight is not None
+                self.breakdown = len(pending.active_infos()) + inflight, len(pending.inadmissible_infos())
+            case "handleInadmissibleHash":
+                pending.park_class(args["hash"], args["reason"])
             case "PendingInLocalQueue":
                 line = args["lqRef"]
                 inflight = pending.inflight is not None and pending.inflight.local_queue == line
@@ -233,6 +284,26 @@ class Replay:
         info = pending.active.get(key) or pending.inadmissible.get(key)
         parked = info is not None and pending.is_parked(info)
         return info is not None and not parked, parked
+
+    def add_local_queue(self, local: LocalQueue) -> None:
+        """A LocalQueue comes with the workloads of the API that name it."""
+        assert self.state is not None
+        for item in self.objects.values():
+            if item.metadata.namespace == local.metadata.namespace and item.spec.queue_name == local.metadata.name:
+                self.state.put_workload(item, self.now)
+        self.state.put_local_queue(local, self.now)
+
+    def queue_of(self, key: str) -> str | None:
+        """The ClusterQueue of a waiting workload."""
+        assert self.state is not None
+        info = self.state.waiting.get(key)
+        return self.line_of(info.local_queue) if info is not None else None
+
+    def line_of(self, key: str) -> str | None:
+        """The ClusterQueue of a LocalQueue."""
+        assert self.state is not None
+        local = self.state.local_queues.get(key)
+        return local.cluster_queue if local is not None and local.api is not None else None
 
     def manager(self, name: str, args: dict[str, Json], results: Json) -> None:
         """Calls on the manager of all queues."""
@@ -252,24 +323,27 @@ class Replay:
         if state is None:
             return
         match name:
-            case "AddClusterQueue":
+            case "AddClusterQueue" | "UpdateClusterQueue":
                 state.put_cluster_queue(world.load(ApiClusterQueue, args["cq"]), self.now)
+                for local in self.locals.values() if name == "AddClusterQueue" else ():
+                    if local.spec.cluster_queue == args["cq"]["metadata"]["name"]:
+                        self.add_local_queue(local)
+            case "DeleteClusterQueue":
+                state.drop_cluster_queue(args["cq"]["metadata"]["name"])
             case "AddOrUpdateCohort":
                 state.put_cohort(world.load(Cohort, args["cohort"]))
+            case "DeleteCohort":
+                state.drop_cohort(args.get("cohortName") or args["cohort"]["metadata"]["name"])
             case "AddLocalQueue" | "UpdateLocalQueue":
-                local = world.load(LocalQueue, args["q"])
+                local = world.load(LocalQueue, args.get("q") or args.get("newQ"))
                 if name == "AddLocalQueue":
-                    for item in self.objects.values():
-                        if (
-                            f"{item.metadata.namespace}/{item.spec.queue_name}"
-                            == f"{local.metadata.namespace}/{local.metadata.name}"
-                        ):
-                            state.put_workload(item, self.now)
-                state.put_local_queue(local, self.now)
+                    self.add_local_queue(local)
+                else:
+                    state.put_local_queue(local, self.now)
             case "DeleteLocalQueue":
                 state.drop_local_queue(_key(args["q"]["metadata"]))
-            case "AddOrUpdateWorkload":
-                loaded = world.load(Workload, args["w"])
+            case "AddOrUpdateWorkload" | "UpdateWorkload":
+                loaded = world.load(Workload, args.get("w") or args.get("newWl") or args.get("wl"))
                 state.put_workload(loaded, self.now)
                 error = bool(results and isinstance(results[0], dict) and "$error" in results[0])
                 if error:
@@ -312,6 +386,23 @@ class Replay:
             case "PendingWorkloads":
                 have = state.local_queue_counts(_key(args["q"]["metadata"], bare=True)).pending
                 self.expect(name, results[0], have)
+            case "ClusterQueueForWorkload":
+                found = self.queue_of(world.key_of(args.get("wl") or args.get("w")))
+                self.expect(name, results, [found or "", found in state.cluster_queues])
+            case "ClusterQueueFromLocalQueue":
+                found = self.line_of(args["localQueueKey"])
+                self.expect(name, results, [found or "", found is not None])
+            case "QueueForWorkloadExists":
+                item = world.load(Workload, args.get("wl") or args.get("w"))
+                line = f"{item.metadata.namespace}/{item.spec.queue_name}"
+                self.expect(name, results[0], self.line_of(line) is not None)
+            case "Pending":
+                cq = args.get("cq") or args.get("clusterQueue") or {}
+                key = cq["metadata"]["name"] if isinstance(cq, dict) else cq
+                self.expect(name, results[0], state.queue_counts(key).pending)
+            case "PendingWorkloadsInfo":
+                want = [_key(item["Obj"]["metadata"]) for item in (results or [None])[0] or ()]
+                self.expect(name, want, state.pending(args["cqName"]))
             case "Dump" | "DumpInadmissible":
                 have = {}
                 for queue in state.cluster_queues.values():
@@ -323,6 +414,29 @@ class Replay:
             case _:
                 pass
 
+    def compare(self, recorded: dict[str, Json]) -> None:
+        """A comparison of the recorded test that no call answers, told by what it is made of."""
+        got, of = recorded.get("got"), str(recorded.get("of"))
+        if of in {"gotPending", "gotInadmissible"} and self.breakdown is not None:
+            rows = got if isinstance(got, list) else []
+            have = self.breakdown[of == "gotInadmissible"]
+            self.expect(of, sum(row["value"] for row in rows if "value" in row), have)
+        if self.state is None:
+            return
+        items = {
+            local.key: {f"/{key}" if "/" not in key else key for key in local.items}
+            for local in self.state.local_queues.values()
+            if local.api is not None
+        }
+        if of == "workloadNames" and isinstance(got, list):
+            self.expect(of, sorted(got), sorted(key for keys in items.values() for key in keys))
+        elif of == "queueMembers" and isinstance(got, dict):
+            self.expect(of, {line: sorted(keys or ()) for line, keys in got.items()}, _sorted(items))
+
+
+def _sorted(sets: dict[str, set[str]]) -> dict[str, list[str]]:
+    return {name: sorted(keys) for name, keys in sets.items()}
+
 
 def _key(meta: Json, *, bare: bool = False) -> str:
     namespace = meta.get("namespace", "")
@@ -333,13 +447,19 @@ def _makes(trace: list[Json]) -> bool:
     return any("NewManager" in step["op"] or "newClusterQueue" in step["op"] for step in trace)
 
 
+def _stands(case: Case) -> bool:
+    return bool((case.body.get("fixture") or {}).get("manager"))
+
+
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Replay a recorded run; None if nothing in it has a counterpart here."""
     replay = Replay(case, run)
     trace = list(run.get("trace") or ())
-    if not _makes(trace):  # a part of the test before it made the queues
+    if not _makes(trace) and not _stands(case):  # a part of the test before it made the queues
         earlier = [step for other in case.body["runs"] if other is not run for step in other.get("trace") or ()]
         trace = [*earlier, *trace] if _makes(earlier) else []
     for step in trace:
-        replay.call(step["op"], step.get("args") or {}, step.get("results"))
+        replay.call(step["op"], step.get("args") or {}, step.get("results") or [])
+    for each in run.get("checks") or ():
+        replay.compare(each)
     return replay.found if replay.compared and not replay.blind else None
