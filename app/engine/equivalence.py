@@ -38,7 +38,7 @@ def scheduling_hash(info: "Info") -> str:
                 spec.topology_spread_constraints,
                 spec.overhead,
                 spec.resource_claims,
-                spec.resources,
+                spec.resources.requests if spec.resources else None,
             ]
         request = totals.pod_set.topology_request if totals.pod_set is not None else None
         pod_sets.append([totals.name, shape, totals.count, totals.requests, totals.min_count, request])

@@ -432,7 +432,10 @@ def queue_timestamp(workload: Workload, options: Options) -> Instant:
 
 
 def is_admissible(workload: Workload, options: Options) -> bool:
-    """Whether a workload may stand in a queue at all (Kueue: IsAdmissible)."""
+    """Whether a workload may stand in a queue at all (Kueue: IsAdmissible). Under concurrent admission its variants
+    stand there in its place."""
+    if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
+        return False
     if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
         return False
     if not workload.spec.active:
@@ -457,6 +460,14 @@ def backoff_over(workload: Workload, now: Instant) -> bool:
     if state is None or state.requeue_at is None:
         return True
     return now >= instant(state.requeue_at)
+
+
+def preemption_gated(workload: Workload) -> bool:
+    """Whether a preemption gate of its spec is not open."""
+    if not workload.spec.preemption_gates:
+        return False
+    positions = {gate.name: gate.position for gate in workload.status.preemption_gates}
+    return any(positions.get(gate.name) != "Open" for gate in workload.spec.preemption_gates)
 
 
 def pods_ready(workload: Workload) -> bool:

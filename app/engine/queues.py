@@ -12,7 +12,7 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.clusterqueue import FlavorFungibility, Preemption
 from app.api.meta import Condition
 from app.api.workload import EVICTED, REQUEUED
-from app.engine.info import PRIORITY_BOOST, same_requests
+from app.engine.info import PRIORITY_BOOST, preemption_gated, same_requests
 from app.engine.reasons import PENDING_EVALUATION
 from app.engine.tree import Node
 
@@ -110,6 +110,11 @@ class Pending:
     def is_parked(self, info: "Info") -> bool:
         """Whether it waits without being tried."""
         return info.key in self.inadmissible or (info.key in self.active and self._class_parked(info))
+
+    def in_line(self, key: str) -> bool:
+        """Whether it will be tried in its turn."""
+        info = self.active.get(key)
+        return info is not None and not self._class_parked(info)
 
     def _class_parked(self, info: "Info") -> bool:
         return bool(self.bulk_moved) and self.in_classes and info.hash in self.bulk_moved
@@ -288,10 +293,15 @@ class Pending:
             found = found or self.inflight
             self.inflight = None
         self.last_generation.pop(key, None)
-        if forget and self.preemptor == key:
+        if forget:
+            self.forget_preemptor(key)
+        return found or parked
+
+    def forget_preemptor(self, key: str) -> None:
+        """The workload is through: it comes first no more for having had others preempted."""
+        if self.preemptor == key:
             self.preemptor = None
             self.sticky = False
-        return found or parked
 
 
 class ClusterQueue:
@@ -419,8 +429,10 @@ def requeue(
         return True
     if key in pending.inadmissible or key in pending.active:
         return False
-    if backoff_over and pending.in_classes and info.hash and reason in {"NoFit", "PreemptionNoCandidates"}:
+    together = pending.in_classes and info.hash and reason in {"NoFit", "PreemptionNoCandidates"}
+    if together:
         pending.park_class(info.hash, quota_reason or PENDING_EVALUATION)
+    if together and backoff_over:
         pending.push(info)
     else:
         pending.inadmissible[key] = info
@@ -446,7 +458,8 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
             pending.inadmissible[key] = info
             return
         del pending.inadmissible[key]
-    if key not in pending.active and not backoff_over:
+    if not backoff_over and not pending.in_line(key):
+        pending.active.pop(key, None)
         pending.inadmissible[key] = info
         return
     pending.push(info)
@@ -455,13 +468,14 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
 def could_help(old: "Info", new: "Info") -> bool:
     """Whether anything changed that could make a parked workload admissible."""
     before, after = old.workload, new.workload
+    boost = new.surroundings.options.gates.priority_boost
     return (
         before.spec != after.spec
-        or before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST)
+        or (boost and before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST))
         or before.status.reclaimable_pods != after.status.reclaimable_pods
         or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
         or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
-        or before.status.preemption_gates != after.status.preemption_gates
+        or preemption_gated(before) != preemption_gated(after)
         or not same_requests(old.totals, new.totals)
     )
 

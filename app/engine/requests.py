@@ -6,8 +6,9 @@ another (transformations). Sums are exact, in billionths, and rounded up once. M
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from app.api.core import LimitRange
@@ -20,6 +21,8 @@ Exact = dict[str, int]
 
 _MILLI: Final = NANOS // 1000
 _POD_LEVEL: Final = ("cpu", "memory")
+_REQUESTS: Final = attrgetter("requests")
+_LIMITS: Final = attrgetter("limits")
 
 
 @lru_cache(maxsize=1 << 14, typed=True)
@@ -42,14 +45,15 @@ def amount(resource: str, value: int) -> int:
 
 class LimitSummary:
     """The LimitRanges of a namespace as one: per item type (`Container`, `Pod`) the first default and default request,
-    the smallest max, the largest min of each resource. Kueue: util/limitrange."""
+    the smallest max and ratio, the largest min of each resource. Kueue: util/limitrange."""
 
-    __slots__ = ("default", "default_request", "max", "min")
+    __slots__ = ("default", "default_request", "max", "max_limit_request_ratio", "min")
 
     def __init__(self) -> None:
         self.default: Exact = {}
         self.default_request: Exact = {}
         self.max: Exact = {}
+        self.max_limit_request_ratio: Exact = {}
         self.min: Exact = {}
 
 
@@ -67,6 +71,9 @@ def summarize(ranges: Iterable[LimitRange]) -> dict[str, LimitSummary]:
                 summary.max[name] = min(value, summary.max.get(name, value))
             for name, value in exact(item.min).items():
                 summary.min[name] = max(value, summary.min.get(name, value))
+            ratios = summary.max_limit_request_ratio
+            for name, value in exact(item.max_limit_request_ratio).items():
+                ratios[name] = min(value, ratios.get(name, value))
     return found
 
 
@@ -151,27 +158,33 @@ def pod_requests(pod: EffectivePod) -> Exact:
     Containers and sidecars run together; an ordinary init container runs with the sidecars before it. Pod-level cpu,
     memory and huge pages replace the sum; overhead comes on top.
     """
+    total = _together(pod, _REQUESTS)
+    _add(total, pod.overhead)
+    return total
+
+
+def _together(pod: EffectivePod, part: Callable[[EffectiveContainer], Exact]) -> Exact:
+    """Requests, or limits, of one pod without overhead; a container without a limit adds nothing to the limits."""
     total: Exact = {}
     for container in pod.containers:
-        _add(total, container.requests)
+        _add(total, part(container))
     if pod.init_containers:
         sidecars: Exact = {}
         peak: Exact = {}
         for container in pod.init_containers:
             if container.sidecar:
-                _add(total, container.requests)
-                _add(sidecars, container.requests)
+                _add(total, part(container))
+                _add(sidecars, part(container))
                 running = sidecars
             else:
-                running = dict(container.requests)
+                running = dict(part(container))
                 _add(running, sidecars)
             _raise(peak, running)
         _raise(total, peak)
     if pod.resources is not None:
-        for name, value in pod.resources.requests.items():
+        for name, value in part(pod.resources).items():
             if name in _POD_LEVEL or name.startswith("hugepages-"):
                 total[name] = value
-    _add(total, pod.overhead)
     return total
 
 
@@ -260,18 +273,22 @@ def _above(found: list[Violation], item: EffectiveContainer, field: str) -> None
 
 
 def range_violations(pod: EffectivePod, path: str, limits: Mapping[str, LimitSummary]) -> list[Violation]:
-    """Containers and pods outside the min and max of the namespace's LimitRanges."""
+    """Containers and pods outside the min, max and limit-to-request ratio of the namespace's LimitRanges. What is held
+    against a ratio needs both a request and a limit, as Kubernetes asks for (plugin limitranger)."""
     found: list[Violation] = []
     container_range = limits.get("Container")
     if container_range is not None:
         for group, items in (("initContainers", pod.init_containers), ("containers", pod.containers)):
             for index, item in enumerate(items):
                 low, high = _merge(item, largest=False), _merge(item, largest=True)
-                _outside(found, f"{path}.{group}[{index}]", low, high, container_range)
+                field = f"{path}.{group}[{index}]"
+                _outside(found, field, low, high, container_range)
+                _stretched(found, field, item.requests, item.limits, container_range)
     pod_range = limits.get("Pod")
     if pod_range is not None:
         total = pod_requests(pod)
         _outside(found, path, total, total, pod_range)
+        _stretched(found, path, _together(pod, _REQUESTS), _together(pod, _LIMITS), pod_range)
     return found
 
 
@@ -288,6 +305,17 @@ def _outside(found: list[Violation], field: str, low: Exact, high: Exact, bounds
         found.append(Violation(field, names, "requests must not be above the limitRange max"))
     if names := _greater(bounds.min, low):
         found.append(Violation(field, names, "requests must not be below the limitRange min"))
+
+
+def _stretched(found: list[Violation], field: str, requests: Exact, limits: Exact, bounds: LimitSummary) -> None:
+    names = sorted(
+        name
+        for name, ratio in bounds.max_limit_request_ratio.items()
+        if not requests.get(name) or not limits.get(name) or limits[name] * NANOS > requests[name] * ratio
+    )
+    if names:
+        detail = "limits must not be above requests times the limitRange maxLimitRequestRatio, and both must be set"
+        found.append(Violation(field, names, detail))
 
 
 def aggregate(violations: Sequence[Violation]) -> str:

@@ -280,7 +280,16 @@ class State(Questions):
     def _count_again(self, chosen: Callable[[Info], bool], now: Instant) -> None:
         waiting = [info for local in self.local_queues.values() for info in local.items.values() if chosen(info)]
         for info in waiting:
-            self.wait(Info(info.workload, self.surroundings), now)
+            again = Info(info.workload, self.surroundings)
+            self._carry_progress(info, again)
+            self.wait(again, now)
+            queue = self.cluster_queues.get(again.cluster_queue)
+            if queue is not None and again.key in queue.pending.inadmissible:
+                self.mark_retry(queue.name)  # limits may let it through now although its requests are the same
+
+    def _carry_progress(self, old: Info, new: Info) -> None:
+        if self.options.gates.flavor_fungibility_preserve_scan_progress:
+            new.last_assignment = old.last_assignment
 
     @_event
     def put_workload(self, workload: Workload, now: Instant) -> bool | None:
@@ -305,6 +314,7 @@ class State(Questions):
             self.drop_penalty(before)
         if info.finished:
             self.leave(key)
+            self.forget_preemptor(key)
             self.release(key)
         elif info.reserved and workload.status.admission is not None:
             self.leave(key)
@@ -320,7 +330,7 @@ class State(Questions):
             if is_admissible(workload, self.options):
                 waiting = self.waiting.get(key)
                 if before is not None:
-                    info.last_assignment = before.last_assignment
+                    self._carry_progress(before, info)
                 self.wait(info, now)
                 return waiting is None or waiting.order != info.order or could_help(waiting, info)
             self.leave(key)
@@ -332,6 +342,7 @@ class State(Questions):
         if (gone := self.workloads.get(key)) is not None:
             self.drop_penalty(gone)
         self.leave(key)
+        self.forget_preemptor(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting, self.last_decisions):
             self.keep(table)
