@@ -5,9 +5,11 @@ ends nothing is left behind but what the API server has; the next leader starts 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import Job, Namespace
@@ -21,6 +23,7 @@ from app.controllers.actions import Decision
 from app.controllers.executor import Executor
 from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.scheduler import Scheduler
+from app.controllers.slices import Slice
 from app.controllers.world import (
     CLUSTER_QUEUES_BY_FLAVOR,
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
@@ -30,6 +33,7 @@ from app.controllers.world import (
 )
 from app.engine import State
 from app.jobs import table
+from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
 
 STATUS_SECONDS = 3.0
@@ -56,6 +60,8 @@ class Leader:
         self.scheduler = Scheduler(state, world, executor)
         books = LedgerBooks(state)
         self._reconcilers: list[_Reconciler] = []
+        self._to_add: deque[Iterator[None]] = deque()
+        self._more_to_add = asyncio.Event()
         self.jobs = self._reconciler(Job, lambda key: jobs.decide(key, world), workers=32)
         self.workloads = self._reconciler(Workload, lambda key: workload.decide(key, world), workers=8)
         self.cluster_queues = self._reconciler(
@@ -77,9 +83,11 @@ class Leader:
     async def run(self) -> None:
         """Reconcile and schedule until cancelled."""
         with self._following():
-            self.look_at_everything()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.scheduler.run(), name="scheduler")
+                await self.scheduler.caught_up()  # figures are written from a ledger that knows everything
+                self.look_at_everything()
+                group.create_task(self._add(), name="keys to look at")
                 for reconciler in self._reconcilers:
                     group.create_task(self._work(reconciler), name=f"{reconciler.kind.KIND} reconciler")
 
@@ -118,23 +126,45 @@ class Leader:
 
     def look_at_everything(self) -> None:
         """Decide about each object again, as at the start of a term."""
+        self._later(self._everything())
+        self.scheduler.wake()
+
+    def _later(self, keys: Iterator[None]) -> None:
+        """Add keys that may be many, in slices: as many as there are steps."""
+        self._to_add.append(keys)
+        self._more_to_add.set()
+
+    async def _add(self) -> None:
+        while True:
+            await self._more_to_add.wait()
+            self._more_to_add.clear()
+            turn = Slice()
+            while self._to_add:
+                for _ in self._to_add.popleft():
+                    if turn.over:
+                        await turn.rest()
+
+    def _everything(self) -> Iterator[None]:
         world = self.world
-        for queue, keys in (
-            (self.workloads, world.workloads.keys(ordered=True)),
-            (self.cluster_queues, world.cluster_queues.keys(ordered=True)),
-            (self.local_queues, world.local_queues.keys(ordered=True)),
-            (self.flavors, world.flavors.keys(ordered=True)),
-            (self.priority_classes, world.workload_priority_classes.keys(ordered=True)),
-        ):
-            for key in keys:
+        stores: tuple[tuple[WorkQueue, Store[Any]], ...] = (
+            (self.workloads, world.workloads),
+            (self.cluster_queues, world.cluster_queues),
+            (self.local_queues, world.local_queues),
+            (self.flavors, world.flavors),
+            (self.priority_classes, world.workload_priority_classes),
+        )
+        for queue, seen in stores:
+            for key in seen.keys(ordered=True):
                 queue.add(key)
+                yield
         for store in world.jobs.values():
             for job in store.values(ordered=True):
                 self.jobs.add(jobs.key_of(job))
+                yield
         for held in world.workloads.values(ordered=True):
             for owner in table.jobs_of(held):  # also a job that was deleted while nobody led
                 self.jobs.add(owner)
-        self.scheduler.wake()
+                yield
 
     # --- what a change makes us look at ---------------------------------------------------------------------------
 
@@ -168,23 +198,24 @@ class Leader:
         self.cluster_queues.add(key)
         if old is not None and new is not None and _same_spec(old, new):
             if [c.status for c in old.status.conditions] != [c.status for c in new.status.conditions]:
-                self._look_at_members(key)
+                self._later(self._members(key))
             return
-        self._look_at_members(key)
+        self._later(self._members(key))
         for version in (old, new):
             for group in version.spec.resource_groups if version is not None else ():
                 for flavor in group.flavors:
                     self.flavors.add(flavor.name)
 
-    def _look_at_members(self, cluster_queue: str) -> None:
-        """Look again at all that a ClusterQueue's spec or activity decides about."""
+    def _members(self, cluster_queue: str) -> Iterator[None]:
+        """All that a ClusterQueue's spec or activity decides about."""
         world = self.world
         for local_queue in world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, cluster_queue):
             self.local_queues.add(local_queue)
-            for key in world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, local_queue):
-                self.workloads.add(key)
+            yield
+            yield from self._in_line(local_queue)
         for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue):
             self.workloads.add(key)
+            yield
 
     def _local_queue_changed(self, key: str, old: LocalQueue | None, new: LocalQueue | None) -> None:
         self.local_queues.add(key)
@@ -193,8 +224,12 @@ class Leader:
         for version in (old, new):
             if version is not None and version.spec.cluster_queue:
                 self.cluster_queues.add_after(version.spec.cluster_queue, STATUS_SECONDS)
-        for workload_key in self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, key):
-            self.workloads.add(workload_key)
+        self._later(self._in_line(key))
+
+    def _in_line(self, local_queue: str) -> Iterator[None]:
+        for key in self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, local_queue):
+            self.workloads.add(key)
+            yield
 
     def _namespace_changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
         """A namespace that was relabelled may be managed from now on, or no longer, or be let into other queues.
@@ -203,13 +238,18 @@ class Leader:
         """
         if new is None or (old is not None and old.metadata.labels == new.metadata.labels):
             return
+        self._later(self._in_namespace(key))
+
+    def _in_namespace(self, namespace: str) -> Iterator[None]:
         for store in self.world.jobs.values():
             for job in store.values(ordered=True):
-                if job.metadata.namespace == key:
+                if job.metadata.namespace == namespace:
                     self.jobs.add(jobs.key_of(job))
-        for workload_key in self.world.workloads.keys(ordered=True):
-            if workload_key.startswith(f"{key}/"):
-                self.workloads.add(workload_key)
+                yield
+        for key in self.world.workloads.keys(ordered=True):
+            if key.startswith(f"{namespace}/"):
+                self.workloads.add(key)
+            yield
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self.flavors.add(key)

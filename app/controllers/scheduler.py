@@ -5,16 +5,19 @@ confirmed when its write comes back, and forgotten when the server refused it, w
 its place. While it is not known whether a write arrived, the assumption stays: quota may be held too long for a
 moment, never given twice.
 
-A cycle is cut into slices, so that the event loop is free again within a millisecond; what the watches see meanwhile
-reaches the ledger after the cycle. No error of one Workload ends the loop: it is reported, and that Workload stands
-back for a while. This module decides nothing about quota itself and never touches a job.
+A cycle is cut into slices, so that the event loop is free again within about a millisecond, in the middle of a search
+for victims too; what the watches see meanwhile reaches the ledger after the cycle. So is all else that may be long: to
+start the writes of what was decided, and to carry out changes that came by the thousand.
+
+No error of one Workload ends the loop: it is reported, and that Workload stands back for a while. This module decides
+nothing about quota itself and never touches a job.
 """
 
 import asyncio
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -36,6 +39,7 @@ from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.executor import Executor
 from app.controllers.ledger import Change
+from app.controllers.slices import Slice
 from app.controllers.status import StatusDraft, instant
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
@@ -43,8 +47,8 @@ from app.kube.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
-SLICE_SECONDS = 0.001
-"""How long a cycle may hold the event loop."""
+AT_ONCE = 32
+"""So many changes of the ledger are carried out where they are seen; those that come in the same moment wait."""
 RETRY = Backoff(first=0.05, limit=2.0)
 """Pauses between attempts to find out what became of a write."""
 REFUSED = Backoff(first=1.0, limit=60.0)
@@ -64,6 +68,8 @@ class Scheduler:
         self.executor = executor
         self._wake = asyncio.Event()
         self._kept: deque[Change] = deque()
+        self._carried_out = 0
+        self._caught_up = asyncio.Event()
         self._refusals: dict[str, int] = {}
         self._waiting: dict[str, Decision] = {}
         self._reasons = asyncio.Event()
@@ -77,12 +83,18 @@ class Scheduler:
         self._wake.set()
 
     def take(self, change: Change) -> None:
-        """Carry out a change of the ledger: now, or if a cycle is under way right after it."""
-        if self.state.cycling:
+        """Carry out a change of the ledger: now, or right after the cycle that is under way, and the changes before
+        it."""
+        if self.state.cycling or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)
         else:
+            self._carried_out += 1
             change()
         self.wake()
+
+    async def caught_up(self) -> None:
+        """Wait until the ledger knows what was there when this began to run."""
+        await self._caught_up.wait()
 
     async def run(self) -> None:
         """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads what became of them."""
@@ -90,6 +102,8 @@ class Scheduler:
             writes.create_task(self._write_reasons(), name="reasons for waiting")
             writes.create_task(self._write_unsaid(), name="reasons of equal ones")
             while True:
+                await self._catch_up()
+                self._caught_up.set()
                 await self._wake.wait()
                 self._wake.clear()
                 await self._schedule(writes)
@@ -98,6 +112,7 @@ class Scheduler:
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
         """Cycles, until there is nothing left to decide."""
         failures = 0
+        await self._catch_up()
         while self.state.has_work:
             try:
                 await self._cycle(writes)
@@ -107,13 +122,16 @@ class Scheduler:
                 log.exception("cycle.broken", cycle=self.cycles)
                 await asyncio.sleep(RETRY.delay(failures, random.random))
                 failures += 1
-            finally:
-                self._catch_up()
+            await self._catch_up()
             await asyncio.sleep(0)
 
-    def _catch_up(self) -> None:
-        """Carry out what was kept during the cycle; a change that makes no sense costs none of the others."""
+    async def _catch_up(self) -> None:
+        """Carry out what was kept; a change that makes no sense costs none of the others."""
+        turn = Slice()
+        self._carried_out = 0
         while self._kept:
+            if turn.over:
+                await turn.rest()
             change = self._kept.popleft()
             try:
                 change()
@@ -125,24 +143,27 @@ class Scheduler:
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
-        steps = cycle_steps(self.state, self.world.now.timestamp())
-        began = time.perf_counter()
+        turn = Slice()
         result: Cycle | None = None
-        while result is None:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result = end.value
-            else:
-                if time.perf_counter() - began > SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    began = time.perf_counter()
+        with closing(cycle_steps(self.state, self.world.now.timestamp())) as steps:
+            while result is None:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    result = end.value
+                else:
+                    if turn.over:
+                        await turn.rest()
         for decision in result or ():
+            if turn.over:
+                await turn.rest()
             if decision.outcome == "admit":
                 self._waiting.pop(decision.key, None)
                 writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
                 continue
             for victim in decision.victims:
+                if turn.over:
+                    await turn.rest()
                 if victim.new:
                     evict = self._migrate if decision.outcome == "migrating" else self._preempt
                     write = self._guarded(victim.key, evict(victim, decision))
@@ -247,10 +268,15 @@ class Scheduler:
     # --- preemptions ----------------------------------------------------------------------------------------------
 
     async def _preempt(self, victim: Victim, decision: Decision) -> None:
-        """Ask one victim to go. Its quota stays counted until its job has stopped."""
+        """Ask one victim to go. Its quota stays counted until its job has stopped.
+
+        A write that has to be made again finds another world: who needs the room no more has nobody evicted for it.
+        """
 
         def patch(workload: Workload) -> Patch | None:
             if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
+                return None
+            if not self._still_waits(decision):
                 return None
             draft = StatusDraft(workload, self.world.now)
             draft.evict("Preempted", victim.message)
@@ -265,6 +291,13 @@ class Scheduler:
         self.executor.emit(Emit(after, "Normal", "Preempted", victim.message))
         note = f"Preempted workload {victim.key} (UID: {victim.uid}) in ClusterQueue {victim.cluster_queue}"
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
+
+    def _still_waits(self, decision: Decision) -> bool:
+        """Whether a Workload waits for what was decided about: neither let in meanwhile, nor changed, nor gone."""
+        workload = self.world.workloads.get(decision.key)
+        if workload is None or decision.key in self.state.assumed or not _in_line(workload):
+            return False
+        return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
 
     async def _migrate(self, victim: Victim, decision: Decision) -> None:
         """Ask a variant on a less favorable flavor to make way for its sibling."""
@@ -341,22 +374,25 @@ class Scheduler:
             await self._unsaid.wait()
             await asyncio.sleep(UNSAID_SECONDS)
             self._unsaid.clear()
-            state = self.state
-            explained = {
-                state.waiting[key].hash: decision.explanation
-                for key, decision in state.last_decisions.items()
-                if key in state.waiting
-            }
-            for number, key in enumerate(list(state.waiting)):
-                if number % 64 == 63:
-                    await asyncio.sleep(0)
+            state, turn = self.state, Slice()
+            looked_at: dict[str, Decision] = {}
+            for key, decision in list(state.last_decisions.items()):
+                if turn.over:
+                    await turn.rest()
+                if (info := state.waiting.get(key)) is not None:
+                    looked_at[info.hash] = decision
+            for key in list(state.waiting):
+                if turn.over:
+                    await turn.rest()
                 info = state.waiting.get(key)
                 if info is None or _told(info.workload) or state.waits(key) is None:
                     continue
                 await self.executor.quiet()
-                write = partial(self._why_bypassed, explanation=explained.get(info.hash, ""))
+                equal = looked_at.get(info.hash)
+                write = partial(self._why_bypassed, explanation=equal.explanation if equal is not None else "")
                 try:
                     await self.executor.update(Workload, key, write, urgent=False)
+                    turn.begin()
                 except NotLeading:
                     raise
                 except NotFound:

@@ -295,7 +295,7 @@ class Ledger:
         self.journal.keep(queue.workloads)
         self.journal.keep(queue.holders)
         for line in queue.holders.values():
-            self.journal.keep(line)
+            line.keep(self.journal)
         self.journal.keep(queue.node.usage)
         for node in queue.node.ancestors():
             self.journal.keep(node.usage)

@@ -4,7 +4,7 @@ LocalQueues and their workloads, the lines of ClusterQueues, reservations, retri
 takes everything back. Must never decide whether a workload fits.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,7 +15,6 @@ from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission
-from app.engine.amounts import Amounts
 from app.engine.info import Info, Surroundings, backoff_over, pods_ready
 from app.engine.instants import Instant
 from app.engine.journal import Journal
@@ -123,7 +122,7 @@ class Lines:
         self.epoch = 0
         self.quiet_at = -1
         self.cycling = False
-        self.deferred: list[Callable[[], None]] = []
+        self.deferred: list[Callable[[], object]] = []
         self.refused: list[InvalidValue] = []
         """Errors of events that came during a cycle, for the driver to report and clear."""
         self.journal: Journal | None = None
@@ -419,15 +418,6 @@ class Lines:
             for name, value in simple:
                 setattr(self, name, value)
             self.surroundings.shapes.forget_answers()
-
-
-def total_usage(infos: Iterable[Info]) -> Amounts:
-    """Usage of all of them together."""
-    total: Amounts = {}
-    for info in infos:
-        for pair, amount in info.usage.items():
-            total[pair] = total.get(pair, 0) + amount
-    return total
 
 
 def is_terminating(api: ApiClusterQueue) -> bool:

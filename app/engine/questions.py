@@ -1,12 +1,12 @@
 """What people and status writers ask the state: counts, usage, why a queue is inactive, why a workload waits.
 
-Must never change anything.
+They may ask in the middle of a cycle: the answers come from who holds quota and who waits, never from the usage of the
+tree. Must never change anything.
 """
 
 from typing import Final, NamedTuple
 
 from app.engine.amounts import Amounts, bounded
-from app.engine.lines import total_usage
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED
 from app.engine.sharing import UsageSharing
@@ -51,22 +51,22 @@ class Questions(UsageSharing):
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None:
             return Counts(0, 0, 0)
-        return Counts(len(queue.pending), len(queue.workloads), sum(info.admitted for info in queue.workloads.values()))
+        return Counts(len(queue.pending), len(queue.workloads), sum(line.admitted for line in queue.holders.values()))
 
     def local_queue_counts(self, key: str) -> Counts:
         """Workloads of a LocalQueue (`namespace/name`)."""
         local = self.local_queues.get(key)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
-        held = queue.holders.get(key, {}).values() if queue is not None else ()
-        return Counts(len(local.items) if local is not None else 0, len(held), sum(info.admitted for info in held))
+        held = queue.holders.get(key) if queue is not None else None
+        pending = len(local.items) if local is not None else 0
+        return Counts(pending, len(held.infos), held.admitted) if held is not None else Counts(pending, 0, 0)
 
     def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[Usage]:
         """Usage of every flavor and resource of a ClusterQueue, in the order of its spec, with the borrowed part."""
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None:
             return []
-        held = total_usage(info for info in queue.workloads.values() if info.admitted or not admitted_only)
-        return self._usages(queue, held, borrowed=True)
+        return self._usages(queue, queue.held(admitted_only=admitted_only), borrowed=True)
 
     def local_queue_usage(self, key: str, *, admitted_only: bool = False) -> list[Usage]:
         """Usage of a LocalQueue by every flavor and resource of its ClusterQueue; `borrowed` is 0."""
@@ -74,7 +74,10 @@ class Questions(UsageSharing):
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         if queue is None:
             return []
-        held = total_usage(info for info in queue.holders.get(key, {}).values() if info.admitted or not admitted_only)
+        line = queue.holders.get(key)
+        held: Amounts = {}
+        if line is not None:
+            held = line.admitted_usage if admitted_only else line.usage
         return self._usages(queue, held, borrowed=False)
 
     def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[Usage]:
@@ -153,5 +156,6 @@ class Questions(UsageSharing):
         if queue is None or self.ledger.cyclic(queue.node):
             return []
         pair = self.surroundings.catalog.pair(flavor, resource)
-        held = [(node.name, node.usage.get(pair, 0)) for node in queue.node.root.walk_queues()]
+        nodes = queue.node.root.walk_queues()  # not their usage: a cycle may be trying something on it
+        held = [(node.name, self.cluster_queues[node.name].held().get(pair, 0)) for node in nodes]
         return sorted((item for item in held if item[1] > 0), key=lambda item: (-item[1], item[0]))

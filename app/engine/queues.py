@@ -12,6 +12,7 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.clusterqueue import FlavorFungibility, Preemption
 from app.api.meta import Condition
 from app.api.workload import EVICTED, REQUEUED
+from app.engine.amounts import Amounts
 from app.engine.info import PRIORITY_BOOST, preemption_gated, same_requests
 from app.engine.reasons import PENDING_EVALUATION
 from app.engine.tree import Node
@@ -304,6 +305,54 @@ class Pending:
             self.sticky = False
 
 
+class Held:
+    """The workloads of one LocalQueue that hold quota in a ClusterQueue, by key, and their sums, which cost nothing to
+    ask for however many there are."""
+
+    __slots__ = ("admitted", "admitted_usage", "infos", "usage")
+
+    def __init__(self) -> None:
+        self.infos: dict[str, Info] = {}
+        self.usage: Amounts = {}
+        self.admitted = 0
+        self.admitted_usage: Amounts = {}
+        """Of those that are admitted."""
+
+    def put(self, info: "Info") -> None:
+        """One more, or a newer version of it."""
+        self.drop(info.key)
+        self.infos[info.key] = info
+        _add(self.usage, info.usage, 1)
+        if info.admitted:
+            self.admitted += 1
+            _add(self.admitted_usage, info.usage, 1)
+
+    def drop(self, key: str) -> None:
+        """One less, if it was there."""
+        info = self.infos.pop(key, None)
+        if info is not None:
+            _add(self.usage, info.usage, -1)
+            if info.admitted:
+                self.admitted -= 1
+                _add(self.admitted_usage, info.usage, -1)
+
+    def keep(self, journal: "Journal") -> None:
+        """Let a fork remember everything that may change here."""
+        journal.keep_slots(self)
+        for container in (self.infos, self.usage, self.admitted_usage):
+            journal.keep(container)
+
+
+def _add(total: Amounts, amounts: Amounts, times: int) -> None:
+    """Sums hold no zeros."""
+    for pair, amount in amounts.items():
+        new = total.get(pair, 0) + times * amount
+        if new:
+            total[pair] = new
+        else:
+            total.pop(pair, None)
+
+
 class ClusterQueue:
     """A ClusterQueue as the engine holds it: its node in the tree, its policies, who waits and who holds quota."""
 
@@ -335,7 +384,7 @@ class ClusterQueue:
         self.pending = Pending()
         self.workloads: dict[str, Info] = {}
         """Who holds quota, by key."""
-        self.holders: dict[str, dict[str, Info]] = {}
+        self.holders: dict[str, Held] = {}
         """The same by LocalQueue."""
         self.generation = 0
         self.problems: list[tuple[str, str]] = []
@@ -367,18 +416,31 @@ class ClusterQueue:
         """Note who holds quota, or a newer version of it."""
         old = self.workloads.get(info.key)
         if old is not None and old.local_queue != info.local_queue:
-            self.holders[old.local_queue].pop(info.key, None)
+            self._drop(old)
         self.workloads[info.key] = info
-        self.holders.setdefault(info.local_queue, {})[info.key] = info
+        line = self.holders.get(info.local_queue)
+        if line is None:
+            line = self.holders[info.local_queue] = Held()
+        line.put(info)
 
     def release(self, key: str) -> "Info":
         """Note that it holds none any more."""
         info = self.workloads.pop(key)
-        line = self.holders[info.local_queue]
-        del line[key]
-        if not line:
-            del self.holders[info.local_queue]
+        self._drop(info)
         return info
+
+    def _drop(self, info: "Info") -> None:
+        line = self.holders[info.local_queue]
+        line.drop(info.key)
+        if not line.infos:
+            del self.holders[info.local_queue]
+
+    def held(self, *, admitted_only: bool = False) -> Amounts:
+        """What all that hold quota use together."""
+        total: Amounts = {}
+        for line in self.holders.values():
+            _add(total, line.admitted_usage if admitted_only else line.usage, 1)
+        return total
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether its namespace selector matches; an absent one matches nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from app.api.pods import Quantity
 from app.engine.info import Info
 from app.engine.instants import Instant
-from app.engine.lines import Lines, total_usage
+from app.engine.lines import Lines
 from app.engine.options import AdmissionFairSharing
 from app.engine.queues import ClusterQueue
 from app.engine.usage import LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
@@ -70,12 +70,16 @@ class UsageSharing(Lines):
 
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage does not count there.
-        To be called for every LocalQueue, and then its status written from `consumed`."""
+        To be called for every LocalQueue, and then its status written from `consumed`. While a cycle is under way,
+        which sorts by usage, nothing is counted before its end: it is due again at once."""
         local = self.local_queues.get(local_queue)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         sharing = self.usage_sharing
         if queue is None or sharing is None or not queue.usage_based:
             return None
+        if self.cycling:
+            self.deferred.append(lambda: self.sample_usage(local_queue, now))
+            return 0.0
         line = self._line(local_queue)
         before = line.last_update
         due = line.sample(self._admitted_usage(queue, local_queue), now, sharing)
@@ -85,9 +89,9 @@ class UsageSharing(Lines):
         return due
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
-        held = total_usage(info for info in queue.holders.get(local_queue, {}).values() if info.admitted)
+        line = queue.holders.get(local_queue)
         total: dict[str, int] = {}
-        for pair, amount in held.items():
+        for pair, amount in line.admitted_usage.items() if line is not None else ():
             total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)
         return total
 

@@ -304,7 +304,7 @@ class Histories(RuleBasedStateMachine):
                 for pair, amount in info.usage.items():
                     total[pair] = total.get(pair, 0) + amount
             assert {pair: amount for pair, amount in queue.node.usage.items() if amount} == total
-            by_line = {key: line for line, infos in queue.holders.items() for key in infos}
+            by_line = {key: line for line, held in queue.holders.items() for key in held.infos}
             assert by_line == {key: info.local_queue for key, info in queue.workloads.items()}
         for queue in self.state.cluster_queues.values():
             root = queue.node.root
