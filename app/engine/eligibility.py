@@ -63,7 +63,8 @@ def _term_holds(term: list[NodeSelectorRequirement], labels: Mapping[str, str]) 
 
 def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
     """Node selector and required node affinity, held only against the label keys that the flavor sets: other keys are
-    for the kube-scheduler. A term left without a requirement may hold on any node. Raises ValueError if malformed."""
+    for the kube-scheduler. A term left without a requirement may hold on any node, and without terms there is nothing
+    to hold. Raises ValueError if malformed."""
     for key, value in shape.node_selector.items():
         if key in labels and labels[key] != value:
             return False
@@ -71,9 +72,9 @@ def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
     if terms is None:
         return True
     known = [[item for item in term.match_expressions if item.key in labels] for term in terms]
-    if any(not term for term in known):
+    if not all(known):
         return True
-    return any(_term_holds(term, labels) for term in known)
+    return not known or any(_term_holds(term, labels) for term in known)
 
 
 def mismatch(shape: "PodShape", flavor: ResourceFlavor) -> str | None:
