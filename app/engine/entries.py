@@ -18,6 +18,7 @@ class Entry:
 
     __slots__ = (
         "assignment",
+        "before",
         "blocked",
         "held",
         "info",
@@ -36,6 +37,8 @@ class Entry:
     def __init__(self, info: Info, queue: ClusterQueue) -> None:
         self.info = info
         self.queue = queue
+        self.before = info.last_assignment
+        """How far its scan had come when the cycle began, should that be left early."""
         self.assignment: Assignment | None = None
         self.targets = Targets()
         self.replaced: Target | None = None
