@@ -74,9 +74,14 @@ def dominant(node: Node) -> tuple[float, str]:
 def share(node: Node) -> Share:
     """Weighted dominant resource share of a node as things are."""
     ratio, _ = dominant(node)
+    return weighted(ratio, node.weight)
+
+
+def weighted(ratio: float, weight: float) -> Share:
+    """The share of a node of this weight that borrows in this ratio."""
     if ratio == 0.0:
         return ZERO
-    return Share(True, ratio) if node.weight == 0 else Share(False, ratio / node.weight)
+    return Share(True, ratio) if weight == 0 else Share(False, ratio / weight)
 
 
 # The tournament
@@ -161,19 +166,23 @@ class Tournament:
 
     def _rank(self, entry: "Entry", node: Node, *, direct: bool) -> Rank:
         """Rank of an entry among the children of a cohort; `node` is the child it is in."""
-        preemptors_first, non_borrowing_first, priority_first = self._flags
         usage = self._usage_of(entry)
         leaf = entry.queue.node
         tree.add_all(leaf, usage)
         value = share(node)
-        borrows = non_borrowing_first and any(
+        borrows = any(
             amount > 0 and node.usage.get(pair, 0) > node.subtree.get(pair, 0) for pair, amount in usage.items()
         )
         tree.remove_all(leaf, usage)
+        return self.rank(entry, value, borrows=borrows, direct=direct)
+
+    def rank(self, entry: "Entry", value: Share, *, borrows: bool, direct: bool) -> Rank:
+        """Rank of an entry with which its side would have this share, and borrow what is asked for, or not."""
+        preemptors_first, non_borrowing_first, priority_first = self._flags
         priority, timestamp, uid, key = entry.info.order
         return (
             preemptors_first and not entry.preemptor,
-            borrows,
+            non_borrowing_first and borrows,
             value,
             priority if priority_first else 0,
             timestamp,

@@ -96,9 +96,9 @@ class UsageSharing(Lines):
         return total
 
     def push_penalty(self, info: Info, queue: ClusterQueue, now: Instant) -> None:
-        """A workload was admitted: it counts before its usage shows."""
+        """A workload was admitted: it counts before its usage shows. One that held quota already counted then."""
         sharing = self.usage_sharing
-        if sharing is None or not queue.usage_based:
+        if sharing is None or not queue.usage_based or info.reserved:
             return
         ignore = self.options.gates.quota_check_strategy and self.options.quota_check_strategy == "IgnoreUndeclared"
         requests: dict[str, int] = {}

@@ -381,15 +381,9 @@ class Replay:
         self.expect("resource group", want, have)
 
     def _on_drs_precise_weighted_share_serialized(self, args: Json, results: list[Json]) -> None:
-        """A share from its ratio and weight: a queue that borrows so much of what its cohort could lend."""
+        """A share as people read it."""
         ratio, weight = float(args["$recv"].get("unweightedRatio", 0)), float(args["$recv"].get("fairWeight", 0))
-        pair = self.state.surroundings.catalog.pair("default", "share")
-        cohort, queue = Node("cohort", is_queue=False), Node("queue", is_queue=True)
-        queue.parent, cohort.queues["queue"] = cohort, queue
-        cohort.nominal, queue.nominal, queue.weight = {pair: 10**9}, {pair: 0}, weight
-        tree.rebuild(cohort)
-        tree.add_all(queue, {pair: round(ratio * 10**6)})
-        share = fairness.share(queue)
+        share = fairness.weighted(ratio, weight)
         self.expect("share", results[0], "+Inf" if share.infinite else f"{share.value:.15g}")
 
     # What was in the cache afterwards

@@ -14,6 +14,7 @@ from tests.conformance import (
     engine_parts,
     engine_preemption,
     engine_queues,
+    engine_scheduler,
     engine_shares,
     engine_tables,
 )
@@ -103,6 +104,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("scheduler.flavorassigner.TestIsNoFitDueToCapacityAndLimits", engine_assign.check),
     ("scheduler.flavorassigner.TestDeletedFlavors", engine_assign.check),
     ("scheduler.flavorassigner.TestHierarchical", engine_assign.check),
+    ("scheduler.*", engine_scheduler.check),
 )
 
 

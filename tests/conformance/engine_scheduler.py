@@ -1,0 +1,206 @@
+"""Parts of the scheduler, call by call: who comes first, what still fits, who is put back where, what counts at once.
+
+Every call is dispatched by its name; one that has no counterpart here is passed over.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.localqueue import LocalQueue
+from app.api.workload import Workload
+from app.engine import fairness
+from app.engine.assignment import Assignment, LastAssignment
+from app.engine.cycle import Cycle, _Run
+from app.engine.entries import Entry, to_reserve
+from app.engine.info import Info, effective_priority
+from app.engine.pace import Pace
+from app.engine.preemption import Target, Targets
+from app.engine.queues import ClusterQueue as Queue
+from app.engine.state import State
+from tests.conformance import engine_cache, world
+from tests.conformance.cases import Case
+from tests.conformance.engine_cache import number
+
+Json = Any
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Replay a recorded run; None if nothing in it has a counterpart here."""
+    replay = Replay(case, run)
+    for step in engine_cache.history(case, run):
+        replay.call(step["op"], step.get("args") or {}, step.get("results") or [])
+    return replay.found if replay.compared else None
+
+
+class Replay(engine_cache.Replay):
+    """A scheduler with its cache and its queues."""
+
+    def __init__(self, case: Case, run: dict[str, Json]) -> None:
+        super().__init__(case, run)
+        self.run: _Run | None = None
+        self.heads: dict[str, Entry] = {}
+
+    def call(self, op: str, args: dict[str, Json], results: list[Json]) -> None:
+        """One recorded call."""
+        super().call(op, args, results)
+        scope, _, name = op.rpartition(".")
+        part = scope.partition(".")[0]
+        if op.startswith("cache/queue.Manager."):
+            part = "queues"
+        elif part.startswith("scheduler"):
+            part = part.rpartition("/")[2]
+        else:
+            return
+        handler: Callable[[Json, list[Json]], None] | None = getattr(self, f"_{part}_{world.snake(name)}", None)
+        if handler is not None:
+            handler(args, results)
+
+    def entry(self, recorded: Json) -> Entry:
+        """An entry that no cycle made."""
+        head = recorded.get("Head") or {}
+        info = Info(world.load(Workload, (head.get("Info") or {}).get("Obj") or {}), self.state.surroundings)
+        entry = Entry(info, Queue("q"))
+        entry.preemptor = bool(head.get("IsPreemptor"))
+        return entry
+
+    # Order
+
+    def _scheduler_less(self, args: Json, results: list[Json]) -> None:
+        """Which of two comes first in a tournament; their shares and what they borrow are given."""
+        gates = self.gates
+        tournament = fairness.Tournament(
+            lambda _: {},
+            non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
+            priority_first=gates.priority_sorting_within_cohort,
+            preemptors_first=gates.prioritize_preemptor_workloads,
+        )
+        values = {
+            (item["key"].get("parentCohort", ""), item["key"].get("workloadKey", "")): item.get("value") or {}
+            for item in self.table.get("drsValues") or ()
+        }
+        wanted = self.table.get("requestedFRs") or {}
+
+        def rank(recorded: Json) -> fairness.Rank:
+            entry = self.entry(recorded)
+            share = values.get((args.get("parentCohort", ""), entry.info.key), {})
+            asked = {key for key, amount in (wanted.get(entry.info.key) or {}).items() if number(amount) > 0}
+            borrowed = {f"{each['Flavor']}/{each['Resource']}" for each in share.get("borrowedFRs") or ()}
+            value = fairness.weighted(float(share.get("unweightedRatio", 0)), float(share.get("fairWeight", 0)))
+            return tournament.rank(entry, value, borrows=not asked.isdisjoint(borrowed), direct=False)
+
+        self.expect("less", results, [rank(args["a"])[:5] < rank(args["b"])[:5]])
+
+    # What counts
+
+    def _scheduler_should_apply_entry_penalty(self, args: Json, results: list[Json]) -> None:
+        """Whether an admission counts as usage of its LocalQueue before its usage shows."""
+        sharing = world.usage_sharing(self.table.get("afsConfig"))
+        state = State(replace(self.state.options, admission_fair_sharing=sharing))
+        mode = self.table.get("admissionMode")
+        spec = {"admissionScope": {"admissionMode": mode}} if mode else {}
+        state.put_cluster_queue(world.load(ClusterQueue, {"metadata": {"name": "cq"}, "spec": spec}), self.now)
+        info = Info(world.load(Workload, args["e"]["Head"]["Info"]["Obj"]), state.surroundings)
+        state.push_penalty(info, state.cluster_queues["cq"], self.now)
+        self.expect("penalty", results, [any(line.penalties for line in state.lines.values())])
+
+    def _scheduler_fits(self, args: Json, results: list[Json]) -> None:
+        """Whether usage fits once victims are gone; that an entry wants the same victims is found out before."""
+        queue = self.seen.cluster_queues[args["cq"]["name"]]
+        run = _Run(self.seen, self.now, Pace(math.inf))
+        victims = [(self.info(item), False) for item in (args.get("preemptedWorkloads") or {}).values()]
+        victims += [(self.info(item["WorkloadInfo"]), True) for item in args.get("newTargets") or ()]
+        entry, earlier = (Entry(Info(Workload(), self.seen.surroundings), queue) for _ in range(2))
+        taken: dict[str, None] = {}
+        found: dict[bool, list[Target]] = {False: [], True: []}
+        for (holder, info), own in victims:
+            if holder is not None and info.key not in taken:
+                taken[info.key] = None
+                found[own].append(Target(info, holder, ""))
+        earlier.targets, entry.targets = Targets(found[False]), Targets(found[True])
+        run._preempts(earlier)
+        entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
+        pair = self.seen.surroundings.catalog.pair
+        usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
+        entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
+        if not args["usage"].get("TAS"):
+            self.expect("fits", results[0] in {0, "Ok"}, run._fits(entry))
+
+    def _scheduler_mark_skipped(self, args: Json, results: list[Json]) -> None:
+        """A skipped entry keeps how far its scan of flavors came, or does not."""
+        run = _Run(self.state, self.now, Pace(math.inf))
+        entry = Entry(Info(Workload(), self.state.surroundings), Queue("q"))
+        entry.info.last_assignment = LastAssignment([{"cpu": 0}], 0, 0, "")
+        run._skip(entry, args.get("msg", ""))
+        if "wantLastAssignmentNil" in self.table:
+            self.expect("scan forgotten", self.table["wantLastAssignmentNil"], entry.info.last_assignment is None)
+
+    def _flavorassigner_requires_borrowing(self, args: Json, results: list[Json]) -> None:
+        """An assignment that borrows reserves what it asks for past the quota of its queue."""
+        pair = self.state.surroundings.catalog.pair("default", "cpu")
+        assignment = Assignment(LastAssignment([], 0, 0, ""))
+        assignment.borrowing, assignment.usage = int(self.table.get("borrowing") or 0), {pair: 1}
+        self.expect("borrows", results, [to_reserve(Queue("q"), assignment)[pair] > 0])
+
+    def _preemption_priority_info(self, args: Json, results: list[Json]) -> None:
+        """Effective priority, its base and its boost."""
+        workload = world.load(Workload, args.get("w") or args.get("wl"))
+        effective, base = effective_priority(workload, boost=self.gates.priority_boost), workload.spec.priority or 0
+        self.expect("priorities", results, [effective, base, effective - base])
+
+    # Queues
+
+    def _queues_add_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_add_cluster_queue(args, results)
+
+    def _queues_add_local_queue(self, args: Json, results: list[Json]) -> None:
+        """With it comes what waits in it."""
+        key = world.key_of(args["q"])
+        for (kind, _), item in self.objects.items():
+            if kind == "Workload":
+                line = f"{item['metadata'].get('namespace', '')}/{(item.get('spec') or {}).get('queueName', '')}"
+                if line == key:
+                    self.state.put_workload(world.load(Workload, item), self.now)
+            elif kind == "Namespace":
+                self.state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
+        self.state.put_local_queue(world.load(LocalQueue, args["q"]), self.now)
+
+    def _queues_heads(self, args: Json, results: list[Json]) -> None:
+        """The heads, which a cycle looks at now."""
+        self.run = _Run(self.state, self.now, Pace(math.inf))
+        self.heads = {entry.info.key: entry for entry in self.run._heads()}
+        want = sorted(world.key_of(item["Info"]["Obj"]) for item in (results or [None])[0] or ())
+        self.expect("heads", want, sorted(self.heads))
+
+    def _scheduler_requeue_and_update(self, args: Json, results: list[Json]) -> None:
+        """A head goes back, in line or parked, with the reason why it waits."""
+        recorded = args["e"]
+        entry = self.heads.pop(world.key_of(recorded["Head"]["Info"]["Obj"]), None)
+        if entry is None or self.run is None:
+            return
+        entry.status, entry.message = recorded.get("status", ""), recorded.get("inadmissibleMsg", "")
+        entry.quota_reason = recorded.get("quotaReservedReason", "")
+        entry.requeue_reason = recorded.get("requeueReason", "")
+        self.run.ordered = [entry]
+        result = Cycle(1)
+        for _ in self.run._end(result):
+            pass
+        want = {each["type"]: each for each in (self.table.get("wantStatus") or {}).get("conditions") or ()}
+        if "QuotaReserved" in want and self.gates.unadmitted_workloads_observability:
+            told = result.decisions[0]
+            have = [told.condition_reason, told.message]
+            self.expect("reason", [want["QuotaReserved"]["reason"], want["QuotaReserved"]["message"]], have)
+
+    def _queues_dump(self, args: Json, results: list[Json], place: str = "active_infos") -> None:
+        have = {
+            queue.name: sorted(keys)
+            for queue in self.state.cluster_queues.values()
+            if (keys := [info.key for info in getattr(queue.pending, place)()])
+        }
+        want = {queue: sorted(keys) for queue, keys in ((results or [None])[0] or {}).items()}
+        self.expect(place, want, have)
+
+    def _queues_dump_inadmissible(self, args: Json, results: list[Json]) -> None:
+        self._queues_dump(args, results, "inadmissible_infos")

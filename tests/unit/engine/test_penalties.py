@@ -1,0 +1,36 @@
+"""A workload counts as usage of its LocalQueue from the moment it is admitted, once."""
+
+from app.engine import Options, State
+from app.engine.info import Info
+from app.engine.options import AdmissionFairSharing
+from tests.unit.engine import builders as b
+
+SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+
+
+def state(**scope: object) -> State:
+    """One queue, sharing by usage."""
+    options = Options(admission_fair_sharing=AdmissionFairSharing(usage_half_life=10.0, usage_sampling_interval=1.0))
+    return b.world(b.queue("a", **scope), options=options)
+
+
+def test_an_admission_counts_at_once() -> None:
+    """Its usage shows only after the next sample."""
+    world = state(admissionScope=SCOPE)
+    world.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert list(world.lines["team/a"].penalties) == ["team/w"]
+
+
+def test_one_that_held_quota_already_is_not_counted_twice() -> None:
+    """It counted when it got its quota."""
+    world = state(admissionScope=SCOPE)
+    holding = b.with_conditions(b.workload("w", "a"), QuotaReserved=("True", "QuotaReserved"))
+    world.push_penalty(Info(holding, world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert not world.lines
+
+
+def test_a_queue_that_does_not_share_by_usage_counts_nothing() -> None:
+    """Its line does not look at usage."""
+    world = state()
+    world.push_penalty(Info(b.workload("w", "a"), world.surroundings), world.cluster_queues["a"], b.NOW)
+    assert not world.lines
