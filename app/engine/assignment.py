@@ -18,15 +18,20 @@ class PairOf(Protocol):
 
 
 class LastAssignment:
-    """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end."""
+    """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end.
 
-    __slots__ = ("cycle", "generation", "hash", "tried")
+    `since` is the pop of its queue that the scan began with, before the first if what it found in its earlier flavors
+    may not have been so for long.
+    """
+
+    __slots__ = ("cycle", "generation", "hash", "since", "tried")
 
     def __init__(self, tried: list[dict[str, int]], generation: int, cycle: int, hash_: str) -> None:
         self.tried = tried
         self.generation = generation
         self.cycle = cycle
         self.hash = hash_
+        self.since = -1
 
     @property
     def pending(self) -> bool:

@@ -20,7 +20,7 @@ from app.engine.amounts import Amounts
 from app.engine.decisions import Decision, Outcome, Status, Victim, preempted_message
 from app.engine.entries import Entry, entry_rank, to_reserve
 from app.engine.fairness import Tournament
-from app.engine.info import Info, PodSetTotals, backoff_over
+from app.engine.info import Info, PodSetTotals, backoff_over, preemption_gated
 from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
@@ -33,6 +33,7 @@ from app.engine.reasons import (
     WAITING_FOR_PREEMPTED_WORKLOADS,
     WAITING_FOR_QUOTA,
     Mode,
+    legacy,
 )
 from app.engine.state import State
 
@@ -135,9 +136,7 @@ class _Run:
 
     def _heads(self) -> Iterator[Entry]:
         for queue in list(self.state.cluster_queues.values()):
-            if not queue.active or (self.state.ledger.broken and self.state.ledger.cyclic(queue.node)):
-                continue
-            if not queue.pending.active:
+            if not queue.active or not queue.pending.active:
                 continue
             self.state.touch(queue)
             head = queue.pending.pop()
@@ -230,6 +229,7 @@ class _Run:
                 yield from self._assign(entry, pins)
         finally:
             self.preemptor.gone = NOBODY
+        self._for_now(entry)
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
 
@@ -250,7 +250,7 @@ class _Run:
         if self.gates.concurrent_admission:
             siblings, where = variants.admitted_siblings(info, queue), variants.place(info, queue)
             if where is not None and any(other < where for other, _ in siblings):
-                self._set(entry, "skipped", variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
+                self._skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
                 return
         if self.gates.recompute_assignment_upon_preemption_targets_overlap and self._overlaps(entry):
             yield from self._refresh(entry)
@@ -272,7 +272,6 @@ class _Run:
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
             entry.requeue_reason = "PreemptionGated"
-            info.last_assignment = None
             return
         if mode is Mode.DEFERRED_FIT:
             entry.message = (
@@ -324,22 +323,27 @@ class _Run:
         entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
         entry.message += ". Pending the migration of 1 workload(s)"
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
-        entry.info.last_assignment = None
 
     @staticmethod
     def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
         entry.status, entry.message, entry.quota_reason = status, message, quota_reason
 
-    def _skip(self, entry: Entry, message: str) -> None:
-        self._set(entry, "skipped", message, WAITING_FOR_QUOTA)
+    def _skip(self, entry: Entry, message: str, quota_reason: str = WAITING_FOR_QUOTA) -> None:
+        self._set(entry, "skipped", message, quota_reason)
         if not self.gates.flavor_fungibility_preserve_scan_progress:
             entry.info.last_assignment = None
+        self._for_now(entry)
+
+    @staticmethod
+    def _for_now(entry: Entry) -> None:
+        """What it was refused for is only so while this cycle lasts: not enough to park it in the end."""
+        if entry.info.last_assignment is not None:
+            entry.info.last_assignment.since = -1
 
     def _gated(self, info: Info) -> bool:
         if not (self.gates.concurrent_admission or self.gates.multi_kueue_orchestrated_preemption):
             return False
-        status = {gate.name: gate.position for gate in info.workload.status.preemption_gates}
-        return any(status.get(gate.name) != "Open" for gate in info.workload.spec.preemption_gates)
+        return preemption_gated(info.workload)
 
     def _assumed(self, entry: Entry) -> Info:
         """The workload as it will hold quota."""
@@ -436,6 +440,7 @@ class _Run:
             state.forget_eviction(key)
         for entry in (*result.entries, *result.inadmissible):
             if not entry.settled:
+                entry.info.last_assignment = entry.before
                 entry.requeue_reason = "FailedAfterNomination"
                 self._requeue(entry)
         for queue in state.cluster_queues.values():
@@ -453,7 +458,8 @@ class _Run:
         if last is not None:
             if not last.hash:
                 last.hash = info.hash
-            if entry.assignment is not None and entry.assignment.resumed and not last.pending:
+            resumed = entry.assignment is not None and entry.assignment.resumed
+            if resumed and not last.pending and queue.pending.retry_cycle >= last.since:
                 # Earlier flavors were not looked at and may have room by now: it starts over, alone. Were its tree
                 # woken with it, a neighbour that only keeps room for itself could take turns with it for ever.
                 unproven, last = True, None
@@ -491,6 +497,9 @@ class _Run:
         elif self._evicts(entry):
             outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
         admitting = outcome == "admit"
+        reason = entry.quota_reason
+        if not admitting and not self.gates.unadmitted_workloads_observability:
+            reason = legacy(reason)
         return Decision(
             key=info.key,
             uid=info.uid,
@@ -503,7 +512,7 @@ class _Run:
             mode=assignment.mode if assignment is not None else None,
             admitted=admitting and info.admitted,
             victims=victims,
-            condition_reason=entry.quota_reason,
+            condition_reason=reason,
             message="" if admitting else entry.message,
             requeue_reason=entry.requeue_reason,
             assignment=assignment,

@@ -52,7 +52,7 @@ class Nomination:
         checks = info.workload.status.admission_checks
         if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
             entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
-        elif not queue.active:
+        elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):
             entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED
         elif labels is None:
             entry.message = f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
@@ -86,7 +86,10 @@ class Nomination:
             entry.replaced = None
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
-        info.last_assignment = entry.assignment.last
+        last, before = entry.assignment.last, info.last_assignment
+        resumed = entry.assignment.resumed and before is not None
+        last.since = before.since if resumed and before is not None else queue.pending.pop_cycle
+        info.last_assignment = last
 
     def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
         """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""

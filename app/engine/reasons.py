@@ -151,6 +151,11 @@ class FlavorChoice:
         self.tried_index = -1
 
 
+def legacy(reason: str) -> str:
+    """The reason of a condition that a cycle writes while the gate UnadmittedWorkloadsObservability is off."""
+    return "Waiting" if reason == WAITING_FOR_PODS_READY else "Pending"
+
+
 def why(pod_set: str, reasons: Iterable[str]) -> str:
     """Kueue's sentence for a pod set without flavors (or without room in them)."""
     return f"couldn't assign flavors to pod set {pod_set}: {', '.join(sorted(reasons))}"

@@ -112,7 +112,7 @@ def test_a_cycle_of_cohorts_admits_nothing_until_it_is_broken() -> None:
     state.put_cohort(b.cohort("x", parent="y"))
     state.put_cohort(b.cohort("y", parent="x"))
     state.put_workload(b.workload("w"), b.NOW)
-    assert b.settle(state) == []
+    assert [decision.outcome for decision in b.settle(state)] == ["inadmissible"]
     assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", "")
     state.put_cohort(b.cohort("y"))
     b.settle(state)
