@@ -85,6 +85,16 @@ with_usage: Final = cmp_to_key(_compare_with_usage)
 """Who is preempted first, where it does."""
 
 
+def discard(candidates: list[Candidate], pace: Pace) -> Sliced[None]:
+    """Let go of candidates: to free many takes time as well."""
+    while len(candidates) > AT_ONCE:
+        del candidates[-AT_ONCE:]
+        pace.left -= AT_ONCE // 3
+        if pace.left <= 0:
+            yield
+    candidates.clear()
+
+
 def arrange(candidates: list[Candidate], key: Callable[[Candidate], Any], pace: Pace) -> Sliced[None]:
     """Sort in place, stopping now and then: many are first dealt out into about equal ranges."""
     if len(candidates) <= AT_ONCE:

@@ -16,8 +16,8 @@ from app.engine.tree import Node
 
 T = TypeVar("T")
 
-STRETCH: Final = 256.0
-"""Work between two stops, about a microsecond each: a quarter of the millisecond that the event loop may be held."""
+STRETCH: Final = 160.0
+"""Work between two stops, one to two microseconds each: a quarter of the millisecond the event loop may be held."""
 
 Sliced = Generator[None, None, T]
 """Work that stops now and then; its value is the result."""

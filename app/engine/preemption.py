@@ -19,6 +19,7 @@ from app.engine.candidates import (
     Rank,
     arrange,
     by_rank,
+    discard,
     satisfies,
     with_usage,
 )
@@ -250,6 +251,15 @@ class Preemptor:
         yield from self.sort(leaving)
         yield from self.sort(candidates)
         candidates[:0] = leaving
+        targets = yield from self._take_fair(queue, requests, pairs, candidates)
+        del found, leaving
+        yield from discard(candidates, self.pace)
+        return targets
+
+    def _take_fair(
+        self, queue: "ClusterQueue", requests: Amounts, pairs: set[FlavorResource], candidates: list[Candidate]
+    ) -> Sliced[list[Target]]:
+        assert self._fair is not None
         if not (yield from self._helps(queue, requests, candidates)):
             return []
         with Trial() as trial:
@@ -354,11 +364,15 @@ class _Classical:
                     ordered += each[staying]
         if not ordered:
             return []
-        for borrow in self._attempts(hierarchical=any(hierarchical), by_priority=any(by_priority)):
+        attempts = self._attempts(hierarchical=any(hierarchical), by_priority=any(by_priority))
+        del hierarchical, by_priority, same, each
+        targets: list[Target] = []
+        for borrow in attempts:
             targets = yield from self._take(ordered, borrow=borrow)
             if targets:
-                return targets
-        return []
+                break
+        yield from discard(ordered, self.preemptor.pace)
+        return targets
 
     def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
         """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
