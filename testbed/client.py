@@ -4,13 +4,15 @@ kubectl costs 60 to 100 ms a call, this one or two. It is independent of Turnsti
 there must not hide itself here. No retries: a test wants to see the error. Never used by `app`.
 """
 
+import contextlib
 import http.client
 import json
 import select
+import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -113,6 +115,17 @@ class Api:
         """Close the connections of all threads; the next request opens one again."""
         for connection in self._open:
             connection.close()
+
+    def watch(self, path: str, *, resource_version: str) -> "Watch":
+        """The changes of a collection after that version, on a connection of their own."""
+        connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls)
+        query = urlencode({"watch": "true", "resourceVersion": resource_version})
+        connection.request("GET", f"{path}?{query}", headers={"Accept": "application/json", **self._headers})
+        answer = connection.getresponse()
+        if answer.status >= 400:
+            connection.close()
+            raise ApiError(answer.status, answer.reason, answer.read().decode(errors="replace"))
+        return Watch(connection, answer)
 
     # ---------------------------------------------------------------- by path
 
@@ -253,6 +266,32 @@ class Api:
             return seen is None
 
         wait_until(look, timeout=timeout, describe=lambda: f"{path} is still there:\n{_show(seen)}")
+
+
+class Watch:
+    """Events as the server sends them: `type` and `object`. Ends when the server ends the stream or `close` does."""
+
+    def __init__(self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse) -> None:
+        self._connection = connection
+        self._answer = answer
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Json]:
+        try:
+            for line in self._answer:
+                yield json.loads(line)
+        except (OSError, ValueError, AttributeError, http.client.HTTPException):
+            if not self._closed:
+                raise
+        finally:
+            self._connection.close()
+
+    def close(self) -> None:
+        """End the stream, also for a thread that waits for its next event."""
+        self._closed = True
+        if self._connection.sock is not None:
+            with contextlib.suppress(OSError):
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def wait_until(look: Callable[[], T | None], *, timeout: float, describe: Callable[[], str]) -> T:

@@ -1,139 +1,301 @@
-"""A model of quota that watches a cluster from outside: which Jobs run, and whether they may.
+"""One random history: what users and administrators do, in any order, to queues in a tree of cohorts."""
 
-It counts from the Jobs that are unsuspended and unfinished, never from what Turnstile says of itself.
-"""
-
-import http.client
-import threading
+import random
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from typing import Any
 
-from testbed.client import Api, Json, resource_path
+import msgspec
 
-QUEUE = "kueue.x-k8s.io/queue-name"
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine import Options, State, cycle
+from app.engine.options import FairSharing
+from testbed.client import Json, condition, resource_path, wait_until
+from testbed.components import STOP_FOR
+from testbed.errors import ApiError
+from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
+from tests.faults.moments import QUEUE, finished, runs
+from tests.faults.quota import Limits
 
+PRIORITY = "kueue.x-k8s.io/priority-class"
+PRIORITIES = (0, 10, 20)
 
-@dataclass(frozen=True)
-class Limits:
-    """Quota of one queue in whole cpus; a borrowing limit of None means no limit, a lending limit likewise."""
-
-    nominal: int
-    borrowing: int | None = None
-    lending: int | None = None
-
-
-def ceiling(queue: str, limits: Mapping[str, Limits]) -> int:
-    """The most that a queue of one flat cohort may ever use."""
-    own = limits[queue]
-    lent = sum(
-        other.nominal if other.lending is None else min(other.lending, other.nominal)
-        for name, other in limits.items()
-        if name != queue
-    )
-    return own.nominal + (lent if own.borrowing is None else min(lent, own.borrowing))
-
-
-def available(queue: str, limits: Mapping[str, Limits], usage: Mapping[str, int]) -> int:
-    """What a queue of one flat cohort may still take (Kueue's arithmetic, worked out anew)."""
-    local = {n: max(0, x.nominal - x.lending) if x.lending is not None else 0 for n, x in limits.items()}
-    shared = sum(x.nominal - local[n] for n, x in limits.items())
-    used = sum(max(0, usage.get(n, 0) - local[n]) for n in limits)
-    from_parent = shared - used
-    own = limits[queue]
-    if own.borrowing is not None:
-        stored = own.nominal - local[queue]
-        from_parent = min(stored - max(0, usage.get(queue, 0) - local[queue]) + own.borrowing, from_parent)
-    return max(0, local[queue] - usage.get(queue, 0)) + from_parent
-
-
-def cpus(job: Json) -> int:
-    """Whole cpus that a Job of the history asks for."""
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    return int(container["resources"]["requests"]["cpu"]) * int(job["spec"]["parallelism"])
-
-
-def finished(job: Json) -> bool:
-    """Whether the Job is complete or failed."""
-    return any(
-        c["type"] in ("Complete", "Failed") and c["status"] == "True"
-        for c in job.get("status", {}).get("conditions", ())
-    )
+COHORTS = {
+    "org": Limits(2, queue=False),
+    "left": Limits(1, borrowing=4, lending=4, parent="org", queue=False),
+    "right": Limits(0, parent="org", queue=False),
+}
+QUEUES = {
+    "a": Limits(4, borrowing=3, parent="left"),
+    "b": Limits(3, lending=2, parent="left"),
+    "c": Limits(4, borrowing=4, lending=3, parent="org"),
+    "d": Limits(2, parent="right"),
+}
+POLICIES: dict[str, Json] = {
+    "a": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
+    "b": {
+        "withinClusterQueue": "LowerOrNewerEqualPriority",
+        "reclaimWithinCohort": "LowerPriority",
+        "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 10},
+    },
+    "c": {"withinClusterQueue": "Never", "reclaimWithinCohort": "Any"},
+    "d": {
+        "withinClusterQueue": "LowerPriority",
+        "reclaimWithinCohort": "Any",
+        "borrowWithinCohort": {"policy": "LowerPriority"},
+    },
+}
+WEIGHTS = {"a": "2", "d": "0.5"}
 
 
-def running(job: Json) -> bool:
-    """Whether the Job counts: unsuspended and unfinished."""
-    return not job["spec"].get("suspend") and not finished(job)
+class History:
+    """Queues a, b, c and d below three cohorts, and what happens to them. `fair`: the cohort shares by weight."""
+
+    def __init__(self, scenario: Scenario, lots: random.Random, *, fair: bool) -> None:
+        self.scenario = scenario
+        self.random = lots
+        self.fair = fair
+        self.flavor = scenario.flavor("plain")
+        self.limits = {**COHORTS, **QUEUES}
+        for name, limits in COHORTS.items():
+            parent = scenario.named(limits.parent) if limits.parent else None
+            scenario.cohort(name, parent=parent, groups=self._groups(limits))
+        self.queues = {
+            name: scenario.queue(
+                name,
+                {self.flavor: {"cpu": _quota(limits)}},
+                cohort=limits.parent,
+                preemption=POLICIES[name],
+                **({"fairSharing": {"weight": WEIGHTS[name]}} if name in WEIGHTS else {}),
+            )
+            for name, limits in QUEUES.items()
+        }
+        self.priorities = [scenario.priority_class(f"priority-{value}", value) for value in PRIORITIES]
+        self.names: list[str] = []
+        self.created = 0
+
+    def _groups(self, limits: Limits) -> list[Json]:
+        return resource_groups({self.flavor: {"cpu": _quota(limits)}}) if limits.nominal else []
+
+    # --- what is done ---------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One random operation. While the webhook is away a creation is refused; that is an operation too."""
+        operations: dict[Callable[[], None], int] = {
+            self._create: 11,
+            self._delete: 2,
+            self._finish: 4,
+            self._edit_quota: 2,
+            self._deactivate: 2,
+            self._resize: 2,
+            self._move: 2,
+            self._make_anew: 1,
+            self._delete_workload: 1,
+            self._stop_queue: 1,
+        }
+        operation = self.random.choices(list(operations), list(operations.values()))[0]
+        try:
+            operation()
+        except ApiError as error:
+            if error.code not in (403, 404, 409, 422, 500):
+                raise
+
+    def _create(self) -> None:
+        name = f"job-{self.created}"
+        self.created += 1
+        self._create_named(name)
+        self.names.append(name)
+
+    def _create_named(self, name: str) -> None:
+        """A Job; some end by themselves, some take their time to stop."""
+        made = job(
+            name,
+            namespace=self.scenario.namespace,
+            queue=self.random.choice(list(QUEUES)),
+            cpu=str(self.random.randint(1, 3)),
+            pods=self.random.randint(1, 2),
+            run_for=self.random.choice([None, None, None, "2s"]),
+            labels={PRIORITY: self.random.choice(self.priorities)},
+        )
+        if self.random.random() < 0.25:
+            made["spec"]["template"]["metadata"]["annotations"][STOP_FOR] = "1s"
+        self.scenario.create(made)
+
+    def _make_anew(self) -> None:
+        """Another Job under a name that was just used."""
+        name = self._pick()
+        if name is not None:
+            self.scenario.delete_job(name)
+            self.names.remove(name)
+            self._create_named(name)
+            self.names.append(name)
+
+    def _resize(self) -> None:
+        """Change how many pods a waiting Job runs at a time, unless it starts just then."""
+        self._change_waiting(
+            lambda seen: {"spec": {"parallelism": self.random.randint(1, seen["spec"]["completions"])}}
+        )
+
+    def _move(self) -> None:
+        """Send a waiting Job to another queue, unless it starts just then."""
+        self._change_waiting(lambda _: {"metadata": {"labels": {QUEUE: self.random.choice(list(QUEUES))}}})
+
+    def _change_waiting(self, change: Callable[[Json], Json]) -> None:
+        name = self._pick()
+        seen = self.scenario.read_job(name) if name is not None else None
+        if seen is not None and not runs(seen) and not finished(seen):
+            body = change(seen)
+            body.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            self.scenario.api.patch(self.scenario.api.path_of(seen), body)
+
+    def _delete_workload(self) -> None:
+        workloads = self._items(GROUP, "workloads")
+        if workloads:
+            self.scenario.api.delete(self.scenario.api.path_of(self.random.choice(workloads)))
+
+    def _pick(self) -> str | None:
+        return self.random.choice(self.names) if self.names else None
+
+    def _delete(self) -> None:
+        name = self._pick()
+        if name is not None:
+            self.names.remove(name)
+            self.scenario.delete_job(name)
+
+    def _finish(self) -> None:
+        started = [seen["metadata"]["name"] for seen in self._items("batch/v1", "jobs") if runs(seen)]
+        if started:
+            self.scenario.finish(self.random.choice(started))
+
+    def _edit_quota(self) -> None:
+        """Change what a queue or a cohort has, and its limits if it has some."""
+        name = self.random.choice([*QUEUES, *QUEUES, "org", "left"])
+        old = self.limits[name]
+        nominal = self.random.randint(0, 3) if name in COHORTS else self.random.randint(2, 6)
+        new = Limits(
+            nominal,
+            borrowing=None if old.borrowing is None else self.random.randint(0, 4),
+            lending=None if old.lending is None else self.random.randint(0, 4),
+            parent=old.parent,
+            queue=old.queue,
+        )
+        self.limits[name] = new
+        body = {"spec": {"resourceGroups": self._groups(new) if name in COHORTS else self._groups_of_queue(new)}}
+        plural = "cohorts" if name in COHORTS else "clusterqueues"
+        self.scenario.api.patch(resource_path(GROUP, plural, self.scenario.named(name)), body)
+
+    def _groups_of_queue(self, limits: Limits) -> list[Json]:
+        return resource_groups({self.flavor: {"cpu": _quota(limits)}})
+
+    def _deactivate(self) -> None:
+        workloads = self._items(GROUP, "workloads")
+        if workloads:
+            chosen = self.random.choice(workloads)
+            active = not chosen["spec"].get("active", True)
+            self.scenario.api.patch(self.scenario.api.path_of(chosen), {"spec": {"active": active}})
+
+    def _stop_queue(self) -> None:
+        """Stop a ClusterQueue or a LocalQueue, or open one that is stopped."""
+        name = self.random.choice(list(QUEUES))
+        if self.random.random() < 0.5:
+            path = resource_path(GROUP, "clusterqueues", self.queues[name])
+        else:
+            path = resource_path(GROUP, "localqueues", name, namespace=self.scenario.namespace)
+        now = self.scenario.api.get(path)["spec"].get("stopPolicy", "None")
+        policy = self.random.choice(["Hold", "HoldAndDrain"]) if now == "None" else "None"
+        self.scenario.api.patch(path, {"spec": {"stopPolicy": policy}})
+
+    def open_queues(self) -> None:
+        """Open all that are stopped."""
+        for name in QUEUES:
+            self.scenario.api.patch(resource_path(GROUP, "clusterqueues", self.queues[name]), _OPEN)
+            self.scenario.api.patch(resource_path(GROUP, "localqueues", name, namespace=self.scenario.namespace), _OPEN)
+
+    # --- how it is at rest ----------------------------------------------------------------------------------------
+
+    def check_settled(self, *, timeout: float) -> None:
+        """Wait until nobody stops, starts or runs without leave, and nothing is left to decide."""
+        problem = "not looked yet"
+
+        def look() -> bool:
+            nonlocal problem
+            problem = self.unsettled()
+            return not problem
+
+        wait_until(look, timeout=timeout, describe=lambda: f"not settled: {problem}")
+
+    def _items(self, group: str, plural: str) -> list[Json]:
+        return self.scenario.api.items(resource_path(group, plural, namespace=self.scenario.namespace))
+
+    def unsettled(self) -> str:
+        """What is not as it should be at rest; empty if all is well."""
+        jobs = self._items("batch/v1", "jobs")
+        workloads = self._items(GROUP, "workloads")
+        by_owner = {
+            owner["uid"]: workload
+            for workload in workloads
+            for owner in workload["metadata"].get("ownerReferences", ())
+        }
+        for seen in jobs:
+            name = seen["metadata"]["name"]
+            workload = by_owner.get(seen["metadata"]["uid"])
+            if finished(seen):
+                continue
+            if workload is None:
+                return f"{name} has no Workload"
+            status = workload.get("status", {})
+            admitted = condition(workload, "Admitted").get("status") == "True"
+            if condition(workload, "Evicted").get("status") == "True" and "admission" in status:
+                return f"{name} is evicted and has not given its quota back: {status}"
+            if runs(seen) != admitted:
+                return f"{name} {'runs' if runs(seen) else 'does not run'}, its Workload: {status}"
+            if admitted and not workload["spec"].get("active", True):
+                return f"{name} runs though it is deactivated"
+        return self._left_to_decide(workloads)
+
+    def _left_to_decide(self, workloads: list[Json]) -> str:
+        """What a decision engine that has just been shown everything would still do: at rest, nothing."""
+        state = State(Options(fair_sharing=FairSharing() if self.fair else None))
+        now = time.time()
+        api = self.scenario.api
+        state.put_namespace(self.scenario.namespace, {})
+        state.put_flavor(_read(ResourceFlavor, api.get(resource_path(GROUP, "resourceflavors", self.flavor))))
+        for name in COHORTS:
+            state.put_cohort(_read(Cohort, api.get(resource_path(GROUP, "cohorts", self.scenario.named(name)))))
+        for name in QUEUES:
+            state.put_cluster_queue(
+                _read(ClusterQueue, api.get(resource_path(GROUP, "clusterqueues", self.queues[name]))), now
+            )
+        for each in self._items(GROUP, "localqueues"):
+            state.put_local_queue(_read(LocalQueue, each), now)
+        for each in workloads:
+            state.put_workload(_read(Workload, each), now)
+        while state.has_work:
+            for decision in cycle(state, now):
+                if decision.outcome == "admit" or decision.victims:
+                    victims = [victim.key for victim in decision.victims]
+                    return (
+                        f"{decision.key} waits though it may {decision.outcome} {victims}: {decision.workload.status}"
+                    )
+        return ""
 
 
-@dataclass
-class Observer(threading.Thread):
-    """Lists the Jobs of a namespace over and over and notes every overshoot.
+_OPEN = {"spec": {"stopPolicy": "None"}}
 
-    A Job that newly runs must have fitted when it was let in. What is still running was running at that moment too, so
-    the sum of all that runs must be within the limits of the last few seconds (the ones in force when it was decided).
-    """
 
-    api: Api
-    namespace: str
-    limits: dict[str, Limits]
-    grace: float = 3.0
-    observations: int = 0
-    overshoots: list[str] = field(default_factory=list)
-    errors: int = 0
+def _read(kind: type[Kind], obj: Json) -> Any:
+    return kind.decoder()(msgspec.json.encode(obj))
 
-    def __post_init__(self) -> None:
-        super().__init__(daemon=True)
-        self._lock = threading.Lock()
-        self._history: list[tuple[float, dict[str, Limits]]] = [(time.monotonic(), dict(self.limits))]
-        self._end = threading.Event()
-        self._seen: set[str] = set()
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def edit(self, queue: str, limits: Limits) -> None:
-        """Tell the observer of an edit of quota, before it is made when it grows and after it when it shrinks."""
-        with self._lock:
-            self.limits[queue] = limits
-            self._history.append((time.monotonic(), dict(self.limits)))
-
-    def stop(self) -> None:
-        """End observing."""
-        self._end.set()
-        self.join()
-
-    def run(self) -> None:
-        """Observe until stopped."""
-        while not self._end.wait(0.02):
-            try:
-                self.observe()
-            except (OSError, http.client.HTTPException):
-                self.errors += 1
-
-    def observe(self) -> None:
-        """Look once."""
-        jobs = self.api.items(resource_path("batch/v1", "jobs", namespace=self.namespace))
-        usage: dict[str, int] = {}
-        now_running = {}
-        for job in jobs:
-            if running(job):
-                queue = job["metadata"]["labels"][QUEUE]
-                usage[queue] = usage.get(queue, 0) + cpus(job)
-                now_running[job["metadata"]["uid"]] = queue
-        fresh = {queue for uid, queue in now_running.items() if uid not in self._seen}
-        self._seen = set(now_running)
-        self.observations += 1
-        if not fresh:
-            return
-        with self._lock:
-            since = time.monotonic() - self.grace
-            recent = [limits for at, limits in self._history if at >= since] + [
-                [limits for at, limits in self._history if at < since or at == self._history[0][0]][-1]
-            ]
-        total = sum(usage.values())
-        if total > max(sum(x.nominal for x in limits.values()) for limits in recent):
-            self.overshoots.append(f"cohort runs {total}: {usage} with {recent[-1]}")
-        for queue in fresh:
-            if usage[queue] > max(ceiling(queue, limits) for limits in recent):
-                self.overshoots.append(f"{queue} runs {usage[queue]} with {recent}")
+def _quota(limits: Limits) -> Json:
+    quota = {"nominalQuota": limits.nominal}
+    if limits.borrowing is not None:
+        quota["borrowingLimit"] = limits.borrowing
+    if limits.lending is not None:
+        quota["lendingLimit"] = limits.lending
+    return quota

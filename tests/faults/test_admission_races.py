@@ -28,7 +28,7 @@ from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.desk import Notes
 from tests.cluster.schema_server import schema_server
-from tests.faults.proxy import Proxy, Request, answer, drop, held, lose_answer, passed
+from tests.faults.proxy import Fault, Proxy, Request, answer, drop, held, lose_answer, passed
 
 __all__ = ["schema_server"]
 
@@ -59,10 +59,18 @@ class Desk:
         """One queue of one flavor, both named like the namespace."""
         name = self.namespace
         await self.create(ResourceFlavor, name, {})
-        flavors = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
-        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
-        await self.create(ClusterQueue, name, {"namespaceSelector": {}, "resourceGroups": groups})
+        preemption = {"withinClusterQueue": "LowerPriority"}
+        spec = {"namespaceSelector": {}, "resourceGroups": self._groups(cpu), "preemption": preemption}
+        await self.create(ClusterQueue, name, spec)
         await self.create(LocalQueue, "team", {"clusterQueue": name})
+
+    async def edit_quota(self, cpu: int) -> None:
+        """From now on that queue has so much."""
+        await self.direct.patch(ClusterQueue, self.namespace, "", {"spec": {"resourceGroups": self._groups(cpu)}})
+
+    def _groups(self, cpu: int) -> list[dict[str, Any]]:
+        flavors = [{"name": self.namespace, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
+        return [{"coveredResources": ["cpu"], "flavors": flavors}]
 
     async def workload(self, name: str, *, pods: int = 1, cpu: str = "1", priority: int = 0) -> None:
         """Somebody's Workload of so many pods of one cpu."""
@@ -227,6 +235,56 @@ class TestANamesake:
         second.set()
         await at.eventually("twice", lambda w: w.quota_reserved)
         assert not (await at.see("other")).quota_reserved
+
+
+class TestAnEviction:
+    """Its write has to be made again, and by then nobody needs it."""
+
+    @pytest.fixture
+    def stale(self) -> Fault:
+        """The server says that it holds a newer version."""
+        return answer("409 Conflict", b'{"kind":"Status","code":409,"reason":"Conflict","message":"newer"}')
+
+    async def test_is_left_alone_once_its_preemptor_got_quota_elsewhere(self, at: Desk, stale: Fault) -> None:
+        """Quota grows while the eviction is on the way: both have room, and nobody has to go."""
+        await at.workload("first", pods=3)
+        await at.eventually("first", lambda w: w.quota_reserved)
+        gate = asyncio.Event()
+        at.proxy.plan(held(gate, stale), applies=at.patches("first"))
+        sent = at.sent("first")
+        await at.workload("urgent", pods=3, priority=10)
+        await at.asked("first", times=sent + 1)
+        await at.edit_quota(6)
+        await at.eventually("urgent", lambda w: w.quota_reserved)
+        gate.set()
+        await at.workload("last")
+        await at.eventually("last", lambda w: bool(w.status.conditions))
+        assert not (await at.see("first")).evicted
+
+    async def test_is_left_alone_once_its_preemptor_is_gone(self, at: Desk, stale: Fault) -> None:
+        """Deleted while the eviction is on the way: the victim stays where it is."""
+        await at.workload("first", pods=3)
+        await at.eventually("first", lambda w: w.quota_reserved)
+        gate = asyncio.Event()
+        at.proxy.plan(held(gate, stale), applies=at.patches("first"))
+        sent = at.sent("first")
+        await at.workload("urgent", pods=3, priority=10)
+        await at.asked("first", times=sent + 1)
+        await at.direct.delete(Workload, "urgent", at.namespace)
+        await at.workload("last")
+        await at.eventually("last", lambda w: bool(w.status.conditions))
+        gate.set()
+        await at.workload("later", pods=2)
+        await at.eventually("later", lambda w: bool(w.status.conditions))
+        assert not (await at.see("first")).evicted
+
+    async def test_is_made_again_while_it_is_needed(self, at: Desk, stale: Fault) -> None:
+        """A conflict alone keeps nobody in his place."""
+        await at.workload("first", pods=3)
+        await at.eventually("first", lambda w: w.quota_reserved)
+        at.proxy.plan(stale, applies=at.patches("first"))
+        await at.workload("urgent", pods=3, priority=10)
+        await at.eventually("first", lambda w: w.evicted)
 
 
 class TestALostAnswer:

@@ -1,230 +1,219 @@
-"""Whatever happens, and however often the controller is killed, no queue ever runs more than its quota."""
+"""Whatever happens, and however often controllers are killed: never over quota, and nobody preempted in vain."""
 
 import os
 import random
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from testbed.client import Json, resource_path, wait_until
-from testbed.errors import ApiError
-from tests.cluster.scenario import GROUP, Scenario, resource_groups
-from tests.faults.history import QUEUE, Limits, Observer, available, cpus, finished, running
+from testbed.client import Json, resource_path
+from testbed.controlplane import ControlPlane
+from tests.cluster.scenario import GROUP, Scenario
+from tests.faults.crew import LEASE, Crew
+from tests.faults.history import History
+from tests.faults.moments import Moment, Replay, finished, is_true, runs
+from tests.faults.narrative import narrate
+from tests.faults.promises import Judge
+from tests.faults.recording import Event, Recorder
 from tests.turnstile import Turnstile
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "220"))
-KILLS = int(os.environ.get("HISTORY_KILLS", "11"))
+OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "110"))
+KILLS = int(os.environ.get("HISTORY_KILLS", "6"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
 SETTLED_SECONDS = 10.0
-PRIORITY = "kueue.x-k8s.io/priority-class"
+"""From the start of the last process until nothing is left to do."""
+PAUSE_SECONDS = 0.08
+"""Between two operations, on average."""
+PATIENCE = 25
+"""Operations after which a kill that waits for its moment is done anyway."""
+
+CLASSICAL = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations:
+  frameworks: [batch/job]
+"""
+FAIR = (
+    CLASSICAL
+    + """
+fairSharing:
+  preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]
+"""
+)
 
 
-class TestRandomHistory:
-    def test_no_overshoot_and_settled_after_kills(self, scenario: Scenario, turnstile: Turnstile) -> None:
-        """Everything users do, in any order, with SIGKILLs between: zero overshoot, then a fixed point.
-
-        Jobs of three priorities are created, resized, moved, deleted, made anew and finished, and preempt each other;
-        Workloads are deactivated and deleted by hand; quota is edited.
-        """
-        history = History(scenario, random.Random(SEED))
-        observer = Observer(scenario.api, scenario.namespace, dict(history.limits))
-        observer.start()
-        try:
-            kills = set(history.random.sample(range(10, OPERATIONS - 5), KILLS))
-            for step in range(OPERATIONS):
-                history.step(observer)
-                if step in kills:
-                    turnstile.kill()
-                    turnstile.start()
-            turnstile.kill()
-            turnstile.start()
-            history.check_settled(timeout=SETTLED_SECONDS - turnstile.startup_seconds)
-        finally:
-            observer.stop()
-        assert observer.overshoots == []
-        assert observer.observations > OPERATIONS
-        print(f"{OPERATIONS} operations, {KILLS + 1} kills, {observer.observations} observations, 0 overshoots")
+@pytest.fixture(params=["classical", "fair"])
+def fair(request: pytest.FixtureRequest) -> bool:
+    """How the cohort shares."""
+    return bool(request.param == "fair")
 
 
-class History:
-    """One random history on two queues of one cohort."""
+@pytest.fixture
+def crew(control_plane: ControlPlane, turnstile: Turnstile, tmp_path: Path, fair: bool) -> Iterator[Crew]:
+    """A webhook, a leader and a standby in the place of the session's Turnstile."""
+    configuration = tmp_path / "config.yaml"
+    configuration.write_text(FAIR if fair else CLASSICAL)
+    turnstile.stop()
+    crew = Crew(control_plane, turnstile.installation, configuration)
+    try:
+        crew.start()
+        yield crew
+    finally:
+        crew.stop()
+        turnstile.start()
 
-    def __init__(self, scenario: Scenario, lots: random.Random) -> None:
-        self.scenario = scenario
-        self.random = lots
-        self.flavor = scenario.flavor("plain")
-        self.limits = {"a": Limits(6, borrowing=3), "b": Limits(4, lending=3)}
-        preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
-        self.queues = {
-            name: scenario.queue(name, {self.flavor: {"cpu": self._quota(limits)}}, cohort="all", preemption=preemption)
-            for name, limits in self.limits.items()
+
+def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, fair: bool) -> None:
+    """Everything users and administrators do, in any order, with controllers that die or freeze between.
+
+    Jobs of three priorities are created, resized, moved, deleted, made anew and finished; Workloads are deactivated
+    and deleted by hand; quota is edited, queues are stopped and opened. Controllers are killed at random, right after
+    an eviction was written, and right after a job was told to stop; the standby takes over.
+    """
+    lots = random.Random(SEED)
+    history = History(scenario, lots, fair=fair)
+    with Recorder(scenario.api, _paths(scenario), concerns=lambda obj: _concerns(obj, scenario)) as recorder:
+        kills = _Kills(crew, recorder, lots)
+        for step in range(OPERATIONS):
+            history.step()
+            threading.Event().wait(lots.expovariate(1 / PAUSE_SECONDS))
+            kills.after(step)
+            if step == OPERATIONS // 2:
+                kills.finish()
+                history.check_settled(timeout=SETTLED_SECONDS)
+        recorder.disarm()
+        crew.stop()
+        began = time.monotonic()
+        crew.start_one()
+        history.check_settled(timeout=SETTLED_SECONDS)
+        settled = time.monotonic() - began
+        recorder.catch_up()
+        moments = Replay().moments(recorder.history())
+    verdict = Judge(moments, fair=fair).judge()
+    figures = ", ".join(f"{count} {what}" for what, count in sorted(verdict.figures.items()))
+    print(f"seed {SEED}: {OPERATIONS} operations, {crew.kills + 1} kills ({kills.told}), {len(moments)} events;")
+    print(f"{figures}; settled {settled:.1f} s after the last start")
+    assert not verdict.wrong, _account(moments, verdict.wrong)
+
+
+class _Kills:
+    """When and how the leader dies: spread over the history, each kind about as often as the others."""
+
+    def __init__(self, crew: Crew, recorder: Recorder, lots: random.Random) -> None:
+        self._crew = crew
+        self._recorder = recorder
+        self._lots = lots
+        self._faults: dict[str, Callable[[], None]] = {
+            "at an eviction": lambda: self._at(_evicted),
+            "at a stop": lambda: self._at(_stopped),
+            "at any time": self._crew.kill_leader,
+            "at a return to the queue": lambda: self._at(_requeued),
+            "no standby": self._crew.kill_all,
+            "frozen": self._crew.freeze_leader,
         }
-        self.priorities = [scenario.priority_class(f"priority-{value}", value) for value in (0, 10, 20)]
-        self.names: list[str] = []
-        self.created = 0
+        kinds = [list(self._faults)[number % len(self._faults)] for number in range(KILLS)]
+        lots.shuffle(kinds)
+        self._plan = dict(zip(sorted(lots.sample(range(8, OPERATIONS - 3), KILLS)), kinds, strict=True))
+        self._due: list[str] = []
+        self._deadline = 0
+        self._before = 0
+        self._outage = 0
+        self._under_way = ""
+        self.told: dict[str, int] = {}
 
-    @staticmethod
-    def _quota(limits: Limits) -> dict[str, int]:
-        quota = {"nominalQuota": limits.nominal}
-        if limits.borrowing is not None:
-            quota["borrowingLimit"] = limits.borrowing
-        if limits.lending is not None:
-            quota["lendingLimit"] = limits.lending
-        return quota
+    def after(self, step: int) -> None:
+        """Do what is due after that operation."""
+        if step in self._plan:
+            self._due.append(self._plan[step])
+        if self._under_way:
+            self._look(step)
+        elif self._due:
+            self._under_way = self._due.pop(0)
+            self._before = self._crew.kills
+            self._deadline, self._outage = step + PATIENCE, self._lots.randint(0, 5)
+            self._faults[self._under_way]()
 
-    def step(self, observer: Observer) -> None:
-        """One random operation. While the webhook is away a creation is refused; that is an operation too."""
-        operation = self.random.choices(
-            [
-                self._create,
-                self._delete,
-                self._finish,
-                self._edit_quota,
-                self._deactivate,
-                self._resize,
-                self._move,
-                self._make_anew,
-                self._delete_workload,
-            ],
-            [10, 3, 4, 2, 2, 3, 2, 1, 1],
-        )[0]
-        try:
-            operation(observer)
-        except ApiError as error:
-            if error.code not in (403, 404, 409, 422, 500):
-                raise
+    def finish(self) -> None:
+        """Let what is under way come to its end, and wait for a leader."""
+        if self._under_way:
+            self._recorder.disarm()
+            if self._crew.kills == self._before:
+                self._crew.kill_leader()
+            self._recover()
 
-    def _create(self, _: Observer) -> None:
-        name = f"job-{self.created}"
-        self.created += 1
-        self._create_named(name)
-        self.names.append(name)
+    def _look(self, step: int) -> None:
+        if self._crew.kills == self._before:
+            if step >= self._deadline:
+                self._recorder.disarm()
+                self._crew.kill_leader()
+            return
+        if self._outage > 0:
+            self._outage -= 1
+            return
+        self._recover()
 
-    def _create_named(self, name: str) -> None:
-        self.scenario.job(
-            name,
-            queue=self.random.choice(["a", "b"]),
-            cpu=str(self.random.randint(1, 3)),
-            pods=self.random.randint(1, 2),
-            labels={PRIORITY: self.random.choice(self.priorities)},
-        )
+    def _recover(self) -> None:
+        self._crew.replace()
+        self._crew.wait_led()
+        self._crew.thaw()
+        self.told[self._under_way] = self.told.get(self._under_way, 0) + 1
+        self._under_way = ""
 
-    def _make_anew(self, observer: Observer) -> None:
-        """Another Job under a name that was just used."""
-        name = self._pick()
-        if name is not None:
-            self.scenario.delete_job(name)
-            self.names.remove(name)
-            self._create_named(name)
-            self.names.append(name)
-
-    def _resize(self, _: Observer) -> None:
-        """Change how many pods a waiting Job runs at a time, unless it starts just then."""
-        self._change_waiting(lambda job: {"spec": {"parallelism": self.random.randint(1, job["spec"]["completions"])}})
-
-    def _move(self, _: Observer) -> None:
-        """Send a waiting Job to another queue, unless it starts just then."""
-        self._change_waiting(lambda _: {"metadata": {"labels": {QUEUE: self.random.choice(["a", "b"])}}})
-
-    def _change_waiting(self, change: Callable[[Json], Json]) -> None:
-        name = self._pick()
-        job = self.scenario.read_job(name) if name is not None else None
-        if job is not None and not running(job) and not finished(job):
-            body = change(job)
-            body.setdefault("metadata", {})["resourceVersion"] = job["metadata"]["resourceVersion"]
-            self.scenario.api.patch(self.scenario.api.path_of(job), body)
-
-    def _delete_workload(self, _: Observer) -> None:
-        workloads = self.scenario.api.items(resource_path(GROUP, "workloads", namespace=self.scenario.namespace))
-        if workloads:
-            self.scenario.api.delete(self.scenario.api.path_of(self.random.choice(workloads)))
-
-    def _pick(self) -> str | None:
-        return self.random.choice(self.names) if self.names else None
-
-    def _delete(self, _: Observer) -> None:
-        name = self._pick()
-        if name is not None:
-            self.names.remove(name)
-            self.scenario.delete_job(name)
-
-    def _finish(self, _: Observer) -> None:
-        started = [name for name in self.names if running(self.scenario.read_job(name))]
-        if started:
-            self.scenario.finish(self.random.choice(started))
-
-    def _edit_quota(self, observer: Observer) -> None:
-        queue = self.random.choice(["a", "b"])
-        old = self.limits[queue]
-        nominal = self.random.randint(3, 8)
-        new = Limits(
-            nominal,
-            borrowing=None if old.borrowing is None else self.random.randint(0, 4),
-            lending=None if old.lending is None else self.random.randint(0, nominal),
-        )
-        observer.edit(queue, new)
-        self.limits[queue] = new
-        groups = resource_groups({self.flavor: {"cpu": self._quota(new)}})
-        self.scenario.patch_queue(self.queues[queue], {"resourceGroups": groups})
-
-    def _deactivate(self, _: Observer) -> None:
-        workloads = self.scenario.api.items(resource_path(GROUP, "workloads", namespace=self.scenario.namespace))
-        if workloads:
-            chosen = self.random.choice(workloads)
-            active = not chosen["spec"].get("active", True)
-            self.scenario.api.patch(self.scenario.api.path_of(chosen), {"spec": {"active": active}})
-
-    def check_settled(self, *, timeout: float) -> None:
-        """Wait until nobody who fits is waiting, every inactive job is suspended, and nobody runs unadmitted."""
-        problem = "not looked yet"
-
-        def look() -> bool:
-            nonlocal problem
-            problem = self.unsettled()
-            return not problem
-
-        wait_until(look, timeout=timeout, describe=lambda: f"not settled: {problem}")
-
-    def unsettled(self) -> str:
-        """What is not as it should be at rest; empty if all is well."""
-        namespace = self.scenario.namespace
-        jobs = self.scenario.api.items(resource_path("batch/v1", "jobs", namespace=namespace))
-        workloads = self.scenario.api.items(resource_path(GROUP, "workloads", namespace=namespace))
-        by_owner: dict[str, Json] = {
-            owner["uid"]: workload
-            for workload in workloads
-            for owner in workload["metadata"].get("ownerReferences", ())
-        }
-        usage: dict[str, int] = {}
-        for job in jobs:
-            if running(job):
-                queue = job["metadata"]["labels"][QUEUE]
-                usage[queue] = usage.get(queue, 0) + cpus(job)
-        for job in jobs:
-            name, queue = job["metadata"]["name"], job["metadata"]["labels"][QUEUE]
-            workload = by_owner.get(job["metadata"]["uid"])
-            if finished(job):
-                continue
-            if workload is None:
-                return f"{name} has no Workload"
-            active = workload["spec"].get("active", True)
-            if running(job) and not active:
-                return f"{name} runs though it is deactivated"
-            if not running(job) and active and cpus(job) <= available(queue, self.limits, usage):
-                return (
-                    f"{name} waits though {cpus(job)} cpus fit in {queue}: {self.limits}, {usage}; "
-                    f"its Workload: {workload.get('status')}; holding quota: {_holders(workloads)}"
-                )
-        return ""
+    def _at(self, catches: Callable[[Event], bool]) -> None:
+        self._recorder.at_next(catches, self._crew.kill_leader)
 
 
-def _holders(workloads: list[Json]) -> list[str]:
-    """Workloads that hold quota, and what is said of them."""
-    return [
-        f"{w['metadata']['name']} {w['metadata'].get('deletionTimestamp', '')} "
-        + " ".join(f"{c['type']}={c['status']}" for c in w["status"]["conditions"])
-        for w in workloads
-        if "admission" in w.get("status", {})
-    ]
+def _evicted(event: Event) -> bool:
+    """Between the write of an eviction and the stop of the job."""
+    return event.kind == "workloads" and is_true(event.new, "Evicted") and not is_true(event.old, "Evicted")
+
+
+def _stopped(event: Event) -> bool:
+    """Between the stop of a job and the return of its quota."""
+    if event.kind != "jobs" or event.old is None or event.new is None:
+        return False
+    return runs(event.old) and not runs(event.new) and not finished(event.new)
+
+
+def _requeued(event: Event) -> bool:
+    """Right after quota was given back, before the preemptor has it."""
+    return event.kind == "workloads" and is_true(event.old, "QuotaReserved") and not is_true(event.new, "QuotaReserved")
+
+
+def _paths(scenario: Scenario) -> dict[str, str]:
+    def inside(group: str, plural: str) -> str:
+        return resource_path(group, plural, namespace=scenario.namespace)
+
+    return {
+        "clusterqueues": resource_path(GROUP, "clusterqueues"),
+        "cohorts": resource_path(GROUP, "cohorts"),
+        "localqueues": inside(GROUP, "localqueues"),
+        "jobs": inside("batch/v1", "jobs"),
+        "pods": inside("v1", "pods"),
+        "workloads": inside(GROUP, "workloads"),
+        "leases": LEASE.rsplit("/", 1)[0],
+    }
+
+
+def _concerns(obj: Json, scenario: Scenario) -> bool:
+    """Objects of the scenario, and the Lease of the controllers."""
+    meta = obj["metadata"]
+    return (
+        meta.get("namespace") == scenario.namespace
+        or meta["name"] == LEASE.rsplit("/", 1)[1]
+        or ("namespace" not in meta and bool(meta["name"].endswith(scenario.namespace)))
+    )
+
+
+def _account(moments: list[Moment], wrong: list[str]) -> str:
+    """What is wrong, and what happened about the first of it."""
+    first = int(wrong[0].split()[0].lstrip("#"))
+    path = os.environ.get("HISTORY_LOG")
+    if path:
+        Path(path).write_text(narrate(moments, 0, len(moments)))
+    return "\n".join([*wrong[:10], f"({len(wrong)} in all)", narrate(moments, first - 60, first + 120)])

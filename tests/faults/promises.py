@@ -1,0 +1,452 @@
+"""What must hold of every history, judged from its moments: no overshoot, nobody evicted in vain, evictions in order.
+
+A decision is made on what was seen a moment before it is written, so it is judged good if it was right at any moment
+within `LAG` before its write; what was admitted side by side may reach the server in any order. Each check gives back
+what is wrong in sentences, none if all is well. Must never ask Turnstile's own code.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from testbed.client import Json, condition
+from tests.faults.moments import Claim, Moment, finished, is_true, runs, total
+from tests.faults.recording import Event
+
+LAG = 3.0
+"""Seconds between a look at the cluster and the write that follows from it, at most."""
+TOGETHER = 0.25
+"""Victims of one decision are written within so many seconds of one another; what is later may be another decision."""
+
+REASONS = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "Fair Sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+_MESSAGE = re.compile(
+    r"Preempted to accommodate a workload \(UID: (?P<uid>\S+), JobUID: (?P<job>\S+)\) due to (?P<text>[^;]+);"
+    r" preemptor path: (?P<preemptor>\S+); preemptee path: (?P<preemptee>\S+)"
+)
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """One eviction for another workload: `index` is that of its moment, `victim` as it held quota right before."""
+
+    index: int
+    victim: Claim
+    preemptor: str
+    queue: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"#{self.index} {self.victim.name} in {self.victim.queue} for {self.preemptor} in {self.queue}"
+
+
+@dataclass
+class Verdict:
+    """What is wrong with a history, and what was seen in it."""
+
+    wrong: list[str] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)
+
+
+class Judge:
+    """Judges one history. `fair`: whether ClusterQueues shared by weight, and not by the classical rules."""
+
+    def __init__(self, moments: list[Moment], *, fair: bool) -> None:
+        self.moments = moments
+        self.fair = fair
+        self.verdict = Verdict()
+        self.preemptions: list[Preemption] = []
+
+    def judge(self) -> Verdict:
+        """All promises."""
+        self._order_of_evictions()
+        for index, moment in enumerate(self.moments):
+            before = self.moments[index - 1] if index else moment
+            self._starts(index, before, moment)
+            self._preempted(index, before, moment)
+        for preemption in self.preemptions:
+            self._allowed(preemption)
+            self._needed(preemption)
+            self._beneficiary(preemption)
+        self._no_repetition()
+        return self.verdict
+
+    def _wrong(self, index: int, sentence: str) -> None:
+        moment = self.moments[index]
+        self.verdict.wrong.append(f"#{index} revision {moment.event.revision}: {sentence}")
+
+    def _lately(self, index: int, *, seconds: float = LAG) -> Iterator[int]:
+        """Moments right before that one, the latest first: the states that a decision may have been made on."""
+        since = self.moments[index].event.at - seconds
+        for earlier in range(index - 1, -1, -1):
+            yield earlier
+            if self.moments[earlier].event.at < since:
+                return
+
+    def _soon(self, index: int, *, seconds: float = LAG) -> Iterator[int]:
+        """The moments after that one."""
+        until = self.moments[index].event.at + seconds
+        for later in range(index + 1, len(self.moments)):
+            if self.moments[later].event.at > until:
+                return
+            yield later
+
+    # --- never over quota -----------------------------------------------------------------------------------------
+
+    def _starts(self, index: int, before: Moment, moment: Moment) -> None:
+        """Who gets quota or starts must fit beside all that have quota, or run, at that revision."""
+        for what, old, new in (
+            ("gets quota", before.holding, moment.holding),
+            ("runs", before.running, moment.running),
+        ):
+            if old is new:
+                continue
+            for uid, claim in new.items():
+                if uid in old:
+                    continue
+                self.verdict.figures[what] += 1
+                usage = total(old)
+                trees = [moment.tree, *(self.moments[earlier].tree for earlier in self._lately(index))]
+                if not any(tree.fits(claim.queue, claim.cpus, usage) for tree in trees if claim.queue in tree):
+                    self._wrong(
+                        index, f"{claim.name} of {claim.cpus} {what} in {claim.queue} beside {usage}: {moment.limits}"
+                    )
+                if what == "runs" and claim.job not in {held.job for held in moment.holding.values()}:
+                    self._wrong(index, f"{claim.name} runs without quota")
+
+    # --- the order of things --------------------------------------------------------------------------------------
+
+    def _order_of_evictions(self) -> None:
+        """Evicted and Preempted in one write; Job suspended; pods gone; only then quota back, and in line again."""
+        jobs: dict[str, Json] = {}
+        pods: dict[str, dict[str, str]] = {}
+        evictions: Counter[str] = Counter()
+        for index, moment in enumerate(self.moments):
+            event = moment.event
+            if event.kind == "jobs":
+                if event.new is None:
+                    jobs.pop(event.obj["metadata"]["uid"], None)
+                else:
+                    jobs[event.new["metadata"]["uid"]] = event.new
+            elif event.kind == "pods":
+                _keep_pod(pods, event)
+            elif event.kind == "workloads" and event.new is not None:
+                uid = event.new["metadata"]["uid"]
+                if _newly_preempted(event):
+                    evictions[uid] += 1
+                    said = condition(event.new, "Preempted")
+                    same = said.get("message") == condition(event.new, "Evicted")["message"]
+                    if said.get("status") != "True" or said["reason"] not in REASONS or not same:
+                        self._wrong(index, f"Evicted for {said or 'no Preempted condition'}: {event.new['status']}")
+                if is_true(event.old, "QuotaReserved") and not is_true(event.new, "QuotaReserved"):
+                    self._gave_back(index, event, jobs, pods)
+                stats = event.new.get("status", {}).get("schedulingStats", {}).get("evictions", ())
+                counted = sum(entry["count"] for entry in stats if entry["reason"] == "Preempted")
+                if counted != evictions[uid]:
+                    self._wrong(index, f"{counted} evictions counted of {evictions[uid]}: {event.new['status']}")
+
+    def _gave_back(
+        self, index: int, event: Event, jobs: Mapping[str, Json], pods: Mapping[str, dict[str, str]]
+    ) -> None:
+        workload = event.obj
+        owners = workload["metadata"].get("ownerReferences") or [{"uid": ""}]
+        job = jobs.get(owners[0]["uid"])
+        name = workload["metadata"]["name"]
+        if job is not None and runs(job):
+            self._wrong(index, f"{name} gives quota back while its Job runs")
+        elif job is not None and not finished(job) and pods.get(owners[0]["uid"]):
+            self._wrong(index, f"{name} gives quota back while its pods are there: {pods[owners[0]['uid']]}")
+        if is_true(workload, "Evicted") and condition(workload, "Evicted")["reason"] == "Preempted":
+            self.verdict.figures["requeued"] += 1
+            if condition(workload, "Requeued").get("status") != "True":
+                self._wrong(index, f"{name} is not in line again: {workload['status']}")
+
+    # --- preemptions ----------------------------------------------------------------------------------------------
+
+    def _preempted(self, index: int, before: Moment, moment: Moment) -> None:
+        event = moment.event
+        if event.kind != "workloads" or event.new is None or not _newly_preempted(event):
+            return
+        said = condition(event.new, "Preempted")
+        found = _MESSAGE.fullmatch(said.get("message", ""))
+        uid = event.new["metadata"]["uid"]
+        victim = before.holding.get(uid)
+        if found is None or found["text"] != REASONS.get(said["reason"]) or victim is None:
+            self._wrong(index, f"preempted without saying for whom, or without quota: {event.new['status']}")
+            return
+        queue = found["preemptor"].rsplit("/", 1)[-1]
+        trees = [moment.tree, *(self.moments[earlier].tree for earlier in self._lately(index))]
+        for node, path in ((queue, found["preemptor"]), (victim.queue, found["preemptee"])):
+            if not any(node in tree and tree.path(node) == path for tree in trees):
+                self._wrong(index, f"there is no {path}")
+                return
+        self.verdict.figures[said["reason"]] += 1
+        self.preemptions.append(Preemption(index, victim, found["uid"], queue, said["reason"]))
+
+    def _allowed(self, preemption: Preemption) -> None:
+        """The policy of the preemptor's queue allows it, at a moment when the preemptor waited there."""
+        seen = "the preemptor did not wait there"
+        for earlier in self._lately(preemption.index):
+            moment = self.moments[earlier]
+            preemptor = moment.waiting.get(preemption.preemptor)
+            victim = moment.holding.get(preemption.victim.uid)
+            if preemptor is None or victim is None or preemptor.queue != preemption.queue:
+                continue
+            seen = self._refusal(preemption.reason, preemptor, victim, moment)
+            if not seen:
+                return
+        self._wrong(preemption.index, f"{preemption}: {preemption.reason} is not allowed: {seen}")
+
+    def _refusal(self, reason: str, preemptor: Claim, victim: Claim, moment: Moment) -> str:
+        policy = moment.policies[preemptor.queue]
+        lower = victim.priority < preemptor.priority
+        newer = victim.priority == preemptor.priority and preemptor.created < victim.created
+        own = victim.queue == preemptor.queue
+        if reason == "InClusterQueue":
+            allowed = {"LowerPriority": lower, "LowerOrNewerEqualPriority": lower or newer}.get(policy.within, False)
+        else:
+            allowed = {"LowerPriority": lower, "Any": True}.get(policy.reclaim, False)
+        if reason == "InCohortReclaimWhileBorrowing":
+            threshold = policy.threshold
+            allowed = allowed and policy.borrow == "LowerPriority" and lower and not self.fair
+            allowed = allowed and (threshold is None or victim.priority <= threshold)
+        if own != (reason == "InClusterQueue") or (reason == "InCohortFairSharing" and not self.fair) or not allowed:
+            return f"{preemptor} preempts {victim} under {policy}"
+        if not own and not moment.tree.borrows(victim.queue, moment.usage):
+            return f"{victim} is within the quota of its queue: {moment.usage}, {moment.limits}"
+        return ""
+
+    def _needed(self, preemption: Preemption) -> None:
+        """With its victims gone the preemptor fits, and without any one of them it does not."""
+        batch, all_of_them = self._batch(preemption)
+        seen = ""
+        for earlier in self._lately(preemption.index):
+            moment = self.moments[earlier]
+            preemptor = moment.waiting.get(preemption.preemptor)
+            if preemptor is None or preemption.victim.uid not in moment.holding or preemptor.queue != preemption.queue:
+                continue
+            coming = {
+                uid: claim
+                for after in (preemption.index, *self._soon(preemption.index))
+                for uid, claim in self.moments[after].holding.items()
+                if uid not in moment.holding and uid != preemptor.uid
+            }
+            for others in (moment.holding, {**moment.holding, **coming}):
+                for borrow in (True, False):
+                    seen = self._superfluous(preemption, preemptor, moment, others, batch, all_of_them, borrow=borrow)
+                    if not seen:
+                        return
+        self._wrong(preemption.index, f"{preemption}: {seen or 'the preemptor did not wait there'}")
+
+    def _superfluous(
+        self,
+        preemption: Preemption,
+        preemptor: Claim,
+        moment: Moment,
+        others: Mapping[str, Claim],
+        batch: set[str],
+        all_of_them: set[str],
+        *,
+        borrow: bool,
+    ) -> str:
+        def fits_without(gone: set[str]) -> bool:
+            usage = total({uid: claim for uid, claim in others.items() if uid not in gone})
+            return moment.tree.fits(preemptor.queue, preemptor.cpus, usage, borrow=borrow)
+
+        going = set(moment.going)
+        if not fits_without(going | batch | all_of_them):
+            return f"{preemptor} would not fit though all its victims went: {moment.usage}, {moment.limits}"
+        own = (
+            set()
+            if self.fair
+            else {u for u, claim in moment.going.items() if f"UID: {preemptor.uid}," in claim.evicted}
+        )
+        if fits_without((own | batch) - {preemption.victim.uid}):
+            return f"{preemptor} would have fitted without: {moment.usage}, {moment.limits}, gone {own | batch}"
+        return ""
+
+    def _batch(self, preemption: Preemption) -> tuple[set[str], set[str]]:
+        """Victims of the same decision, and all victims of the same preemptor about that time."""
+        mine = [each for each in self.preemptions if each.preemptor == preemption.preemptor]
+        at = {each.index: self.moments[each.index].event.at for each in mine}
+        position = mine.index(preemption)
+        batch = {preemption.victim.uid}
+        for step in (-1, 1):
+            here = position
+            while 0 <= here + step < len(mine):
+                if abs(at[mine[here + step].index] - at[mine[here].index]) > TOGETHER:
+                    break
+                here += step
+                batch.add(mine[here].victim.uid)
+        close = {each.victim.uid for each in mine if abs(at[each.index] - at[preemption.index]) <= LAG}
+        return batch, close
+
+    # --- beneficiaries --------------------------------------------------------------------------------------------
+
+    def _beneficiary(self, preemption: Preemption) -> None:
+        """The preemptor gets quota in the queue that preempted for it, or the history shows why it could not."""
+        why = self._outcome(preemption)
+        if why in _GOOD:
+            self.verdict.figures[why] += 1
+        else:
+            self._wrong(preemption.index, f"{preemption} has no beneficiary: {why}")
+
+    def _outcome(self, preemption: Preemption) -> str:
+        uid = preemption.preemptor
+        decided = self._decided(preemption)
+        if decided is None:
+            return "its preemptor never fitted beside the others"
+        terms = self.moments[decided].waiting[uid].terms
+        leaving = self._leaving(preemption)
+        for index in range(decided + 1, len(self.moments)):
+            before, moment = self.moments[index - 1], self.moments[index]
+            preemptor = moment.waiting.get(uid)
+            if uid in moment.holding:
+                if index <= preemption.index and moment.event.at < self.moments[preemption.index].event.at - 1.0:
+                    return "its preemptor had quota already"
+                there = moment.holding[uid].queue == preemption.queue
+                return "served" if there else "its preemptor got quota elsewhere"
+            if preemptor is None or preemptor.terms != terms:
+                return "withdrawn"
+            had_room = self._has_room(before, preemptor, {v for v, until in leaving.items() if index - 1 < until})
+            if not had_room or self._has_room(moment, preemptor, {v for v, until in leaving.items() if index < until}):
+                continue
+            if moment.limits is not before.limits:
+                return "quota cut"
+            return self._taken(index, preemptor, before, moment, preemption)
+        return "its preemptor still waits at the end"
+
+    def _decided(self, preemption: Preemption) -> int | None:
+        """The latest moment at which the preemptor waited and would have fitted with all victims gone."""
+        _, victims = self._batch(preemption)
+        for earlier in self._lately(preemption.index):
+            moment = self.moments[earlier]
+            preemptor = moment.waiting.get(preemption.preemptor)
+            if preemptor is not None and preemptor.queue == preemption.queue:
+                going = set(moment.going) | victims
+                usage = total({uid: claim for uid, claim in moment.holding.items() if uid not in going})
+                if moment.tree.fits(preemptor.queue, preemptor.cpus, usage):
+                    return earlier
+        return None
+
+    def _leaving(self, preemption: Preemption) -> dict[str, int]:
+        """Victims of the same preemptor about that time, and until which moment their evictions were being written."""
+        _, victims = self._batch(preemption)
+        mine = (each for each in self.preemptions if each.preemptor == preemption.preemptor)
+        return {each.victim.uid: each.index for each in mine if each.victim.uid in victims}
+
+    @staticmethod
+    def _has_room(moment: Moment, preemptor: Claim, leaving: set[str]) -> bool:
+        """Whether it fits, or will once all that are on their way out are gone."""
+        going = leaving.union(moment.going)
+        usage = total({uid: claim for uid, claim in moment.holding.items() if uid not in going})
+        return moment.tree.fits(preemptor.queue, preemptor.cpus, usage)
+
+    def _taken(self, index: int, preemptor: Claim, before: Moment, moment: Moment, preemption: Preemption) -> str:
+        """Who took the room: it must come before the preemptor, or the preemptor was not looked at."""
+        came = [claim for uid, claim in moment.holding.items() if uid not in before.holding]
+        if not came:
+            return f"room was lost by {moment.event.kind} {moment.event.obj['metadata']['name']}"
+        (other,) = came
+        for earlier in (index, *self._lately(index)):
+            state = self.moments[earlier]
+            waiting = state.waiting.get(preemptor.uid)
+            if waiting is not None and other.queue in state.tree and self._comes_first(other, waiting, state):
+                return "outranked"
+        for earlier in (index, *self._lately(index)):
+            if self._hidden(preemptor, self.moments[earlier], preemption):
+                return "not at the head"
+        return f"{other} took its room though {preemptor} comes first: {moment.usage}, {moment.limits}"
+
+    def _comes_first(self, other: Claim, preemptor: Claim, moment: Moment) -> bool:
+        """The order in which heads are taken: who borrows least, then priority, then age."""
+        tree = moment.tree
+        usage = total({uid: claim for uid, claim in moment.holding.items() if uid != other.uid})
+        if other.queue == preemptor.queue:
+            return _place(other) < _place(preemptor)
+        if not self.fair:
+
+            def rank(claim: Claim) -> tuple[int, int, float]:
+                return tree.level(claim.queue, claim.cpus, usage), -claim.priority, claim.created
+
+            return rank(other) <= rank(preemptor)
+
+        def standing(node: str, claim: Claim) -> tuple[bool, tuple[bool, Fraction], int, float]:
+            with_it = {**usage, claim.queue: usage.get(claim.queue, 0) + claim.cpus}
+            return tree.borrows(node, with_it), tree.share(node, with_it), -claim.priority, claim.created
+
+        theirs, mine = tree.below(other.queue, preemptor.queue)
+        return standing(theirs, other) <= standing(mine, preemptor)
+
+    def _hidden(self, preemptor: Claim, moment: Moment, preemption: Preemption) -> bool:
+        """Whether somebody else stood at the head of its queue: a preemptor stays there only for one leader, and until
+        another of its queue preempts."""
+        since = self.moments[preemption.index]
+        ahead = any(
+            other.queue == preemptor.queue and other.uid != preemptor.uid and _place(other) <= _place(preemptor)
+            for other in moment.waiting.values()
+        )
+        replaced = any(
+            each.queue == preemptor.queue and each.preemptor != preemptor.uid and each.index > preemption.index
+            for each in self.preemptions
+        )
+        return (ahead and moment.leader != since.leader) or replaced
+
+    def _no_repetition(self) -> None:
+        """Nobody is evicted again for the same preemptor unless something happened that could have mattered."""
+        last: dict[tuple[str, str], Preemption] = {}
+        for preemption in self.preemptions:
+            pair = preemption.preemptor, preemption.victim.uid
+            earlier, last[pair] = last.get(pair), preemption
+            if earlier is not None and not any(
+                self._matters(index, preemption) for index in range(earlier.index + 1, preemption.index + 1)
+            ):
+                self._wrong(preemption.index, f"{preemption} again, after #{earlier.index}")
+
+    def _matters(self, index: int, preemption: Preemption) -> bool:
+        before, moment, uid = self.moments[index - 1], self.moments[index], preemption.preemptor
+        if before.limits is not moment.limits or before.leader != moment.leader or uid in moment.holding:
+            return True
+        old, new = before.waiting.get(uid), moment.waiting.get(uid)
+        return (old.terms if old else None) != (new.terms if new else None)
+
+
+_GOOD = ("served", "withdrawn", "quota cut", "outranked", "not at the head")
+
+
+def _place(claim: Claim) -> tuple[int, float]:
+    """Place in the line of one queue, but for ties."""
+    return -claim.priority, claim.created
+
+
+def _newly_preempted(event: Event) -> bool:
+    """Whether the Workload was evicted for another one just then."""
+    return (
+        is_true(event.new, "Evicted")
+        and condition(event.obj, "Evicted")["reason"] == "Preempted"
+        and not (is_true(event.old, "Evicted") and _evicted_reason(event.old) == "Preempted")
+    )
+
+
+def _evicted_reason(workload: Json | None) -> str:
+    return str(condition(workload, "Evicted")["reason"]) if workload is not None else ""
+
+
+def _keep_pod(pods: dict[str, dict[str, str]], event: Event) -> None:
+    """Pods that started and run still, by Job.
+
+    One that was made a moment ago may not be counted in the status of its Job when that is stopped; it goes unstarted.
+    """
+    meta = event.obj["metadata"]
+    for owner in meta.get("ownerReferences", ()):
+        there = pods.setdefault(owner["uid"], {})
+        if event.new is not None and event.new.get("status", {}).get("phase") == "Running":
+            there[meta["name"]] = "terminating" if "deletionTimestamp" in meta else "running"
+        else:
+            there.pop(meta["name"], None)
