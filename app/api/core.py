@@ -114,6 +114,7 @@ class JobStatus(Object):
     conditions: list[JobCondition] = []
     start_time: str | None = None
     active: int = 0
+    terminating: int = 0
     ready: int = 0
     succeeded: int = 0
     failed: int = 0

@@ -48,8 +48,11 @@ class BatchJob(Integration[Job]):
         return names.PODSET_LABEL in _directives(job).labels
 
     def active(self, job: Job) -> bool:
-        """While any pod is counted as active."""
-        return job.status.active != 0
+        """While any pod is counted as active, or as terminating: it still has its place on a node then.
+
+        Kueue looks at the active ones only, and is over quota while pods take their time to stop.
+        """
+        return job.status.active != 0 or job.status.terminating != 0
 
     def finished(self, job: Job) -> Outcome | None:
         """By the conditions Complete and Failed."""

@@ -40,6 +40,14 @@ def test_it_asks_for_the_pods_that_run_at_a_time(spec: dict[str, Any], count: in
     assert pod_set.count == count
 
 
+@pytest.mark.parametrize(
+    ("status", "active"), [({}, False), ({"active": 1}, True), ({"terminating": 1}, True), ({"succeeded": 1}, False)]
+)
+def test_it_is_active_until_the_last_pod_is_gone(status: dict[str, Any], active: bool) -> None:
+    """Pods that take their time to stop count: others cannot have their place yet."""
+    assert KIND.active(job(status=status)) is active
+
+
 @pytest.mark.parametrize(("text", "expected"), [("2", 2), ("0", None), ("-1", None), ("two", None), ("", None)])
 def test_fewer_pods_are_allowed_by_an_annotation(text: str, expected: int | None) -> None:
     """What is no positive number is as good as none; the webhook refuses it."""
