@@ -17,6 +17,7 @@ from tests.conformance import (
     engine_scheduler,
     engine_shares,
     engine_tables,
+    priorities,
 )
 from tests.conformance.cases import Case
 
@@ -85,6 +86,8 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("util.limitrange.TestSummarize", engine_tables.summarize),
     ("util.priority.TestEffectivePriority", engine_tables.priority),
     ("util.priority.TestPriority", engine_tables.priority),
+    ("util.priority.TestGetPriority*", priorities.of_a_class),
+    ("util.priority.TestDefault*Exist", priorities.default_exists),
     ("util.admissionfairsharing.*", engine_tables.calls_of_usage),
     ("util.resource.TestMulByFloat*", engine_tables.calls_of_usage),
     ("resources.TestAmountFromQuantity", engine_tables.quantities),
