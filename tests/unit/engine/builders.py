@@ -133,6 +133,31 @@ def reserved(base: Workload, state: State) -> Workload:
     )
 
 
+def held(
+    name: str,
+    queue: str,
+    amounts: dict[str, str],
+    *,
+    flavor: str = "default",
+    priority: int = 0,
+    second: int = 0,
+    at: int = 0,
+    evicted: bool = False,
+) -> Workload:
+    """A workload that runs in a queue, all in one flavor, since second `at`."""
+    assigned = {"name": "main", "count": 1, "flavors": dict.fromkeys(amounts, flavor), "resourceUsage": amounts}
+    body = msgspec.to_builtins(workload(name, queue, priority=priority, second=second))
+    kinds = {"QuotaReserved": "QuotaReserved", "Admitted": "Admitted", **({"Evicted": "Preempted"} if evicted else {})}
+    body["status"] = {
+        "admission": {"clusterQueue": queue, "podSetAssignments": [assigned]},
+        "conditions": [
+            {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": stamp(at)}
+            for kind, reason in kinds.items()
+        ],
+    }
+    return msgspec.convert(body, Workload)
+
+
 def released(base: Workload) -> Workload:
     """The workload as the API has it once its eviction is through."""
     body = msgspec.to_builtins(base)

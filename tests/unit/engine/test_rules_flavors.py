@@ -18,29 +18,8 @@ STOP = "MayStopSearch"
 
 
 def held(name: str, queue: str, amounts: dict[str, str], *, flavor: str = "one", priority: int = 0) -> Workload:
-    """A workload that runs in a queue, in one flavor."""
-    return b.with_conditions(
-        b.workload(
-            name,
-            queue,
-            priority=priority,
-            status={
-                "admission": {
-                    "clusterQueue": queue,
-                    "podSetAssignments": [
-                        {
-                            "name": "main",
-                            "count": 1,
-                            "flavors": dict.fromkeys(amounts, flavor),
-                            "resourceUsage": amounts,
-                        }
-                    ],
-                }
-            },
-        ),
-        QuotaReserved=("True", "QuotaReserved"),
-        Admitted=("True", "Admitted"),
-    )
+    """A workload that runs in a queue, in flavor `one` if not told otherwise."""
+    return b.held(name, queue, amounts, flavor=flavor, priority=priority)
 
 
 def world(*queues: Any, running: tuple[Workload, ...] = (), **kwargs: Any) -> State:
