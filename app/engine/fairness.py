@@ -401,7 +401,7 @@ class FairPreemption:
     ) -> Sliced[bool]:
         own, pace, trial = self._own, self._pace, self._trial
         within_nominal = self.within_nominal_gate and tree.within_nominal(own.node, self._pairs)
-        waiting = by_queue(candidates)
+        waiting = yield from by_queue(candidates, pace)
         ordering = TargetOrdering(own, waiting, self._queues, pace)
         yield from ordering.look()
         for queue in ordering:
@@ -436,7 +436,7 @@ class FairPreemption:
 
     def _second(self, candidates: "list[Candidate]", strategy: Callable[[Share, Share, Share], bool]) -> Sliced[bool]:
         own, pace = self._own, self._pace
-        waiting = by_queue(candidates)
+        waiting = yield from by_queue(candidates, pace)
         ordering = TargetOrdering(own, waiting, self._queues, pace)
         yield from ordering.look()
         for queue in ordering:
@@ -451,9 +451,12 @@ class FairPreemption:
         return False
 
 
-def by_queue(candidates: "list[Candidate]") -> "dict[str, deque[Candidate]]":
+def by_queue(candidates: "list[Candidate]", pace: Pace) -> "Sliced[dict[str, deque[Candidate]]]":
     """Candidates by ClusterQueue, in order."""
     found: dict[str, deque[Candidate]] = {}
     for candidate in candidates:
+        pace.left -= 0.25
+        if pace.left <= 0:
+            yield
         found.setdefault(candidate.queue.name, deque()).append(candidate)
     return found

@@ -304,7 +304,7 @@ class Lines:
             return False
         self.touch(queue)
         pending.retry_cycle = pending.pop_cycle
-        moved = pending.put_back_classes()
+        moved = yield from pending.put_back_classes(pace)
         selected: dict[str, bool] = {}
         moving = []
         for info in pending.inadmissible.values():

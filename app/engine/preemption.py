@@ -283,6 +283,9 @@ class Preemptor:
         held = yield from held_by_queue(candidates, self.pace)
         with Trial() as trial:
             for other, amounts in held.items():
+                self.pace.left -= 2
+                if self.pace.left <= 0:
+                    yield
                 trial.remove(other.node, amounts)
             return fits(queue.node, requests, borrow=True)
 

@@ -14,6 +14,7 @@ from app.api.meta import Condition
 from app.api.workload import EVICTED, REQUEUED
 from app.engine.amounts import Amounts
 from app.engine.info import PRIORITY_BOOST, preemption_gated, same_requests
+from app.engine.pace import Pace, Sliced
 from app.engine.reasons import PENDING_EVALUATION
 from app.engine.tree import Node
 
@@ -157,6 +158,7 @@ class Pending:
         heap = self.classes.get((line, name))
         if heap is None:
             heap = self.classes[line, name] = []
+            self.heads.setdefault(line, [])
         heappush(heap, info.order)
         if len(heap) > 64 and len(heap) > 2 * len(self.active):
             alive = {id(order): order for order in heap if self._alive(order)}
@@ -169,22 +171,23 @@ class Pending:
         """A class has a new head. The entry of its old one is stale then, and dropped when it comes up."""
         if self.offered.get((line, name)) is order:
             return
-        heads = self.heads.get(line)
-        if heads is None:
-            heads = self.heads[line] = []
         self.offered[line, name] = order
-        heappush(heads, (order, name))
+        heappush(self.heads[line], (order, name))
 
     def _alive(self, order: Order) -> bool:
         info = self.active.get(order[3])
         return info is not None and info.order is order
 
     def _first(self, line: str, name: str) -> Order | None:
-        heap = self.classes[line, name]
+        """The first of a class that is in line; a class without anyone is forgotten."""
+        heap = self.classes.get((line, name))
+        if heap is None:
+            return None
         while heap:
             if self._alive(heap[0]):
                 return heap[0]
             heappop(heap)
+        del self.classes[line, name]
         return None
 
     def _first_of_line(self, line: str) -> Order | None:
@@ -274,14 +277,18 @@ class Pending:
         """No workload of this hash is tried until something changes."""
         self.bulk_moved[name] = reason
 
-    def put_back_classes(self) -> bool:
+    def put_back_classes(self, pace: Pace) -> Sliced[bool]:
         """Parked classes are in line again. True if there were any."""
-        parked = list(self.bulk_moved)
-        self.bulk_moved.clear()
         moved = False
-        for name in parked:
-            for line, other in self.classes:
-                if other == name and (first := self._first(line, name)) is not None:
+        for name in list(self.bulk_moved):
+            del self.bulk_moved[name]
+            for line in self.heads:
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                first = self._first(line, name)
+                if first is not None:
                     self._offer(line, name, first)
                     moved = True
         return moved
