@@ -368,7 +368,14 @@ class Lines:
                 "MultiKueueAdmissionCheckAppliedPerFlavor",
                 f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(per_flavor)}",
             )
-        if multi:
+        provisioning = [name for name, check in found.items() if check.controller == names.PROVISIONING_CONTROLLER]
+        if multi and provisioning:
+            yield (
+                "MultiKueueWithProvisioningRequest",
+                "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: "
+                f"{','.join(multi)}, {','.join(provisioning)}",
+            )
+        if multi or not self.options.gates.topology_aware_scheduling:
             return
         for name in queue.flavors():
             flavor = self.flavors.get(name)
