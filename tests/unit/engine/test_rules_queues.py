@@ -30,9 +30,9 @@ def in_line(state: State, name: str = "a") -> list[str]:
     return [info.key.partition("/")[2] for info in state.cluster_queues[name].pending.in_order()]
 
 
-def full(options: Options | None = None, **spec: b.Json) -> State:
+def full(options: Options | None = None) -> State:
     """A queue of 4 cores that are all in use."""
-    state = b.world(b.queue("a", {"default": {"cpu": 4}}, **spec), options=options)
+    state = b.world(b.queue("a", {"default": {"cpu": 4}}), options=options)
     state.put_workload(b.workload("runs", cpu=4), b.NOW)
     b.settle(state)
     return state

@@ -1,0 +1,486 @@
+"""Rules of the cycle that no recorded case shows: why a head is refused, in which words, and what others see of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.core import LimitRange
+from app.api.workload import Workload
+from app.engine import Decision, Options, State, cycle
+from app.engine.options import FairSharing, Gates, WaitForPodsReady
+from tests.unit.engine import builders as b
+
+PENDING = "Pending"
+
+
+def changed(base: Workload, **parts: Any) -> Workload:
+    """The workload with parts of it replaced: `metadata`, `spec` and `status` are merged."""
+    body = msgspec.to_builtins(base)
+    for part, value in parts.items():
+        body[part] = {**body.get(part, {}), **value}
+    return msgspec.convert(body, Workload)
+
+
+def only(decisions: list[Decision]) -> Decision:
+    """The one decision."""
+    (decision,) = decisions
+    return decision
+
+
+def limit_range(**item: Any) -> LimitRange:
+    """A LimitRange of one item in namespace `team`."""
+    return msgspec.convert(
+        {"metadata": {"name": "limits", "namespace": "team"}, "spec": {"limits": [{"type": "Container", **item}]}},
+        LimitRange,
+    )
+
+
+def containers(**resources: Any) -> dict[str, Any]:
+    """A pod spec of one container."""
+    return {"containers": [{"name": "c", "resources": resources}]}
+
+
+class TestNomination:
+    """Why a head is not even given a flavor; the first reason that holds is told."""
+
+    def refused(self, state: State, workload: Workload) -> Decision:
+        """The decision about it, in a queue that selects namespaces with `dep=eng`."""
+        state.put_workload(workload, b.NOW)
+        decision = only(list(cycle(state, b.NOW)))
+        assert decision.outcome == "inadmissible"
+        return decision
+
+    def world(self, **spec: Any) -> State:
+        """A queue that selects namespaces with `dep=eng`, which `team` is not."""
+        return b.world(b.queue("a", namespaceSelector={"matchLabels": {"dep": "eng"}}, **spec))
+
+    @pytest.mark.parametrize("check", ["Retry", "Rejected"])
+    def test_failed_checks_come_before_all(self, check: str) -> None:
+        """Also before the namespace."""
+        states = [{"name": "x", "state": check, "lastTransitionTime": b.STAMP, "message": ""}]
+        decision = self.refused(self.world(), b.workload("w", status={"admissionChecks": states}))
+        assert decision.condition_reason == "PendingEvaluation"
+        assert decision.message == "The workload has failed admission checks"
+        assert decision.requeue_reason == ""
+
+    def test_a_namespace_that_does_not_exist(self) -> None:
+        """It is named twice, as by Kueue's client."""
+        state = self.world()
+        state.drop_namespace("team")
+        decision = self.refused(state, b.workload("w"))
+        assert decision.condition_reason == "Misconfigured"
+        assert decision.message == 'workload namespace "team" does not exist: namespaces "team" not found'
+
+    def test_the_selector_comes_before_the_resources(self) -> None:
+        """A mismatch has a requeue reason of its own."""
+        decision = self.refused(
+            self.world(), b.workload("w", spec=containers(requests={"cpu": "2"}, limits={"cpu": "1"}))
+        )
+        assert decision.message == "workload namespace doesn't match ClusterQueue selector"
+        assert decision.requeue_reason == "NamespaceMismatch"
+
+    def test_requests_above_limits_come_before_limit_ranges(self) -> None:
+        """Every container and the pod itself, each once, init containers first."""
+        spec = {
+            "initContainers": [{"name": "i", "resources": {"requests": {"memory": "2"}, "limits": {"memory": "1"}}}],
+            "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "2", "b": "2"}, "limits": {"cpu": "1", "b": "1"}}}
+            ],
+            "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "2"}},
+        }
+        state = b.world(b.queue("a"))
+        state.put_limit_range(limit_range(max={"cpu": "500m"}), b.NOW)
+        decision = self.refused(state, b.workload("w", spec=spec))
+        path = "spec.podSets[0].template.spec"
+        detail = "requests must not exceed its limits"
+        assert decision.condition_reason == "Misconfigured"
+        assert decision.message == (
+            f'resources validation failed: [{path}.initContainers[0]: Invalid value: ["memory"]: {detail},'
+            f' {path}.containers[0]: Invalid value: ["b","cpu"]: {detail},'
+            f' {path}.resources: Invalid value: ["cpu"]: {detail}]'
+        )
+
+    def test_a_default_limit_below_the_request(self) -> None:
+        """Defaults of a LimitRange count as if they were written."""
+        state = b.world(b.queue("a"))
+        state.put_limit_range(limit_range(default={"cpu": "1"}), b.NOW)
+        assert self.refused(state, b.workload("w", cpu=2)).message == (
+            'resources validation failed: spec.podSets[0].template.spec.containers[0]: Invalid value: ["cpu"]:'
+            " requests must not exceed its limits"
+        )
+
+    @pytest.mark.parametrize(
+        ("item", "detail"),
+        [
+            ({"max": {"cpu": "1"}}, "requests must not be above the limitRange max"),
+            ({"min": {"cpu": "3"}}, "requests must not be below the limitRange min"),
+            (
+                {"maxLimitRequestRatio": {"cpu": "1500m"}},
+                "limits must not be above requests times the limitRange maxLimitRequestRatio, and both must be set",
+            ),
+        ],
+    )
+    def test_outside_a_limit_range(self, item: Any, detail: str) -> None:
+        """Largest of request and limit against max, smallest against min, limit over request against the ratio."""
+        state = b.world(b.queue("a"))
+        state.put_limit_range(limit_range(**item), b.NOW)
+        workload = b.workload("w", spec=containers(requests={"cpu": "2"}, limits={"cpu": "4"}))
+        decision = self.refused(state, workload)
+        assert decision.condition_reason == "Misconfigured"
+        assert decision.message == (
+            "resources didn't satisfy LimitRange constraints: spec.podSets[0].template.spec.containers[0]:"
+            f' Invalid value: ["cpu"]: {detail}'
+        )
+
+    def test_a_ratio_asks_for_a_limit_and_holds_for_the_pod_together(self) -> None:
+        """As the LimitRanger of Kubernetes does; one that is kept lets the workload through."""
+        spec = {
+            "containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "3"}}},
+                {"name": "d", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}},
+            ]
+        }
+        for kind, workload, admitted in (
+            ("Pod", b.workload("w", spec=spec), True),
+            ("Container", b.workload("w", spec=spec), False),
+            ("Pod", b.workload("w"), False),
+        ):
+            state = b.world(b.queue("a"))
+            state.put_limit_range(limit_range(type=kind, maxLimitRequestRatio={"cpu": "2"}), b.NOW)
+            state.put_workload(workload, b.NOW)
+            b.settle(state)
+            assert (b.admitted(state) == {"team/w"}) is admitted
+
+    def test_generic_refusals_stay_in_a_strict_line_and_leave_a_best_effort_one(self) -> None:
+        """A StrictFIFO queue waits for its head, whatever is wrong with it."""
+        for strategy, admitted in (("StrictFIFO", set()), ("BestEffortFIFO", {"team/next"})):
+            state = b.world(b.queue("a", queueingStrategy=strategy))
+            state.put_workload(b.workload("w", spec=containers(requests={"cpu": "2"}, limits={"cpu": "1"})), b.NOW)
+            state.put_workload(b.workload("next", second=1), b.NOW)
+            b.settle(state)
+            assert b.admitted(state) == admitted
+
+
+class TestOldReasons:
+    """Reasons of conditions while UnadmittedWorkloadsObservability is off."""
+
+    def test_whatever_holds_a_head_is_pending(self) -> None:
+        """Also what does not fit and what is misconfigured; the message tells."""
+        state = b.world(
+            b.queue("a", {"default": {"cpu": 4}}),
+            options=Options(gates=Gates(unadmitted_workloads_observability=False)),
+        )
+        state.put_workload(b.workload("big", cpu=5), b.NOW)
+        state.put_workload(b.workload("bad", second=1, spec=containers(requests={"cpu": 2}, limits={"cpu": 1})), b.NOW)
+        reasons = {decision.key: decision.condition_reason for decision in b.settle(state)}
+        assert reasons == {"team/big": PENDING, "team/bad": PENDING}
+
+
+class TestPreemptionGates:
+    """A closed preemption gate, under either feature that knows them."""
+
+    def world(self, strategy: str = "BestEffortFIFO", **gates: bool) -> tuple[State, Workload]:
+        """A head that needs a preemption and has a closed gate."""
+        state = b.world(
+            b.queue(
+                "a",
+                {"default": {"cpu": 4}},
+                preemption={"withinClusterQueue": "LowerPriority"},
+                queueingStrategy=strategy,
+            ),
+            options=Options(gates=Gates(**gates)),
+        )
+        state.put_workload(b.workload("low", cpu=4), b.NOW)
+        b.settle(state)
+        head = changed(b.workload("high", cpu=4, priority=5), spec={"preemptionGates": [{"name": "g"}]})
+        state.put_workload(head, b.NOW)
+        return state, head
+
+    @pytest.mark.parametrize("feature", ["concurrent_admission", "multi_kueue_orchestrated_preemption"])
+    def test_it_holds_the_preemption_back(self, feature: str) -> None:
+        """Until it is open; without a status it counts as closed."""
+        state, head = self.world("BestEffortFIFO", **{feature: True})
+        decision = only(b.settle(state))
+        assert (decision.outcome, decision.status) == ("gated", "preemptionGated")
+        assert decision.condition_reason == "AdmissionGated"
+        assert decision.message == "Workload requires preemption, but it's gated"
+        assert state.cluster_queues["a"].pending.inadmissible_infos()
+        opened = [{"name": "g", "position": "Open", "lastTransitionTime": b.STAMP}]
+        state.put_workload(changed(head, status={"preemptionGates": opened}), b.NOW)
+        assert [each.outcome for each in b.settle(state)][:1] == ["preempting"]
+
+    def test_it_means_nothing_without_a_feature(self) -> None:
+        """The preemption is issued."""
+        state, _ = self.world()
+        assert next(iter(cycle(state, b.NOW))).outcome == "preempting"
+
+    def test_a_strict_line_keeps_its_gated_head(self) -> None:
+        """StrictFIFO: it stays first."""
+        state, _ = self.world("StrictFIFO", multi_kueue_orchestrated_preemption=True)
+        b.settle(state)
+        assert [info.key for info in state.cluster_queues["a"].pending.in_order()] == ["team/high"]
+
+    def test_it_does_not_hold_back_what_fits_or_has_no_victims(self) -> None:
+        """Only a preemption is gated."""
+        state, head = self.world(multi_kueue_orchestrated_preemption=True)
+        state.put_workload(changed(head, spec={"priority": 0}), b.NOW)
+        assert only(b.settle(state)).condition_reason == "WaitingForQuota"
+        state.drop_workload("team/low")
+        b.settle(state)
+        assert b.admitted(state) == {"team/high"}
+
+
+class TestPodsReady:
+    """One reservation whose pods are not ready at a time, in all queues together."""
+
+    def world(self, **gates: bool) -> State:
+        """Two queues with room for all."""
+        options = Options(wait_for_pods_ready=WaitForPodsReady(block_admission=True), gates=Gates(**gates))
+        return b.world(b.queue("a", preemption={"withinClusterQueue": "LowerPriority"}), b.queue("z"), options=options)
+
+    def test_the_second_waits_for_the_first(self) -> None:
+        """It is told why, keeps its place, and is admitted once the pods are ready."""
+        state = self.world()
+        first = b.workload("first")
+        state.put_workload(first, b.NOW)
+        state.put_workload(b.workload("second", "z", second=1), b.NOW)
+        decisions = {decision.key: decision for decision in b.settle(state)}
+        assert b.admitted(state) == {"team/first"}
+        told = decisions["team/second"]
+        assert told.condition_reason == "WaitingForPodsReady"
+        assert told.message == "waiting for all admitted workloads to be in PodsReady condition"
+        runs = b.reserved(first, state)
+        state.put_workload(runs, b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/first"}
+        state.put_workload(b.with_conditions(runs, PodsReady=("True", "Started")), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/first", "team/second"}
+
+    def test_pods_that_are_lost_again_block_again(self) -> None:
+        """PodsReady False counts, whatever it was before."""
+        state = self.world()
+        first = b.workload("first")
+        state.put_workload(first, b.NOW)
+        b.settle(state)
+        runs = b.reserved(first, state)
+        state.put_workload(b.with_conditions(runs, PodsReady=("True", "Started")), b.NOW)
+        state.put_workload(b.with_conditions(runs, PodsReady=("False", "WaitForRecovery")), b.NOW)
+        state.put_workload(b.workload("second", "z"), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/first"}
+
+    def test_preemptions_are_issued_all_the_same(self) -> None:
+        """Only an admission is held back."""
+        state = self.world()
+        state.put_workload(b.workload("low", cpu=10), b.NOW)
+        b.settle(state)
+        state.put_workload(b.workload("high", cpu=10, priority=1), b.NOW)
+        assert [decision.outcome for decision in b.settle(state)][:1] == ["preempting"]
+
+    def test_its_old_reason(self) -> None:
+        """Without observability it is Waiting."""
+        state = self.world(unadmitted_workloads_observability=False)
+        state.put_workload(b.workload("first"), b.NOW)
+        state.put_workload(b.workload("second", "z", second=1), b.NOW)
+        assert {decision.condition_reason for decision in b.settle(state) if decision.outcome != "admit"} == {"Waiting"}
+
+
+class TestPartialAdmission:
+    """Fewer pods, if the pod sets allow it."""
+
+    def pod_sets(self, *sets: tuple[int, int | None]) -> Workload:
+        """Pod sets of 1 core a pod: count and least count."""
+        base = msgspec.to_builtins(b.workload("w"))
+        template = base["spec"]["podSets"][0]["template"]
+        base["spec"]["podSets"] = [
+            {"name": f"s{index}", "count": count, "template": template, **({"minCount": low} if low else {})}
+            for index, (count, low) in enumerate(sets)
+        ]
+        return msgspec.convert(base, Workload)
+
+    def test_cuts_are_spread_in_proportion(self) -> None:
+        """20 fixed, 30 down to 10, 15 down to 5, in 50 cores."""
+        state = b.world(b.queue("a", {"default": {"cpu": 50}}))
+        state.put_workload(self.pod_sets((20, None), (30, 10), (15, 5)), b.NOW)
+        b.settle(state)
+        info = state.cluster_queues["a"].workloads["team/w"]
+        assert [item.count for item in info.totals] == [20, 20, 10]
+
+    def test_without_the_gate_the_least_counts_mean_nothing(self) -> None:
+        """The whole is asked for, and refused."""
+        state = b.world(b.queue("a", {"default": {"cpu": 50}}), options=Options(gates=Gates(partial_admission=False)))
+        state.put_workload(self.pod_sets((20, None), (30, 10), (15, 5)), b.NOW)
+        decision = only(b.settle(state))
+        assert decision.condition_reason == "ExceedsMaxQuota"
+        assert decision.message == (
+            "couldn't assign flavors to pod set s2: insufficient quota for cpu in flavor default, previously considered"
+            " podsets requests (50) + current podset request (15) > maximum capacity (50)"
+        )
+
+    def test_all_pods_by_preemption_rather_than_some_without(self) -> None:
+        """Unless even that does not make room enough."""
+        for asked, given in ((20, 20), (30, 20)):
+            state = b.world(b.queue("a", {"default": {"cpu": 20}}, preemption={"withinClusterQueue": "LowerPriority"}))
+            low = b.workload("low", count=10)
+            state.put_workload(low, b.NOW)
+            b.settle(state)
+            state.put_workload(b.workload("high", count=asked, min_count=10, priority=5), b.NOW)
+            decision = next(iter(cycle(state, b.NOW)))
+            assert [victim.key for victim in decision.victims] == ["team/low"]
+            assert decision.assignment is not None
+            assert [item.count for item in decision.assignment.pod_sets] == [given]
+
+
+class TestScanProgress:
+    """A head that another one came before goes on from the flavor it reached, or starts over, as the gate says."""
+
+    def world(self, *, preserve: bool, second: int = 1) -> State:
+        """Two queues that borrow from a cohort: one core of `x`, and `second` of `y`."""
+        queues = [
+            b.queue(
+                name,
+                {"x": {"cpu": 0}, "y": {"cpu": 0}},
+                "team",
+                flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+            )
+            for name in ("a", "z")
+        ]
+        gates = Gates(flavor_fungibility_preserve_scan_progress=preserve)
+        state = b.world(*queues, options=Options(gates=gates), flavors=("x", "y"))
+        state.put_cohort(b.cohort("team", {"x": {"cpu": 1}, "y": {"cpu": second}}))
+        return state
+
+    @pytest.mark.parametrize("preserve", [True, False])
+    def test_a_skipped_head_is_admitted_with_the_next_flavor(self, preserve: bool) -> None:
+        """Both want the first flavor; the later one gets the second."""
+        state = self.world(preserve=preserve)
+        state.put_workload(b.workload("first", "a"), b.NOW)
+        state.put_workload(b.workload("later", "z", second=1), b.NOW)
+        result = cycle(state, b.NOW)
+        skipped = result.entries[1]
+        assert skipped.status == "skipped"
+        assert skipped.message == "Workload no longer fits after processing another workload"
+        last = skipped.info.last_assignment
+        assert (last is not None) is preserve
+        assert last is None or last.tried == [{"cpu": 0}]
+        b.settle(state)
+        later = state.cluster_queues["z"].workloads["team/later"]
+        assert later.totals[0].flavors == {"cpu": "y"}
+
+    def test_room_that_came_during_the_scan_is_not_missed(self) -> None:
+        """The first flavor is free again when the second does not do: the head is admitted there."""
+        state = self.world(preserve=True, second=0)
+        state.put_workload(b.workload("first", "a"), b.NOW)
+        state.put_workload(b.workload("later", "z", second=1), b.NOW)
+        cycle(state, b.NOW)
+        state.drop_workload("team/first")
+        b.settle(state)
+        assert b.admitted(state) == {"team/later"}
+
+    def test_a_scan_to_the_end_parks(self) -> None:
+        """Without a change meanwhile nothing is tried twice."""
+        state = b.world(
+            b.queue(
+                "a",
+                {"x": {"cpu": 4}, "y": {"cpu": 1}},
+                preemption={"withinClusterQueue": "LowerPriority"},
+                flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+            ),
+            flavors=("x", "y"),
+        )
+        state.put_workload(b.workload("runs", cpu=4), b.NOW)
+        b.settle(state)
+        state.put_workload(b.workload("w", cpu=2), b.NOW)
+        decisions = b.settle(state)
+        assert len(decisions) <= 2
+        assert [info.key for info in state.cluster_queues["a"].pending.inadmissible_infos()] == ["team/w"]
+
+
+class TestChecks:
+    """Reservation first, admission when the checks of the flavors that were given are ready."""
+
+    @pytest.mark.parametrize(
+        ("on", "state_of_check", "admitted"),
+        [([], None, False), ([], "Pending", False), ([], "Ready", True), (["other"], None, True), (["x"], None, False)],
+    )
+    def test_checks_of_the_flavors_that_were_given(
+        self, on: list[str], state_of_check: str | None, admitted: bool
+    ) -> None:
+        """A check for other flavors does not count."""
+        state = b.world(
+            b.queue(
+                "a",
+                {"x": {"cpu": 4}, "other": {"cpu": 4}},
+                admissionChecksStrategy={"admissionChecks": [{"name": "c", "onFlavors": on}]},
+            ),
+            flavors=("x", "other"),
+        )
+        state.put_admission_check("c", active=True)
+        checks = [{"name": "c", "state": state_of_check, "lastTransitionTime": b.STAMP, "message": ""}]
+        state.put_workload(b.workload("w", status={"admissionChecks": checks} if state_of_check else {}), b.NOW)
+        assert only(b.settle(state)).admitted is admitted
+
+
+class TestInactiveQueues:
+    """Why a ClusterQueue admits nothing: all reasons in one order, the first names the condition."""
+
+    def test_all_reasons_in_their_order(self) -> None:
+        """Each with what it is about, sorted."""
+        state = b.world(
+            b.queue(
+                "a",
+                {"b2": {"cpu": 1}, "b1": {"cpu": 1}},
+                stopPolicy="Hold",
+                admissionChecksStrategy={
+                    "admissionChecks": [
+                        {"name": "z-missing"},
+                        {"name": "a-missing"},
+                        {"name": "idle"},
+                        {"name": "m1"},
+                        {"name": "m2", "onFlavors": ["b1"]},
+                        {"name": "p"},
+                    ]
+                },
+            )
+        )
+        state.put_admission_check("idle", active=False)
+        state.put_admission_check("m1", active=True, controller="kueue.x-k8s.io/multikueue")
+        state.put_admission_check("m2", active=True, controller="kueue.x-k8s.io/multikueue")
+        state.put_admission_check("p", active=True, controller="kueue.x-k8s.io/provisioning-request")
+        assert [reason for reason, _ in state.cluster_queues["a"].problems] == [
+            "Stopped",
+            "FlavorNotFound",
+            "AdmissionCheckNotFound",
+            "AdmissionCheckInactive",
+            "MultipleMultiKueueAdmissionChecks",
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            "MultiKueueWithProvisioningRequest",
+        ]
+        active, reason, message = state.active_reason("a")
+        assert (active, reason) == (False, "Stopped")
+        assert message.startswith(
+            "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): b1,b2, references missing"
+            " AdmissionCheck(s): a-missing,z-missing, references inactive AdmissionCheck(s): idle, "
+        )
+        assert message.endswith(".")
+
+
+class TestFairSharing:
+    """Order between ClusterQueues by share."""
+
+    def test_who_does_not_borrow_comes_first_unless_the_gate_is_off(self) -> None:
+        """A smaller share by weight wins only without the gate."""
+        for on, first in ((True, "team/owner"), (False, "team/borrower")):
+            options = Options(fair_sharing=FairSharing(), gates=Gates(fair_sharing_prioritize_non_borrowing=on))
+            state = b.world(
+                b.queue("own", {"default": {"cpu": 4}}, "x"),
+                b.queue("rich", {"default": {"cpu": 0}}, "x", fairSharing={"weight": "1"}),
+                b.queue("lender", {"default": {"cpu": 6}}, "x"),
+                options=options,
+            )
+            state.put_workload(b.workload("owner", "own", cpu=2, second=9), b.NOW)
+            state.put_workload(b.workload("borrower", "rich", cpu=1, priority=9), b.NOW)
+            order = cycle(state, b.NOW).order
+            assert order[0] == "team/owner", (on, first)
