@@ -168,7 +168,7 @@ class TestTransformations:
             multiply_by=multiply_by,
         )
 
-    def pods(self, count: int = 3, **requests: str) -> Workload:
+    def pods(self, count: Any = 3, **requests: Any) -> Workload:
         """Pods that ask for so much each."""
         return b.workload("w", count=count, spec={"containers": [{"name": "c", "resources": {"requests": requests}}]})
 

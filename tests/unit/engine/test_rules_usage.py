@@ -1,0 +1,252 @@
+"""Rules of admission fair sharing that no recorded case shows: decay, penalties and what they do to the order."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.localqueue import LocalQueue
+from app.api.workload import Workload
+from app.engine import Options, State, cycle
+from app.engine.options import AdmissionFairSharing, Gates
+from tests.unit.engine import builders as b
+
+SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+
+
+def sharing(state: State | None = None, **given: Any) -> AdmissionFairSharing:
+    """A half-life of one minute, sampled as often."""
+    return AdmissionFairSharing(**{"usage_half_life": 60.0, "usage_sampling_interval": 60.0, **given})
+
+
+def world(*, gates: Gates | None = None, quota: Any = 100, scope: Any = SCOPE, **given: Any) -> State:
+    """One queue with LocalQueues `x` and `y`."""
+    options = Options(gates=gates or Gates(), admission_fair_sharing=sharing(**given))
+    state = b.world(b.queue("a", {"default": {"cpu": quota}}, admissionScope=scope), options=options)
+    for name in ("x", "y"):
+        state.put_local_queue(b.local(name, "a"), b.NOW)
+    return state
+
+
+def run(state: State, workload: Workload, now: float = b.NOW) -> Workload:
+    """Admit it, and see it admitted."""
+    state.put_workload(workload, now)
+    while state.has_work:
+        cycle(state, now)
+    running = b.reserved(workload, state)
+    state.put_workload(running, now)
+    return running
+
+
+def usage(state: State, name: str = "x") -> float | None:
+    """What orders its line."""
+    return state.line_usage(state.cluster_queues["a"], f"team/{name}")
+
+
+def seen(name: str, **consumed: str) -> LocalQueue:
+    """A LocalQueue with consumption in its status."""
+    status = {
+        "fairSharing": {
+            "weightedShare": 0,
+            "admissionFairSharingStatus": {"consumedResources": consumed, "lastUpdate": b.STAMP},
+        }
+    }
+    base = msgspec.to_builtins(b.local(name, "a"))
+    return msgspec.convert({**base, "status": status}, LocalQueue)
+
+
+class TestDecay:
+    """Consumption approaches what runs, by half each half-life."""
+
+    def test_what_runs_steadily(self) -> None:
+        """2 cores: 1, 1.5, 1.75 after one, two, three half-lives, once the penalty of the start is set aside."""
+        state = world()
+        run(state, b.workload("w", "x", cpu=2))
+        state.set_consumed("team/x", {}, b.NOW)
+        for minutes, expected in ((1, "1"), (2, "1500m"), (3, "1750m")):
+            assert state.sample_usage("team/x", b.NOW + 60 * minutes) == 60.0
+            assert state.consumed("team/x")[0] == {"cpu": expected}
+
+    def test_what_ran_once(self) -> None:
+        """8 of before are 4 after one half-life with nothing running."""
+        state = world()
+        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.sample_usage("team/x", b.NOW + 60)
+        assert state.consumed("team/x") == ({"cpu": "4"}, b.NOW + 60)
+
+    def test_sampling_waits_for_its_interval_unless_a_penalty_is_open(self) -> None:
+        """It says how long."""
+        state = world()
+        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        assert state.sample_usage("team/x", b.NOW + 20) == 40.0
+        assert state.consumed("team/x")[0] == {"cpu": "8"}
+        state.put_workload(b.workload("w", "x", cpu=1), b.NOW + 20)
+        cycle(state, b.NOW + 20)
+        assert state.sample_usage("team/x", b.NOW + 30) == 60.0
+        assert state.consumed("team/x")[1] == b.NOW + 30
+
+    def test_without_a_half_life_nothing_is_remembered(self) -> None:
+        """Consumption is forgotten at the next sample, and there is no penalty."""
+        state = world(usage_half_life=0.0)
+        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        run(state, b.workload("w", "x", cpu=4))
+        state.sample_usage("team/x", b.NOW + 60)
+        assert state.consumed("team/x")[0] == {}
+        assert usage(state) == 0.0
+
+    def test_a_clock_that_goes_back_takes_nothing_away(self) -> None:
+        """Elapsed time is never negative, and the last update never earlier."""
+        state = world()
+        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        state.put_workload(b.workload("w", "x", cpu=1), b.NOW)
+        cycle(state, b.NOW)
+        state.sample_usage("team/x", b.NOW - 100)
+        assert state.consumed("team/x") == ({"cpu": "8"}, b.NOW)
+
+    def test_reservations_count_only_once_they_are_admitted(self) -> None:
+        """What waits for its checks uses nothing yet."""
+        state = world()
+        workload = b.workload("w", "x", cpu=2)
+        state.put_workload(workload, b.NOW)
+        cycle(state, b.NOW)
+        reserved = b.with_conditions(b.reserved(workload, state), drop=("Admitted",))
+        state.put_workload(reserved, b.NOW)
+        state.set_consumed("team/x", {}, b.NOW)
+        state.sample_usage("team/x", b.NOW + 60)
+        assert state.consumed("team/x")[0] == {}
+
+
+class TestPenalty:
+    """What was admitted counts before its usage shows."""
+
+    def test_its_share_of_one_sample(self) -> None:
+        """4 cores at a sampling interval of one half-life: 2, at once."""
+        state = world()
+        state.put_workload(b.workload("w", "x", cpu=4), b.NOW)
+        cycle(state, b.NOW)
+        assert usage(state) == 2.0
+        assert state.consumed("team/x")[0] == {}
+
+    def test_it_settles_when_the_workload_is_admitted(self) -> None:
+        """Consumption decays towards what runs, and the penalty is added to it."""
+        state = world()
+        state.set_consumed("team/x", {"cpu": "8"}, b.NOW)
+        workload = b.workload("w", "x", cpu=4)
+        state.put_workload(workload, b.NOW)
+        cycle(state, b.NOW)
+        state.put_workload(b.reserved(workload, state), b.NOW + 60)
+        assert state.consumed("team/x") == ({"cpu": "8"}, b.NOW + 60)  # 8/2 of before, 4/2 of now, 2 of penalty
+        assert usage(state) == 8.0
+
+    def test_it_goes_when_the_write_fails(self) -> None:
+        """As if nothing had been admitted."""
+        state = world()
+        state.put_workload(b.workload("w", "x", cpu=4), b.NOW)
+        cycle(state, b.NOW)
+        state.forget("team/w", b.NOW)
+        assert usage(state) == 0.0
+
+    @pytest.mark.parametrize("how", ["deleted", "finished", "moved", "inactive"])
+    def test_it_goes_with_a_workload_that_will_not_run(self, how: str) -> None:
+        """Without ever being consumption."""
+        state = world()
+        workload = b.workload("w", "x", cpu=4)
+        state.put_workload(workload, b.NOW)
+        cycle(state, b.NOW)
+        body = msgspec.to_builtins(b.with_conditions(b.reserved(workload, state), drop=("Admitted",)))
+        match how:
+            case "deleted":
+                state.drop_workload("team/w")
+            case "finished":
+                finished = b.with_conditions(msgspec.convert(body, Workload), Finished=("True", "Succeeded"))
+                state.put_workload(finished, b.NOW)
+            case "moved":
+                body["spec"]["queueName"] = "y"
+                state.put_workload(msgspec.convert(body, Workload), b.NOW)
+            case "inactive":
+                state.put_workload(msgspec.convert(body, Workload), b.NOW)
+                gone = msgspec.to_builtins(b.released(msgspec.convert(body, Workload)))
+                gone["spec"]["active"] = False
+                state.put_workload(msgspec.convert(gone, Workload), b.NOW)
+        assert usage(state) == 0.0
+
+    def test_an_evicted_workload_keeps_it(self) -> None:
+        """It will run yet."""
+        state = world()
+        workload = b.workload("w", "x", cpu=4)
+        state.put_workload(workload, b.NOW)
+        cycle(state, b.NOW)
+        reserved = b.with_conditions(b.reserved(workload, state), drop=("Admitted",))
+        state.put_workload(reserved, b.NOW)
+        state.put_workload(b.released(reserved), b.NOW)
+        assert usage(state) == 2.0
+
+    def test_undeclared_resources_count_unless_they_are_ignored(self) -> None:
+        """As quota counts them."""
+        spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "gpu": "2"}}}]}
+        options = Options(admission_fair_sharing=sharing(), quota_check_strategy="IgnoreUndeclared")
+        state = b.world(b.queue("a", admissionScope=SCOPE), options=options)
+        state.put_workload(b.workload("w", "a", spec=spec), b.NOW)
+        cycle(state, b.NOW)
+        assert usage(state, "a") == 1.0
+
+    def test_a_second_of_the_same_line_goes_behind_another_line_in_the_same_breath(self) -> None:
+        """Each admission counts for the next choice, before any of them is seen to run."""
+        state = world()
+        for number in range(2):
+            state.put_workload(b.workload(f"x{number}", "x", second=number), b.NOW)
+            state.put_workload(b.workload(f"y{number}", "y", second=10 + number), b.NOW)
+        order = [decision.key for _ in range(4) for decision in cycle(state, b.NOW)]
+        assert order == ["team/x0", "team/y0", "team/x1", "team/y1"]
+
+
+class TestWeights:
+    """What usage counts for."""
+
+    def test_by_resource_and_by_line(self) -> None:
+        """2 consumed and 1 of penalty, cpu at 4, the line at 2: 6."""
+        state = world(resource_weights={"cpu": 4.0})
+        state.put_local_queue(b.local("x", "a", fairSharing={"weight": "2"}), b.NOW)
+        state.set_consumed("team/x", {"cpu": "2"}, b.NOW)
+        state.put_workload(b.workload("w", "x", cpu=2), b.NOW)
+        cycle(state, b.NOW)
+        assert usage(state) == 6.0
+
+    def test_a_resource_of_weight_0_does_not_count(self) -> None:
+        """Others count 1 if nothing is said; memory counts by the byte."""
+        state = world(resource_weights={"cpu": 0.0})
+        state.set_consumed("team/x", {"cpu": "9", "memory": "1Ki"}, b.NOW)
+        assert usage(state) == 1024.0
+
+    def test_a_line_of_weight_0_is_past_all_others(self) -> None:
+        """Even if it used nothing."""
+        state = world()
+        state.put_local_queue(b.local("x", "a", fairSharing={"weight": "0"}), b.NOW)
+        assert usage(state) == float("inf")
+
+    def test_usage_does_not_count_without_mode_gate_or_section(self) -> None:
+        """Each of the three is needed."""
+        plain = b.world(b.queue("a", admissionScope=SCOPE))
+        for state in (world(scope=None), world(gates=Gates(admission_fair_sharing=False)), plain):
+            assert usage(state) is None
+            assert state.sample_usage("team/a", b.NOW) is None
+
+
+class TestSeed:
+    """Consumption outlives the process in the status of LocalQueues."""
+
+    def test_it_is_taken_over_once(self) -> None:
+        """Later versions of the status are our own writes."""
+        state = world()
+        state.put_local_queue(seen("z", cpu="6"), b.NOW)
+        assert usage(state, "z") == 6.0
+        state.put_local_queue(seen("z", cpu="9"), b.NOW)
+        assert usage(state, "z") == 6.0
+
+    def test_a_penalty_that_came_earlier_stays(self) -> None:
+        """Both count."""
+        state = world()
+        state.put_workload(b.workload("w", "x", cpu=4), b.NOW)
+        cycle(state, b.NOW)
+        state.put_local_queue(seen("x", cpu="6"), b.NOW)
+        assert usage(state) == 8.0
