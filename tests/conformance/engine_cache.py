@@ -231,8 +231,8 @@ class Replay:
             for held in (item.get("Workloads") or {}).values():
                 given = {"clusterQueue": name, "podSetAssignments": []}
                 status = {"admission": given, "conditions": [world.condition("QuotaReserved")]}
-                self.state.put_workload(world.load(Workload, {**held["Obj"], "status": status}), self.now)
-        self.expect("added", results, [self.counted(world.key_of(args["w"]["Obj"]))])
+                self.state.put_workload(world.load(Workload, {**world.object_of(held), "status": status}), self.now)
+        self.expect("added", results, [self.counted(world.key_of(world.object_of(args["w"])))])
 
     def _on_cache_pods_ready_for_all_admitted_workloads(self, args: Json, results: list[Json]) -> None:
         self.expect("pods ready", results, [not self.state.not_ready])
@@ -330,7 +330,8 @@ class Replay:
     def info(self, recorded: Json) -> tuple[Queue | None, Info]:
         """A recorded workload that holds quota, and its queue."""
         state = self.seen
-        info = Info(world.load(Workload, recorded["Obj"]), state.surroundings, recorded.get("ClusterQueue", ""))
+        workload = world.load(Workload, world.object_of(recorded))
+        info = Info(workload, state.surroundings, recorded.get("ClusterQueue", ""))
         return state.cluster_queues.get(info.cluster_queue), info
 
     def node(self, reference: Json) -> Node | None:

@@ -36,6 +36,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                 for decision in result.decisions:
                     for victim in decision.victims:
                         issued.setdefault(victim.key, (victim.reason, victim.message))
+                    if decision.outcome == "admit" and (case.body.get("params") or {}).get("admissionError"):
+                        state.forget(decision.key, now)  # the write of it was made to fail
             case "clock.set":
                 now = world.when(step["args"]["now"])
             case "cache/scheduler.Cache.DeleteWorkload":
@@ -146,7 +148,7 @@ def compare_pod_sets(want: list[Json], have: list[PodSetAssignment], *, observab
     for wanted, mine in zip(want, have, strict=True):
         flavors = {
             resource: (
-                choice["Name"],
+                choice.get("Name", ""),
                 choice.get("Mode", "NoFit"),
                 choice.get("borrow", 0),
                 choice.get("TriedFlavorIdx", 0),
@@ -169,7 +171,7 @@ def compare_pod_sets(want: list[Json], have: list[PodSetAssignment], *, observab
             found.append(f"pod set {mine.name}: reasons: want {reasons}, have {sorted(mine.reasons)}")
         attempts = [
             (
-                attempt["Flavor"],
+                attempt.get("Flavor", ""),
                 attempt.get("Mode", "NoFit"),
                 attempt.get("Borrow", 0),
                 sorted(attempt.get("Reasons") or []),

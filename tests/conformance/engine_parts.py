@@ -10,6 +10,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import tree
 from app.engine.assignment import Assignment, LastAssignment
+from app.engine.candidates import WITHIN_QUEUE, Candidate, with_usage
 from app.engine.entries import Entry, entry_rank, outdated, to_reserve
 from app.engine.info import Info, Surroundings, effective_priority
 from app.engine.options import Options, WaitForPodsReady
@@ -65,11 +66,12 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
     around = Surroundings(Options(gates=gates, wait_for_pods_ready=world.pods_ready(body["workloadOrdering"])))
     entries = []
     for item in body["input"]:
-        info = Info(world.load(Workload, item["Head"]["Info"]["Obj"]), around)
+        head = item.get("Head") or {}
+        info = Info(world.load(Workload, world.object_of(head.get("Info"))), around)
         entry = Entry(info, Queue("q"))
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = (item.get("assignment") or {}).get("Borrowing", 0)
-        entry.preemptor = bool(item["Head"].get("IsPreemptor"))
+        entry.preemptor = bool(head.get("IsPreemptor"))
         entries.append(entry)
     entries.sort(key=lambda entry: entry_rank(entry, gates))
     return differs("order", body["wantOrder"], [entry.info.workload.metadata.name for entry in entries])
@@ -79,16 +81,20 @@ def candidates_order(case: Case, run: dict[str, Json]) -> list[str]:
     """Order of candidates for preemption."""
     body = case.body["case"]
     gates = _gates(case, run)
+    fixture = case.body.get("fixture") or {}
+    items = body["candidates"] or ()
     state = State(Options(gates=gates))
-    own = "preemptor"
-    queues = {name: Queue(name) for name in {item["ClusterQueue"] for item in body["candidates"]} | {own}}
-    preemptor = Preemptor(state, world.when("2026-01-02T03:04:05Z"))
-    found = [
-        (preemptor.rank(info, queues[item["ClusterQueue"]], queues[own]), info.workload.metadata.name)
-        for item in body["candidates"]
-        for info in (Info(world.load(Workload, item["Obj"]), state.surroundings),)
-    ]
-    return differs("order", body["wantCandidates"], [name for _, name in sorted(found)])
+    own = fixture.get("preemptorCq") or "preemptor"
+    queues = {name: Queue(name) for name in {item.get("ClusterQueue", "") for item in items} | {own}}
+    preemptor = Preemptor(state, world.when(fixture.get("now") or world.NOW))
+    found = []
+    for item in items:
+        info = Info(world.load(Workload, world.object_of(item)), state.surroundings)
+        queue = queues[item.get("ClusterQueue", "")]
+        rank, used = preemptor.rank(info, queue, queues[own]), item.get("LocalQueueFSUsage")
+        found.append(Candidate(info, queue, rank, WITHIN_QUEUE, None, used))
+    have = [candidate.info.workload.metadata.name for candidate in sorted(found, key=with_usage)]
+    return differs("order", [name.rpartition("/")[2] for name in body["wantCandidates"] or ()], have)
 
 
 def total_requests(case: Case, run: dict[str, Json]) -> list[str]:
@@ -99,25 +105,27 @@ def total_requests(case: Case, run: dict[str, Json]) -> list[str]:
     state = State()
     result = engine_preemption.assignment(state, {"wl": body["args"]["wl"], "assignment": body["fields"]})
     have = {str(pair): amount for pair, amount in result.usage.items() if amount}
-    return differs("requests", {name: int(amount) for name, amount in body["want"].items()}, have)
+    return differs("requests", {name: int(amount) for name, amount in (body["want"] or {}).items()}, have)
 
 
 def _total_of_slice(body: Json) -> list[str]:
     state = State()
-    old = {item["Name"]: item for item in body["fields"]["replaceWorkloadSlice"]["TotalRequests"]}
+    replaced = body["fields"]["replaceWorkloadSlice"]
+    old = {item.get("Name", ""): item.get("Requests") or {} for item in replaced.get("TotalRequests") or ()}
     wl = {**body["args"]["wl"]}
     wl["TotalRequests"] = [
         {
             **item,
             "Requests": {
-                name: amount - old[item["Name"]]["Requests"].get(name, 0) for name, amount in item["Requests"].items()
+                name: amount - old.get(item.get("Name", ""), {}).get(name, 0)
+                for name, amount in (item.get("Requests") or {}).items()
             },
         }
-        for item in wl["TotalRequests"]
+        for item in wl.get("TotalRequests") or ()
     ]
     result = engine_preemption.assignment(state, {"wl": wl, "assignment": body["fields"]})
     have = {str(pair): amount for pair, amount in result.usage.items() if amount}
-    return differs("requests", {name: int(amount) for name, amount in body["want"].items()}, have)
+    return differs("requests", {name: int(amount) for name, amount in (body["want"] or {}).items()}, have)
 
 
 def graph(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -191,7 +199,8 @@ def local_usage(case: Case, run: dict[str, Json]) -> list[str]:
                 state.put_local_queue(local, 0.0)
             case "AddOrUpdateWorkload":
                 state.put_workload(world.load(Workload, args["w"]), 0.0)
-    assert key is not None
+    if key is None:
+        return []
     want = {
         (flavor["name"], item["name"]): to_int(item["name"], item["total"])
         for flavor in body["wantUsage"] or ()
@@ -307,7 +316,7 @@ def _subtree(state: State, want: Json) -> list[str]:
 def snapshot(case: Case, run: dict[str, Json]) -> list[str]:
     """Usages after workloads are taken out and put back."""
     body = case.body["case"]
-    want = body["want"]["Manager"]["clusterQueues"]
+    want = (body["want"].get("Manager") or {}).get("clusterQueues") or {}
     fixture = case.body.get("fixture") or {}
     state = State()
     for item in fixture.get("clusterQueues") or fixture.get("cqs") or ():
@@ -332,7 +341,7 @@ def snapshot(case: Case, run: dict[str, Json]) -> list[str]:
         cohort = ((item.get("ClusterQueue") or {}).get("cohort")) or {}
         if "ResourceNode" in cohort:
             usage = {key: int(amount) for key, amount in (cohort["ResourceNode"].get("Usage") or {}).items() if amount}
-            node = state.ledger.cohorts[cohort["Name"]]
+            node = state.ledger.cohorts[cohort.get("Name", "")]
             have = {str(pair): amount for pair, amount in node.usage.items() if amount}
             found += differs(f"usage of cohort {node.name}", usage, have)
     return found

@@ -30,12 +30,12 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
     for step in run["steps"]:
         if not step["do"].endswith("GetTargets"):
             continue
-        args = step["args"]
-        queue = state.cluster_queues[args["wl"]["ClusterQueue"]]
-        info = Info(world.load(Workload, args["wl"]["Obj"]), state.surroundings, queue.name)
+        args = step.get("args") or {}
+        queue = state.cluster_queues[args["wl"].get("ClusterQueue") or case.body["params"]["targetCQ"]]
+        info = Info(world.load(Workload, world.object_of(args["wl"])), state.surroundings, queue.name)
         targets = Preemptor(state, now).targets(queue, info, assignment(state, args))
         have = [(target.info.key, target.reason, target.queue.name) for target in targets]
-        want = [(item["workload"], item["reason"], item["clusterQueue"]) for item in step["results"]]
+        want = [(item["workload"], item["reason"], item["clusterQueue"]) for item in step.get("results") or ()]
         unordered = not all(target.info.uid for target in targets)
         if (sorted(want) != sorted(have)) if unordered else (want != have):
             found.append(f"targets: want {want}, have {have}")
@@ -56,15 +56,15 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
 def assignment(state: State, args: dict[str, Json]) -> Assignment:
     """The pre-made flavor assignment of a step."""
     result = Assignment(LastAssignment([], 0, 0, ""))
-    totals = {item.get("Name", ""): item for item in args["wl"]["TotalRequests"]}
-    for item in args["assignment"]["PodSets"]:
-        recorded = totals[item.get("Name", "")]
+    totals = {item.get("Name", ""): item for item in args["wl"].get("TotalRequests") or ()}
+    for item in args["assignment"].get("PodSets") or ():
+        recorded = totals.get(item.get("Name", "")) or {}
         requests = {name: int(amount) for name, amount in (recorded.get("Requests") or {}).items()}
         pod_set = PodSetAssignment(item.get("Name", ""), item.get("Count", 0), requests)
         count, asked = item.get("Count", 0), recorded.get("Count", 0)
         for resource, choice in (item.get("Flavors") or {}).items():
-            pod_set.flavors[resource] = FlavorChoice(choice["Name"], MODES[choice.get("Mode", "NoFit")], 0)
-            pair = state.surroundings.catalog.pair(choice["Name"], resource)
+            pod_set.flavors[resource] = FlavorChoice(choice.get("Name", ""), MODES[choice.get("Mode", "NoFit")], 0)
+            pair = state.surroundings.catalog.pair(choice.get("Name", ""), resource)
             amount = requests.get(resource, 0)
             if asked and count != asked:
                 amount = amount // asked * count

@@ -65,7 +65,7 @@ class Replay:
     def info(self, recorded: Json) -> Info:
         """A recorded Info on our terms."""
         state = self.state or self.standalone
-        info = Info(world.load(Workload, recorded["Obj"]), state.surroundings)
+        info = Info(world.load(Workload, world.object_of(recorded)), state.surroundings)
         recorded_hash = recorded.get("SchedulingHash", "")
         info._hash = "" if recorded_hash == "unknown" else recorded_hash
         last = recorded.get("LastAssignment")
@@ -246,9 +246,9 @@ class Replay:
             case "Info" | "trackedInfo":
                 found = pending.find(args["key"].lstrip("/"))
                 want = results[0] if results else None
-                self.expect(name, want and _key(want["Obj"]["metadata"]), found and found.key)
+                self.expect(name, want and world.key_of(world.object_of(want)), found and found.key)
             case "Snapshot":
-                want = [_key(item["Obj"]["metadata"]) for item in results[0]]
+                want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
                 everyone = [*pending.active_infos(), *pending.inadmissible_infos()]
                 self.expect(name, want, [info.key for info in pending.in_order(everyone)])
             case "DeleteFromLocalQueue":
@@ -356,7 +356,7 @@ class Replay:
                     self.queues[results[0]["$ref"]] = state.cluster_queues[args["cqName"]]
             case "Heads":
                 want = {
-                    _key(item["Info"]["Obj"]["metadata"]): item["Info"]["ClusterQueue"]
+                    world.key_of(world.object_of(item.get("Info"))): (item.get("Info") or {}).get("ClusterQueue", "")
                     for item in (results or [None])[0] or ()
                 }
                 have = {}
@@ -368,7 +368,7 @@ class Replay:
                         have[head.key] = queue.name
                 self.expect(name, want, have)
             case "RequeueWorkload":
-                key = _key(args["info"]["Obj"]["metadata"])
+                key = world.key_of(world.object_of(args.get("info")))
                 latest = self.objects.get(key)
                 done = False
                 if latest is not None and is_admissible(latest, state.options):
@@ -401,7 +401,7 @@ class Replay:
                 key = cq["metadata"]["name"] if isinstance(cq, dict) else cq
                 self.expect(name, results[0], state.queue_counts(key).pending)
             case "PendingWorkloadsInfo":
-                want = [_key(item["Obj"]["metadata"]) for item in (results or [None])[0] or ()]
+                want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
                 self.expect(name, want, state.pending(args["cqName"]))
             case "Dump" | "DumpInadmissible":
                 have = {}

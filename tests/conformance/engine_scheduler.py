@@ -61,7 +61,7 @@ class Replay(engine_cache.Replay):
     def entry(self, recorded: Json) -> Entry:
         """An entry that no cycle made."""
         head = recorded.get("Head") or {}
-        info = Info(world.load(Workload, (head.get("Info") or {}).get("Obj") or {}), self.state.surroundings)
+        info = Info(world.load(Workload, world.object_of(head.get("Info"))), self.state.surroundings)
         entry = Entry(info, Queue("q"))
         entry.preemptor = bool(head.get("IsPreemptor"))
         return entry
@@ -102,7 +102,8 @@ class Replay(engine_cache.Replay):
         mode = self.table.get("admissionMode")
         spec = {"admissionScope": {"admissionMode": mode}} if mode else {}
         state.put_cluster_queue(world.load(ClusterQueue, {"metadata": {"name": "cq"}, "spec": spec}), self.now)
-        info = Info(world.load(Workload, args["e"]["Head"]["Info"]["Obj"]), state.surroundings)
+        recorded = (args["e"].get("Head") or {}).get("Info")
+        info = Info(world.load(Workload, world.object_of(recorded)), state.surroundings)
         state.push_penalty(info, state.cluster_queues["cq"], self.now)
         self.expect("penalty", results, [any(line.penalties for line in state.lines.values())])
 
@@ -111,7 +112,7 @@ class Replay(engine_cache.Replay):
         queue = self.seen.cluster_queues[args["cq"]["name"]]
         run = _Run(self.seen, self.now, Pace(math.inf))
         victims = [(self.info(item), False) for item in (args.get("preemptedWorkloads") or {}).values()]
-        victims += [(self.info(item["WorkloadInfo"]), True) for item in args.get("newTargets") or ()]
+        victims += [(self.info(item.get("WorkloadInfo") or {}), True) for item in args.get("newTargets") or ()]
         entry, earlier = (Entry(Info(Workload(), self.seen.surroundings), queue) for _ in range(2))
         taken: dict[str, None] = {}
         found: dict[bool, list[Target]] = {False: [], True: []}
@@ -171,13 +172,13 @@ class Replay(engine_cache.Replay):
         """The heads, which a cycle looks at now."""
         self.run = _Run(self.state, self.now, Pace(math.inf))
         self.heads = {entry.info.key: entry for entry in self.run._heads()}
-        want = sorted(world.key_of(item["Info"]["Obj"]) for item in (results or [None])[0] or ())
+        want = sorted(world.key_of(world.object_of(item.get("Info"))) for item in (results or [None])[0] or ())
         self.expect("heads", want, sorted(self.heads))
 
     def _scheduler_requeue_and_update(self, args: Json, results: list[Json]) -> None:
         """A head goes back, in line or parked, with the reason why it waits."""
         recorded = args["e"]
-        entry = self.heads.pop(world.key_of(recorded["Head"]["Info"]["Obj"]), None)
+        entry = self.heads.pop(world.key_of(world.object_of((recorded.get("Head") or {}).get("Info"))), None)
         if entry is None or self.run is None:
             return
         entry.status, entry.message = recorded.get("status", ""), recorded.get("inadmissibleMsg", "")

@@ -69,7 +69,8 @@ def held(case: Case, run: dict[str, Json]) -> list[str] | None:
         for item in body["info"].get("TotalRequests") or ()
     ]
     usage: Amounts = info.usage
-    return differs("usage", body["want"]["Assigned"], {str(pair): amount for pair, amount in usage.items()})
+    want = (body["want"] or {}).get("Assigned") or {}
+    return differs("usage", want, {str(pair): amount for pair, amount in usage.items()})
 
 
 def _given(recorded: Json) -> PodSetInfo:

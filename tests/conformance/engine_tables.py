@@ -313,7 +313,7 @@ def priority(case: Case, run: dict[str, Json]) -> list[str]:
 def violations(case: Case, run: dict[str, Json]) -> list[str]:
     """Requests above limits."""
     body = case.body["case"]
-    workload = world.load(Workload, body["workloadInfo"]["Obj"])
+    workload = world.load(Workload, world.object_of(body["workloadInfo"]))
     have = [
         str(item)
         for index, pod_set in enumerate(workload.spec.pod_sets)

@@ -129,6 +129,11 @@ def key_of(item: Json) -> str:
     return "/".join(part for part in (meta.get("namespace"), meta.get("name")) if part)
 
 
+def object_of(info: Json) -> Json:
+    """The Workload of a recorded Info, which leaves it out if it is empty."""
+    return (info or {}).get("Obj") or {"metadata": {}, "spec": {}}
+
+
 def condition(kind: str, status: str = "True") -> Json:
     """A condition as a test sets it."""
     return {
