@@ -7,7 +7,7 @@ from app.engine.assignment import PodSetAssignment
 from app.engine.cycle import Cycle, cycle
 from app.engine.entries import Entry
 from app.engine.state import State
-from tests.conformance import world
+from tests.conformance import engine_scheduler, world
 from tests.conformance.cases import Case
 
 Json = Any
@@ -18,12 +18,12 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
     scenario = case.body["scenario"]
     gates = world.gates(case.body.get("featureGates"), run.get("gates"))
     now = world.when(scenario["now"])
-    presence = scenario.get("presence") or {}
-    absent = frozenset(presence.get("notInCache") or ())
-    state = world.build(
-        scenario["objects"], world.options(scenario["config"], gates, case.body.get("params")), now, absent
-    )
-    found: list[str] = []
+    params = case.body.get("params") or {}
+    options = world.options(scenario["config"], gates, params)
+    state = world.build(scenario["objects"], options, now, absent(scenario))
+    others = engine_scheduler.Replay(case, run)
+    others.state, others.now = state, now
+    found: list[str] = others.found
     issued: dict[str, tuple[str, str]] = {}
     for number, step in enumerate(run["steps"]):
         match step["do"]:
@@ -36,19 +36,32 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                 for decision in result.decisions:
                     for victim in decision.victims:
                         issued.setdefault(victim.key, (victim.reason, victim.message))
-                    if decision.outcome == "admit" and (case.body.get("params") or {}).get("admissionError"):
+                    if decision.outcome == "admit" and params.get("admissionError"):
                         state.forget(decision.key, now)  # the write of it was made to fail
             case "clock.set":
-                now = world.when(step["args"]["now"])
-            case "cache/scheduler.Cache.DeleteWorkload":
-                state.drop_workload(step["args"]["wlKey"])
+                now = others.now = world.when(step["args"]["now"])
             case "cache/queue/afs.AfsUsageLedger.SetForTest":
                 args = step["args"]
-                state.set_consumed(args["lqKey"], args["resources"] or {}, world.when(args["lastUpdate"]))
-            case _:
-                pass
+                state.set_consumed(args["lqKey"], args.get("resources") or {}, world.when(args.get("lastUpdate")))
+            case call:
+                others.call(call, step.get("args") or {}, step.get("results") or [])
     found += compare_outcome(run["outcome"], state, issued)
     return found
+
+
+def absent(scenario: Json) -> frozenset[str]:
+    """What the engine is not told of: what the cache does not have, and pending workloads and LocalQueues that the
+    queues do not have."""
+    presence = scenario.get("presence") or {}
+    lines = {key for key in presence.get("notInQueues") or () if key.startswith("LocalQueue/")}
+    pending = {
+        f"Workload/{world.key_of(item)}"
+        for item in scenario["objects"].get("Workload") or ()
+        if not (item.get("status") or {}).get("admission")
+    }
+    return frozenset(
+        {*(presence.get("notInCache") or ()), *lines, *pending.intersection(presence.get("notInQueues") or ())}
+    )
 
 
 def compare_cycle(step: dict[str, Json], result: Cycle, state: State) -> list[str]:
@@ -65,6 +78,9 @@ def compare_cycle(step: dict[str, Json], result: Cycle, state: State) -> list[st
             found.append(f"{name}: want {sorted(want)}, have {sorted(have)}")
         for key in sorted(set(want) & set(have)):
             found += [f"{key}: {text}" for text in compare_entry(want[key], have[key], state)]
+    speed = "KeepGoing" if result.keep_going else "SlowDown"
+    if step.get("speed", speed) != speed:
+        found.append(f"speed: want {step['speed']}, have {speed}")
     if step.get("order") is not None and not same_order(step["order"], result, state):
         found.append(f"order: want {step['order']}, have {result.order}")
     return found

@@ -14,7 +14,7 @@ from app.engine.candidates import WITHIN_QUEUE, Candidate, by_rank
 from app.engine.fairness import TargetOrdering
 from app.engine.info import Info, PodSetTotals, Surroundings
 from app.engine.preemption import Preemptor
-from app.jobs.podsets import Directives, PodSetInfo, info_of, merge
+from app.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
@@ -108,9 +108,12 @@ def merged(case: Case, run: dict[str, Json]) -> list[str]:
     try:
         have = merge(before, _given(body["info"]))
     except PermanentError:
-        return differs("refused", body["wantError"], True)
+        return differs("refused", bool(body.get("wantError")), True)
     want = Directives.of(world.load(PodSet, body["wantPodSet"]).template) if body["wantPodSet"] else before
-    return differs("refused", body["wantError"], False) + differs("pods", _plain(want), _plain(have))
+    found = differs("refused", bool(body.get("wantError")), False) + differs("pods", _plain(want), _plain(have))
+    if any(step["op"].endswith("RestorePodSpec") for step in run.get("trace") or ()):
+        found += differs("restored", bool(body.get("wantRestoreChanges")), bool(changes(have, before)))
+    return found
 
 
 def given(case: Case, run: dict[str, Json]) -> list[str]:

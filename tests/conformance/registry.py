@@ -26,6 +26,20 @@ Adapter = Callable[[Case, dict[str, Any]], list[str] | None]
 
 NO_COUNTERPART = "nothing in the case has a counterpart here: Go internals"
 
+
+def _by_kind(case: Case, run: dict[str, Any]) -> list[str] | None:
+    """Any other case of the scheduler."""
+    match case.body.get("kind"):
+        case "cycle":
+            return engine_cycles.check(case, run)
+        case "targets":
+            return engine_preemption.check(case, run)
+        case "assign":
+            return engine_assign.check(case, run)
+        case _:
+            return engine_scheduler.check(case, run)
+
+
 ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("config.TestValidate*", configuration.check_validation),
     ("config.TestLoadAndValidateFeatureGates", configuration.check_gates),
@@ -107,7 +121,9 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("scheduler.flavorassigner.TestIsNoFitDueToCapacityAndLimits", engine_assign.check),
     ("scheduler.flavorassigner.TestDeletedFlavors", engine_assign.check),
     ("scheduler.flavorassigner.TestHierarchical", engine_assign.check),
-    ("scheduler.*", engine_scheduler.check),
+    ("scheduler.*", _by_kind),
+    ("resources.*", api_validation.quantities),
+    ("util.resource.*", api_validation.quantities),
 )
 
 

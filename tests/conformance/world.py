@@ -111,7 +111,7 @@ def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | No
     if isinstance(sharing, dict) and (params or {}).get("enableFairSharing", True):
         strategies = tuple(sharing.get("preemptionStrategies") or sharing.get("PreemptionStrategies") or ())
         fair = FairSharing(strategies=strategies) if strategies else FairSharing()
-    admission = usage_sharing(given("AdmissionFairSharing"))
+    admission = usage_sharing(given("AdmissionFairSharing")) if given("enabledAfs") is not False else None
     return Options(
         gates=chosen,
         fair_sharing=fair,
