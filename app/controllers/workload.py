@@ -172,7 +172,8 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
     reason, message = why_not_tried(workload, world)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not reason:
-        stale = current is not None and current.reason in _WRITTEN_HERE
+        said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
+        stale = current is not None and current.reason in _WRITTEN_HERE and not said_by_scheduler
         if not stale:
             return None
         cleared = current is not None and current.reason == "AdmissionGated"
@@ -190,6 +191,13 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
 
 
 _WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated"}
+_SAID_BY_SCHEDULER = (
+    "resources validation failed: ",
+    "resources didn't satisfy LimitRange constraints: ",
+    'workload namespace "',
+    "Workload requires preemption",
+)
+"""Of those reasons, what a cycle found out: it stays until a cycle finds something else."""
 
 
 def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
@@ -205,7 +213,7 @@ def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
     cluster_queue = _cluster_queue(queue, world)
     if cluster_queue is None:
         return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue or ''} doesn't exist"
-    if not is_active(cluster_queue):
+    if not is_active(cluster_queue) or _in_cycle(cluster_queue, world):
         return "Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive"
     selector = cluster_queue.spec.namespace_selector
     namespace = world.namespaces.get(workload.metadata.namespace)
@@ -223,6 +231,17 @@ def is_active(cluster_queue: ClusterQueue) -> bool:
         return False
     active = find_condition(cluster_queue.status.conditions, "Active")
     return active is None or active.status == "True" or active.reason == "Stopped"
+
+
+def _in_cycle(cluster_queue: ClusterQueue, world: World) -> bool:
+    """Whether the Cohorts above go round in a circle, in which nothing is admitted."""
+    seen: set[str] = set()
+    name = cluster_queue.spec.cohort_name
+    while name and name not in seen:
+        seen.add(name)
+        cohort = world.cohorts.get(name)
+        name = cohort.spec.parent_name if cohort is not None else None
+    return bool(name)
 
 
 def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | None:
