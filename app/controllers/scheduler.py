@@ -360,6 +360,10 @@ class Scheduler:
                 return None
             draft = StatusDraft(workload, self.world.now)
             draft.unreserve(reason=decision.condition_reason, message=reason_message(decision))
+            if decision.outcome == "gated":
+                draft.set(
+                    wl.BLOCKED_ON_PREEMPTION_GATES, "True", reason="PreemptionGated", message=reason_message(decision)
+                )
             draft.requests(decision.resource_requests)
             said = draft.changed
             return draft.patch() if said else None
