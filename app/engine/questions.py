@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from app.engine.amounts import Amounts, bounded
 from app.engine.queues import ClusterQueue
-from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED
+from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
 from app.engine.sharing import UsageSharing
 
 
@@ -123,18 +123,20 @@ class Questions(UsageSharing):
             return None
         name = info.workload.spec.queue_name or ""
         local = self.local_queues[info.local_queue]
+        observable = self.options.gates.unadmitted_workloads_observability
+        misconfigured, suspended = (MISCONFIGURED, SUSPENDED) if observable else ("Inadmissible", "Inadmissible")
         if local.api is None:
-            return Why(MISCONFIGURED, f"LocalQueue {name} doesn't exist")
+            return Why(misconfigured, f"LocalQueue {name} doesn't exist")
         if not local.open:
-            return Why(SUSPENDED, f"LocalQueue {name} is inactive")
+            return Why(suspended, f"LocalQueue {name} is inactive")
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is None:
-            return Why(MISCONFIGURED, f"ClusterQueue {local.cluster_queue} doesn't exist")
+            return Why(misconfigured, f"ClusterQueue {local.cluster_queue} doesn't exist")
         if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
-            return Why(SUSPENDED, f"ClusterQueue {queue.name} is inactive")
+            return Why(suspended, f"ClusterQueue {queue.name} is inactive")
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
         if reason is not None and queue.pending.is_parked(info) and key not in self.last_decisions:
-            return Why(reason, BYPASSED)
+            return Why(reason if observable else legacy(reason), BYPASSED)
         return None
 
     def why(self, key: str) -> Why | None:
@@ -148,7 +150,9 @@ class Questions(UsageSharing):
         decision = self.last_decisions.get(key)
         if decision is not None and decision.condition_reason:
             return Why(decision.condition_reason, decision.message, decision.explanation)
-        return Why(PENDING_EVALUATION, "Workload is pending evaluation in the scheduling queue")
+        observable = self.options.gates.unadmitted_workloads_observability
+        reason = PENDING_EVALUATION if observable else legacy(PENDING_EVALUATION)
+        return Why(reason, "Workload is pending evaluation in the scheduling queue")
 
     def holders(self, flavor: str, resource: str, cluster_queue: str) -> list[tuple[str, int]]:
         """Who holds a resource of a flavor in the tree of a ClusterQueue: names and amounts, the largest first."""

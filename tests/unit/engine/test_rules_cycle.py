@@ -176,6 +176,22 @@ class TestOldReasons:
         reasons = {decision.key: decision.condition_reason for decision in b.settle(state)}
         assert reasons == {"team/big": PENDING, "team/bad": PENDING}
 
+    def test_what_its_queues_hold_back_is_inadmissible(self) -> None:
+        """And an equal of what was refused is pending."""
+        gates = Gates(unadmitted_workloads_observability=False)
+        state = b.world(b.queue("a", {"default": {"cpu": 4}}), options=Options(gates=gates))
+        state.put_workload(b.workload("w", "elsewhere"), b.NOW)
+        state.put_workload(b.workload("big", cpu=5), b.NOW)
+        state.put_workload(b.workload("equal", cpu=5, second=1), b.NOW)
+        b.settle(state)
+        why = {key: state.why(f"team/{key}") for key in ("w", "equal")}
+        assert why["w"] == ("Inadmissible", "LocalQueue elsewhere doesn't exist", "")
+        assert why["equal"] == (
+            "Pending",
+            "Bypassed scheduling evaluation because an equivalent workload recently failed",
+            "",
+        )
+
 
 class TestPreemptionGates:
     """A closed preemption gate, under either feature that knows them."""
