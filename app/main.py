@@ -23,6 +23,7 @@ from app import __version__
 from app.api import names
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from app.api.apiextensions import CustomResourceDefinition
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
@@ -78,6 +79,7 @@ def controller_world(caches: Caches, options: Options) -> World:
         local_queues=caches.of(LocalQueue),
         cohorts=caches.of(Cohort),
         flavors=caches.of(ResourceFlavor),
+        admission_checks=caches.of(AdmissionCheck),
         namespaces=caches.of(Namespace),
         limit_ranges=caches.of(LimitRange),
         runtime_classes=caches.of(RuntimeClass),

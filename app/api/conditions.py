@@ -1,13 +1,17 @@
-"""Sets a condition in a list of conditions, and cuts texts to what the API server takes.
+"""Sets a condition or the state of an admission check in its list, and cuts texts to what the API server takes.
 
-The rules are those of Kubernetes' `meta.SetStatusCondition`. Must never read a clock: the time comes from the caller.
+The rules are those of Kubernetes' `meta.SetStatusCondition` and Kueue's `SetAdmissionCheckState`. Must never read a
+clock: the time comes from the caller.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from app.api.meta import Condition, ConditionStatus
+from app.api.workload import AdmissionCheckState
 
 MAX_MESSAGE: Final = 32768
 """Bytes of a condition's message."""
@@ -22,6 +26,11 @@ def timestamp(now: datetime) -> str:
     if now.tzinfo is None:
         raise ValueError(f"now: {now.isoformat()}: give a time with a zone, such as datetime.now(UTC)")
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def instant(text: str | None) -> datetime | None:
+    """A metav1.Time as a datetime with a zone; None if absent."""
+    return datetime.fromisoformat(text) if text else None
 
 
 def set_condition(
@@ -62,6 +71,23 @@ def set_condition(
 def remove_condition(conditions: Iterable[Condition], kind: str) -> list[Condition]:
     """A new list without the condition of that type."""
     return [condition for condition in conditions if condition.type != kind]
+
+
+def set_check_state(
+    states: Iterable[AdmissionCheckState], new: AdmissionCheckState, *, now: datetime | str
+) -> list[AdmissionCheckState]:
+    """A new list with that check set: in its place if it was there, else at the end; the others stay as they are.
+
+    The time of the transition is the one given, else `now`, and moves only when the state does.
+    """
+    states = list(states)
+    old = next((state for state in states if state.name == new.name), None)
+    if old is not None and old.state == new.state:
+        since = old.last_transition_time
+    else:
+        since = new.last_transition_time or (now if isinstance(now, str) else timestamp(now))
+    entry = msgspec.structs.replace(new, last_transition_time=since, message=truncate_message(new.message))
+    return [*states, entry] if old is None else [entry if state is old else state for state in states]
 
 
 def truncate_message(message: str) -> str:

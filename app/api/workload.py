@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from app.api import names
-from app.api.meta import Conditions, Kind, Object, is_true, tolerating_nulls
+from app.api.meta import Conditions, Kind, Object, find_condition, is_true, tolerating_nulls
 from app.api.pods import PodTemplate, Quantity, Tolerations
 from app.api.podshape import containers_digest
 from app.api.schema import Column, Field, Label, Rule, Subdomain, Text63, Text256, Time, always
@@ -21,6 +21,9 @@ PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 DEACTIVATION_TARGET = "DeactivationTarget"
 BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
+
+ON_HOLD = "OnHold"
+"""Reason of QuotaReserved=False of a job that is scaled to zero or otherwise asks for nothing."""
 
 TEMPLATE_SCHEMA: Final = {
     "type": "object",
@@ -392,6 +395,12 @@ class Workload(Kind):
     def evicted(self) -> bool:
         """Whether the last run was taken back."""
         return is_true(self.status.conditions, EVICTED)
+
+    @property
+    def on_hold(self) -> bool:
+        """Whether its job asks for nothing for now, and it stays out of every queue."""
+        reserved = find_condition(self.status.conditions, QUOTA_RESERVED)
+        return reserved is not None and (reserved.status, reserved.reason) == ("False", ON_HOLD)
 
 
 class _RawPodSet(Object):

@@ -20,7 +20,7 @@ from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition, to_plain
 from app.api.workload import PodSet, Workload
 from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
-from app.controllers.status import StatusDraft, metadata_patch, status_patch
+from app.controllers.status import StatusDraft, metadata_patch
 from app.controllers.world import World
 from app.jobs import podsets, table
 from app.jobs import workload as build
@@ -76,7 +76,7 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
     for workload in workloads:
         if not workload.finished and not workload.metadata.deletion_timestamp and workload.metadata.controller:
             draft = StatusDraft(workload, world.now)
-            draft.set(wl.FINISHED, "True", reason="OwnerNotFound", message="The workload's owner no longer exists")
+            draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:
             actions.extend(_released(workload))
@@ -365,21 +365,16 @@ class _Job:
         return "the Workload is finished"
 
     def _reclaim(self, workload: Workload) -> bool:
-        counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-        current = {each.name: each.count for each in workload.status.reclaimable_pods}
-        wanted = {
-            name: min(count, counts[name])
-            for name, count in self.integration.reclaimable(self.job).items()
-            if name in counts
-        }
+        wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
         if workload.quota_reserved:
             # The API refuses a smaller count while quota is held.
+            current = {each.name: each.count for each in workload.status.reclaimable_pods}
             wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
-        if wanted == current:
-            return False
-        body = [{"name": name, "count": wanted[name]} for name in sorted(wanted)]
-        self.actions.append(status_patch(workload, {"reclaimablePods": body}))
-        return True
+        draft = StatusDraft(workload, self.world.now)
+        draft.reclaim(wanted)
+        if draft.changed:
+            self.actions.append(draft.patch())
+        return draft.changed
 
     def _evicted(self, workload: Workload) -> str:
         """Stop the job; once no pod runs, give the quota back and say whether the Workload may queue again."""
@@ -482,7 +477,7 @@ class _Job:
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
         draft = StatusDraft(workload, self.world.now)
-        draft.set(wl.FINISHED, "True", reason=reason, message=message)
+        draft.finish(reason, message)
         self.actions.append(draft.patch())
 
     def _finalize(self) -> None:

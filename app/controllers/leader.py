@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import Job, Namespace
 from app.api.localqueue import LocalQueue
@@ -25,6 +26,7 @@ from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.scheduler import Scheduler
 from app.controllers.slices import Slice
 from app.controllers.world import (
+    CLUSTER_QUEUES_BY_CHECK,
     CLUSTER_QUEUES_BY_FLAVOR,
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_CLUSTER_QUEUE,
@@ -114,6 +116,7 @@ class Leader:
             world.cluster_queues.subscribe(self._cluster_queue_changed),
             world.local_queues.subscribe(self._local_queue_changed),
             world.flavors.subscribe(self._flavor_changed),
+            world.admission_checks.subscribe(self._check_changed),
             world.namespaces.subscribe(self._namespace_changed),
             world.workload_priority_classes.subscribe(lambda key, old, new: self.priority_classes.add(key)),
             *(store.subscribe(self._job_changed) for store in world.jobs.values()),
@@ -255,6 +258,11 @@ class Leader:
         self.flavors.add(key)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_FLAVOR, key):
             self.cluster_queues.add_after(name, STATUS_SECONDS)
+
+    def _check_changed(self, key: str, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
+        """A ClusterQueue admits only while somebody answers each of its checks."""
+        for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, key):
+            self.cluster_queues.add(name)
 
 
 def _same_spec(old: Kind, new: Kind) -> bool:

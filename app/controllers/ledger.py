@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from app.api.admissioncheck import AdmissionCheck
 from app.api.meta import Kind
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.controllers.world import World
@@ -30,11 +31,16 @@ def follow(state: State, world: World, *, take: Callable[[Change], None]) -> lis
     def now() -> float:
         return world.now.timestamp()
 
+    def put_check(check: AdmissionCheck) -> None:
+        controller = check.spec.controller_name if check.spec is not None else ""
+        state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
+
     return [
         attend(
             world.namespaces, lambda n: state.put_namespace(n.metadata.name, n.metadata.labels), state.drop_namespace
         ),
         attend(world.flavors, state.put_flavor, state.drop_flavor),
+        attend(world.admission_checks, put_check, state.drop_admission_check),
         attend(
             world.limit_ranges, lambda r: state.put_limit_range(r, now()), lambda k: state.drop_limit_range(k, now())
         ),

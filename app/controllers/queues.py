@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 from app.api import names
 from app.api.clusterqueue import ClusterQueue
-from app.api.conditions import set_condition
+from app.api.conditions import set_condition, timestamp
 from app.api.localqueue import LocalQueue
 from app.api.meta import Condition, Kind, find_condition, to_plain
 from app.api.quantity import from_int
 from app.controllers.actions import Action, Decision, Patch, RequeueAfter
-from app.controllers.status import condition_body, encode, timestamp
+from app.controllers.status import condition_body, encode
 from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, WORKLOADS_BY_CLUSTER_QUEUE, World
 
 MIN_SAMPLE_SECONDS = 1.0

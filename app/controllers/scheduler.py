@@ -25,6 +25,7 @@ from typing import Any
 import structlog
 
 from app.api import workload as wl
+from app.api.conditions import instant
 from app.api.errors import (
     Conflict,
     NotFound,
@@ -40,7 +41,7 @@ from app.controllers.actions import Emit, Patch
 from app.controllers.executor import Executor
 from app.controllers.ledger import Change
 from app.controllers.slices import Slice
-from app.controllers.status import StatusDraft, instant
+from app.controllers.status import StatusDraft
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.kube.backoff import Backoff

@@ -5,27 +5,19 @@ writes once, and only what differs. The patch carries the resourceVersion it was
 is replaced as a whole, and a writer that saw an older list must be refused (409) and decide again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from app.api import workload as wl
-from app.api.conditions import set_condition, truncate_message
+from app.api.conditions import instant, set_condition, timestamp, truncate_message
 from app.api.meta import Condition, ConditionStatus, find_condition, is_true, to_plain
-from app.api.workload import Admission, PodSetRequest, Workload
+from app.api.quantity import to_int
+from app.api.workload import Admission, AdmissionCheckState, PodSetRequest, RequeueState, Workload
 from app.controllers.actions import Patch
-
-
-def timestamp(now: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as metav1.Time travels."""
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def instant(text: str | None) -> datetime | None:
-    """A metav1.Time as a datetime with a zone; None if absent."""
-    return datetime.fromisoformat(text) if text else None
+from app.controllers.admissionchecks import reset
 
 
 class StatusDraft:
@@ -35,12 +27,20 @@ class StatusDraft:
         self.workload = workload
         self.now = now
         self.conditions: list[Condition] = list(workload.status.conditions)
+        self.checks: list[AdmissionCheckState] = list(workload.status.admission_checks)
+        self._admission = workload.status.admission
         self._fields: dict[str, Any] = {}
 
     def set(self, kind: str, status: ConditionStatus, *, reason: str, message: str) -> None:
         """Set one condition; its transition time moves only when its status does."""
         self.conditions = set_condition(
-            self.conditions, type=kind, status=status, reason=reason, message=truncate_message(message), now=self.now
+            self.conditions,
+            type=kind,
+            status=status,
+            reason=reason,
+            message=truncate_message(message),
+            now=self.now,
+            observed_generation=self.workload.metadata.generation or None,
         )
 
     def remove(self, kind: str) -> None:
@@ -61,6 +61,7 @@ class StatusDraft:
                 self.set(kind, "False", reason="QuotaReserved", message=f"Previously: {past.message}")
         if admitted:
             self.set(wl.ADMITTED, "True", reason="Admitted", message="The workload is admitted")
+        self._admission = admission
         self.field("admission", to_plain(admission))
         if self.workload.status.resource_requests:
             self.field("resourceRequests", None)
@@ -68,18 +69,67 @@ class StatusDraft:
     def unreserve(self, *, reason: str, message: str) -> None:
         """Take quota back or say why there is none; Admitted follows, with the time spent admitted added up."""
         self.set(wl.QUOTA_RESERVED, "False", reason=reason, message=message)
-        admitted = find_condition(self.conditions, wl.ADMITTED)
-        if admitted is not None and admitted.status == "True":
-            since = instant(admitted.last_transition_time) or self.now
-            past = self.workload.status.accumulated_past_execution_time_seconds or 0
-            self.field("accumulatedPastExecutionTimeSeconds", past + max(0, int((self.now - since).total_seconds())))
-        self.set(wl.ADMITTED, "False", reason="NoReservation", message="The workload has no reservation")
+        self._admission = None
+        self.sync_admitted()
         if self.workload.status.admission is not None:
             self.field("admission", None)
 
+    def sync_admitted(self) -> bool:
+        """Set Admitted to what reservation, admission checks and topology make of it; whether that changed anything.
+
+        A Workload of which nothing was said yet stays so (Kueue's SyncAdmittedCondition).
+        """
+        before = find_condition(self.conditions, wl.ADMITTED)
+        if before is None and find_condition(self.conditions, wl.QUOTA_RESERVED) is None:
+            return False
+        missing = self._missing_to_be_admitted()
+        if missing is not None and before is not None and before.status == "True":
+            since = instant(before.last_transition_time) or self.now
+            past = self.workload.status.accumulated_past_execution_time_seconds or 0
+            self.field("accumulatedPastExecutionTimeSeconds", past + max(0, int((self.now - since).total_seconds())))
+        reason, message = missing or ("Admitted", "The workload is admitted")
+        if before is not None and before.status == "True" and missing is None:
+            return False
+        self.set(wl.ADMITTED, "True" if missing is None else "False", reason=reason, message=message)
+        return before != find_condition(self.conditions, wl.ADMITTED)
+
+    def _missing_to_be_admitted(self) -> tuple[str, str] | None:
+        if not is_true(self.conditions, wl.QUOTA_RESERVED):
+            return "NoReservation", "The workload has no reservation"
+        if any(check.state != "Ready" for check in self.checks):
+            return "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
+        assigned = self._admission.pod_set_assignments if self._admission is not None else []
+        if any(given.delayed_topology_request == "Pending" for given in assigned):
+            return "PendingDelayedTopologyRequests", "There are pending delayed topology requests"
+        return None
+
+    def requeue(self, until: datetime, *, counted: bool = False) -> bool:
+        """Let it wait until a time, which only ever moves forward; `counted` if this is one more requeuing. Whether
+        that changed anything."""
+        state = self.workload.status.requeue_state or RequeueState()
+        count = (state.count or 0) + 1 if counted else state.count
+        present = instant(state.requeue_at)
+        later = present is None or until > present
+        if not later and not counted:
+            return False
+        body: dict[str, Any] = {} if count is None else {"count": count}
+        body["requeueAt"] = timestamp(until) if later else state.requeue_at
+        self.field("requeueState", body)
+        return True
+
+    def finish(self, reason: str, message: str) -> None:
+        """Say how it ended; what was said first stands."""
+        if not is_true(self.conditions, wl.FINISHED):
+            self.set(wl.FINISHED, "True", reason=reason, message=message)
+
+    def reclaim(self, counts: Mapping[str, int]) -> None:
+        """Give back the quota of so many pods, by pod set."""
+        if dict(counts) != {each.name: each.count for each in self.workload.status.reclaimable_pods}:
+            self.field("reclaimablePods", [{"name": name, "count": counts[name]} for name in sorted(counts)])
+
     def requests(self, requests: list[PodSetRequest]) -> None:
         """Show what a waiting Workload asks for."""
-        if to_plain(requests) != to_plain(self.workload.status.resource_requests):
+        if _amounts(requests) != _amounts(self.workload.status.resource_requests):
             self.field("resourceRequests", to_plain(requests))
 
     def evict(self, reason: str, message: str, *, cause: str = "") -> None:
@@ -87,6 +137,7 @@ class StatusDraft:
         full_reason = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
         self.set(wl.EVICTED, "True", reason=full_reason, message=message)
         status = self.workload.status
+        self.checks = reset(self.checks, now=self.now)
         if is_true(self.conditions, wl.BLOCKED_ON_PREEMPTION_GATES):
             self.set(wl.BLOCKED_ON_PREEMPTION_GATES, "False", reason=full_reason, message=message)
         for name, held in (
@@ -111,14 +162,29 @@ class StatusDraft:
     @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
-        return bool(self._fields) or self.conditions != self.workload.status.conditions
+        return bool(self._fields) or self._lists_changed
+
+    @property
+    def _lists_changed(self) -> bool:
+        status = self.workload.status
+        return self.conditions != status.conditions or self.checks != status.admission_checks
 
     def patch(self) -> Patch:
         """The merge patch of all changes, refused by the server if the Workload is no longer the one that was seen."""
         status: dict[str, Any] = dict(self._fields)
         if self.conditions != self.workload.status.conditions:
             status["conditions"] = [condition_body(condition) for condition in self.conditions]
+        if self.checks != self.workload.status.admission_checks:
+            status["admissionChecks"] = to_plain(self.checks)
         return status_patch(self.workload, status)
+
+
+def _amounts(requests: Iterable[PodSetRequest]) -> list[tuple[str, dict[str, int]]]:
+    """Quantities as numbers: `1` and `1000m` are the same."""
+    return [
+        (each.name, {resource: to_int(resource, amount) for resource, amount in each.resources.items()})
+        for each in requests
+    ]
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Decides about one Workload: deactivation, stop policies, time limits, requeueing, orphans, and why it waits.
+"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and why
+it waits.
 
 What belongs to the job (creating the Workload, starting, stopping, finishing) is decided in `controllers.jobs`; what
 belongs to quota is decided by the engine and written by `controllers.scheduler`. This module never reserves quota.
@@ -13,14 +14,17 @@ import orjson
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
+from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
-from app.controllers.status import StatusDraft, instant, metadata_patch
+from app.controllers.admissionchecks import in_state, listed, required, retry_at
+from app.controllers.status import StatusDraft, metadata_patch
 from app.controllers.world import World
 
 DEACTIVATED = "Deactivated"
+ADMISSION_CHECK = "AdmissionCheck"
 MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
 STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
 
@@ -34,6 +38,8 @@ def decide(key: str, world: World) -> Decision:
         return _orphan(workload, world)
     if workload.finished or workload.metadata.deletion_timestamp:
         return Decision(why="finished" if workload.finished else "being deleted")
+    if (later := _delayed(workload, world)) is not None:
+        return later
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     if target is not None and target.status == "True" and workload.spec.active:
         body = {"metadata": {"resourceVersion": workload.metadata.resource_version}, "spec": {"active": False}}
@@ -45,6 +51,7 @@ def decide(key: str, world: World) -> Decision:
         _deactivated(workload, world)
         or _requeue(workload, world)
         or _stopped(workload, world)
+        or _checked(workload, world)
         or _overdue(workload, world)
         or _unreserved(workload, world)
         or Decision(why="nothing to do")
@@ -62,7 +69,7 @@ def _orphan(workload: Workload, world: World) -> Decision:
     meta = workload.metadata
     if not workload.finished and not meta.deletion_timestamp:
         draft = StatusDraft(workload, world.now)
-        draft.set(wl.FINISHED, "True", reason="OwnerNotFound", message="The owner of the workload is gone")
+        draft.finish("OwnerNotFound", "The owner of the workload is gone")
         decision.actions.append(draft.patch())
     elif names.RESOURCE_IN_USE in meta.finalizers:
         finalizers = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
@@ -75,9 +82,8 @@ def _orphan(workload: Workload, world: World) -> Decision:
 def _deactivated(workload: Workload, world: World) -> Decision | None:
     if workload.spec.active:
         return None
-    evicted = find_condition(workload.status.conditions, wl.EVICTED)
-    if evicted is not None and evicted.status == "True" and evicted.reason.startswith(DEACTIVATED):
-        return Decision(why=evicted.message)
+    if evicted_by_deactivation(workload):
+        return Decision(why="deactivated")
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
     message = f"The workload is deactivated{detail}"
@@ -94,11 +100,26 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
     return Decision([draft.patch(), Emit(workload, "Normal", event, message)], why=message)
 
 
+def evicted_by_deactivation(workload: Workload) -> bool:
+    """Whether it was evicted because it was deactivated, by whomever."""
+    evicted = find_condition(workload.status.conditions, wl.EVICTED)
+    return evicted is not None and evicted.status == "True" and evicted.reason.startswith(DEACTIVATED)
+
+
+def _delayed(workload: Workload, world: World) -> Decision | None:
+    """What a check in Retry asks to wait is noted before the check is reset by the eviction."""
+    until = retry_at(workload.status.admission_checks)
+    if until is None or until <= world.now:
+        return None
+    draft = StatusDraft(workload, world.now)
+    return Decision([draft.patch()], why="an admission check asks to wait") if draft.requeue(until) else None
+
+
 def _requeue(workload: Workload, world: World) -> Decision | None:
     """Requeued False turns True once what held the Workload back is over."""
     held = find_condition(workload.status.conditions, wl.REQUEUED)
-    if held is None or held.status != "False" or not workload.spec.active:
-        return None
+    if held is None or held.status != "False":
+        return _backoff(workload, world, draft=StatusDraft(workload, world.now))
     draft = StatusDraft(workload, world.now)
     queue = world.local_queue_of(workload)
     cluster_queue = _cluster_queue(queue, world)
@@ -106,18 +127,41 @@ def _requeue(workload: Workload, world: World) -> Decision | None:
         case "Deactivated":
             draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
         case "PodsReadyTimeout" | "AdmissionCheck":
-            state = workload.status.requeue_state
-            due = instant(state.requeue_at) if state is not None else None
-            if due is not None and due > world.now:
-                return Decision([RequeueAfter((due - world.now).total_seconds())], why="waiting for its back-off")
-            draft.set(wl.REQUEUED, "True", reason="BackoffFinished", message="The workload backoff was finished")
+            if (waiting := _backoff(workload, world, draft=draft)) is not None:
+                return waiting
+            _end_backoff(draft)
         case "ClusterQueueStopped" if cluster_queue is not None and cluster_queue.spec.stop_policy == "None":
-            draft.set(wl.REQUEUED, "True", reason="ClusterQueueRestarted", message="The ClusterQueue was restarted")
+            draft.set(wl.REQUEUED, "True", reason="ClusterQueueRestarted", message=_RESTARTED.format("ClusterQueue"))
         case "LocalQueueStopped" if queue is not None and queue.spec.stop_policy == "None":
-            draft.set(wl.REQUEUED, "True", reason="LocalQueueRestarted", message="The LocalQueue was restarted")
+            draft.set(wl.REQUEUED, "True", reason="LocalQueueRestarted", message=_RESTARTED.format("LocalQueue"))
         case _:
             return None
     return Decision([draft.patch()], why="back in the queue")
+
+
+_RESTARTED = "The {} was restarted after being stopped"
+
+
+def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decision | None:
+    """Wait for the time of the next attempt, and wake a Workload that waited in line for it. None without such a time.
+
+    Of one that holds quota the time is kept: it is for the attempt after its eviction.
+    """
+    state = workload.status.requeue_state
+    due = instant(state.requeue_at) if state is not None else None
+    if due is None or workload.quota_reserved:
+        return None
+    if due > world.now:
+        return Decision([RequeueAfter((due - world.now).total_seconds())], why="waiting for its back-off")
+    _end_backoff(draft)
+    return Decision([draft.patch()], why="back in the queue")
+
+
+def _end_backoff(draft: StatusDraft) -> None:
+    draft.set(wl.REQUEUED, "True", reason="BackoffFinished", message="The workload backoff was finished")
+    state = draft.workload.status.requeue_state
+    if state is not None and state.requeue_at is not None:
+        draft.field("requeueState", {"requeueAt": None})
 
 
 def _stopped(workload: Workload, world: World) -> Decision | None:
@@ -146,6 +190,48 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
     return None
 
 
+def _checked(workload: Workload, world: World) -> Decision | None:
+    """List the admission checks that it needs, then follow their answers: admit, try again later, or give up.
+
+    Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
+    its job takes quota and admission back.
+    """
+    admission = workload.status.admission if workload.quota_reserved else None
+    queue = (
+        world.cluster_queues.get(admission.cluster_queue)
+        if admission
+        else _cluster_queue(world.local_queue_of(workload), world)
+    )
+    draft = StatusDraft(workload, world.now)
+    if queue is not None:
+        draft.checks = listed(draft.checks, required(queue, admission), now=world.now)
+    evicted = workload.evicted
+    if queue is not None and workload.quota_reserved and not workload.admitted and not evicted:
+        draft.sync_admitted()
+        if is_true(draft.conditions, wl.ADMITTED):
+            return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
+    if not evicted and (rejected := in_state(draft.checks, "Rejected")):
+        draft.set(wl.DEACTIVATION_TARGET, "True", reason=ADMISSION_CHECK, message=rejected)
+        note = f"Deactivated due to {rejected}"
+        return Decision([draft.patch(), Emit(workload, "Warning", "AdmissionCheckRejected", note)], why=rejected)
+    if not evicted and (retried := in_state(draft.checks, "Retry")):
+        message = f"Evicted due to {retried}"
+        draft.evict(ADMISSION_CHECK, message)
+        return Decision(
+            [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{ADMISSION_CHECK}", message)], why=message
+        )
+    return Decision([draft.patch()], why="waits for its checks") if draft.changed else None
+
+
+def _admitted(workload: Workload, world: World) -> Emit:
+    reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    since = instant(reserved.last_transition_time) if reserved is not None else None
+    waited = max(0, int((world.now - since).total_seconds())) if since is not None else 0
+    queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+    note = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
+    return Emit(workload, "Normal", "Admitted", note)
+
+
 def _overdue(workload: Workload, world: World) -> Decision | None:
     """The maximum execution time adds up over evictions."""
     limit = workload.spec.maximum_execution_time_seconds
@@ -166,8 +252,8 @@ def _overdue(workload: Workload, world: World) -> Decision | None:
 
 
 def _unreserved(workload: Workload, world: World) -> Decision | None:
-    """Why a Workload without quota is not even tried."""
-    if workload.quota_reserved:
+    """Why a Workload without quota is not even tried. One on hold says so already."""
+    if workload.quota_reserved or workload.on_hold:
         return None
     reason, message = why_not_tried(workload, world)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)

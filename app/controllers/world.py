@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
@@ -31,6 +32,8 @@ WORKLOADS_BY_PRIORITY_CLASS = "priority-class"
 """Index of Workloads by the name of their WorkloadPriorityClass."""
 CLUSTER_QUEUES_BY_FLAVOR = "flavor"
 """Index of ClusterQueues by each ResourceFlavor they name."""
+CLUSTER_QUEUES_BY_CHECK = "check"
+"""Index of ClusterQueues by each AdmissionCheck they name."""
 
 
 class Clock(Protocol):
@@ -52,6 +55,7 @@ class World:
     local_queues: Store[LocalQueue]
     cohorts: Store[Cohort]
     flavors: Store[ResourceFlavor]
+    admission_checks: Store[AdmissionCheck]
     namespaces: Store[Namespace]
     limit_ranges: Store[LimitRange]
     runtime_classes: Store[RuntimeClass]
@@ -92,4 +96,12 @@ def index_stores(
     cluster_queues.add_index(
         CLUSTER_QUEUES_BY_FLAVOR,
         lambda q: sorted({flavor.name for group in q.spec.resource_groups for flavor in group.flavors}),
+    )
+    cluster_queues.add_index(
+        CLUSTER_QUEUES_BY_CHECK,
+        lambda q: (
+            [check.name for check in q.spec.admission_checks_strategy.admission_checks]
+            if q.spec.admission_checks_strategy
+            else []
+        ),
     )

@@ -5,7 +5,7 @@ adapter. Must never set status. Source: Kueue's pkg/controller/jobframework and 
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -129,6 +129,12 @@ def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) ->
     """The merge patch of `spec` that makes a Workload fit its job again; `active` stays as it is."""
     absent = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     return {**absent, **spec_body(job, pod_sets, priority)}
+
+
+def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[str, int]:
+    """Pods by pod set that need their quota no longer: never more than there are, and of known pod sets only."""
+    sizes = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+    return {name: min(count, sizes[name]) for name, count in counts.items() if name in sizes}
 
 
 def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Desk:
             local_queues=Store(),
             cohorts=Store(),
             flavors=self.stores[ResourceFlavor],
+            admission_checks=Store(),
             namespaces=self.stores[Namespace],
             limit_ranges=Store(),
             runtime_classes=Store(),

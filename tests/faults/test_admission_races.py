@@ -180,6 +180,7 @@ def _world(stores: dict[type[Kind], Store[Any]]) -> World:
         local_queues=stores[LocalQueue],
         cohorts=Store(),
         flavors=stores[ResourceFlavor],
+        admission_checks=Store(),
         namespaces=stores[Namespace],
         limit_ranges=Store(),
         runtime_classes=Store(),

@@ -61,6 +61,7 @@ class Cluster:
             local_queues=Store(),
             cohorts=Store(),
             flavors=stores[ResourceFlavor],
+            admission_checks=Store(),
             namespaces=stores[Namespace],
             limit_ranges=Store(),
             runtime_classes=Store(),

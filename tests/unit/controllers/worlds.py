@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import Job, LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
@@ -48,6 +49,7 @@ def world(*objects: Kind, now: datetime = NOW, options: Options | None = None) -
         local_queues=of(LocalQueue),
         cohorts=of(Cohort),
         flavors=of(ResourceFlavor),
+        admission_checks=of(AdmissionCheck),
         namespaces=of(Namespace),
         limit_ranges=of(LimitRange),
         runtime_classes=of(RuntimeClass),
@@ -77,10 +79,12 @@ ADMISSION = {
 }
 
 
-def workload(*conditions: dict[str, str], admission: bool = False, spec: Any = None, **metadata: Any) -> Workload:
+def workload(
+    *conditions: dict[str, str], admission: bool = False, spec: Any = None, more_status: Any = None, **metadata: Any
+) -> Workload:
     """Workload `ns/wl` of Job `job` in LocalQueue `lq`."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "job-uid", "controller": True}
-    status: dict[str, Any] = {"conditions": list(conditions)}
+    status: dict[str, Any] = {"conditions": list(conditions), **(more_status or {})}
     if admission:
         status["admission"] = ADMISSION
     meta = {

@@ -1,0 +1,99 @@
+"""The rules of admission checks: which ones a Workload needs, what became of them, and when it may try again.
+
+A check is answered by a controller of its own, ours or somebody else's, in `status.admissionChecks`; here is decided
+what those answers mean. Must never answer a check and never read a clock. Source: Kueue's pkg/workload
+(admissionchecks.go) and KEP-993.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.conditions import instant, set_check_state, timestamp
+from app.api.workload import Admission, AdmissionCheckState, CheckState
+
+Flavors = frozenset[str]
+
+
+def covered_flavors(queue: ClusterQueue) -> dict[str, Flavors]:
+    """The flavors each check of a ClusterQueue is for, by name; one that names none is for all flavors of the queue."""
+    strategy = queue.spec.admission_checks_strategy
+    every = _flavors_of(queue)
+    return {
+        rule.name: frozenset(rule.on_flavors) or every for rule in (strategy.admission_checks if strategy else ())
+    }
+
+
+def required(queue: ClusterQueue, admission: Admission | None) -> list[str]:
+    """Names of the checks that a Workload needs, sorted.
+
+    While it has no flavors only those count that are for every flavor of the queue: it needs them in any case.
+    """
+    covered = covered_flavors(queue)
+    if admission is not None:
+        return required_on(covered, admission)
+    every = _flavors_of(queue)
+    return sorted(name for name, flavors in covered.items() if flavors >= every)
+
+
+def required_on(covered: Mapping[str, Flavors], admission: Admission) -> list[str]:
+    """Names of the checks for any of the flavors that were assigned, sorted."""
+    assigned = {flavor for given in admission.pod_set_assignments for flavor in given.flavors.values()}
+    return sorted(name for name, flavors in covered.items() if flavors & assigned)
+
+
+def _flavors_of(queue: ClusterQueue) -> Flavors:
+    return frozenset(flavor.name for group in queue.spec.resource_groups for flavor in group.flavors)
+
+
+def listed(
+    states: Iterable[AdmissionCheckState], names: Iterable[str], *, now: datetime
+) -> list[AdmissionCheckState]:
+    """A state for each name, in the order of names: the one that is there, or Pending since now. Others are dropped."""
+    known = {state.name: state for state in states}
+    return [
+        known.get(name) or AdmissionCheckState(name=name, state="Pending", last_transition_time=timestamp(now))
+        for name in sorted(names)
+    ]
+
+
+def reset(states: list[AdmissionCheckState], *, now: datetime) -> list[AdmissionCheckState]:
+    """States after an eviction: all are Pending again; a Retry counts as one, and what was to be added to pods goes."""
+    for state in list(states):
+        if state.state == "Pending":
+            continue
+        retries = state.retry_count
+        again = msgspec.structs.replace(
+            state,
+            state="Pending",
+            message=f"Reset to Pending after eviction. Previously: {state.state}",
+            last_transition_time=timestamp(now),
+            retry_count=(retries or 0) + 1 if state.state == "Retry" else retries,
+            pod_set_updates=[],
+        )
+        states = set_check_state(states, again, now=now)
+    return states
+
+
+def retry_at(states: Iterable[AdmissionCheckState]) -> datetime | None:
+    """The latest time that a check in Retry asks to wait until; None if none does."""
+    return max(
+        (
+            since + timedelta(seconds=state.requeue_after_seconds)
+            for state in states
+            if state.state == "Retry" and state.requeue_after_seconds is not None
+            if (since := instant(state.last_transition_time)) is not None
+        ),
+        default=None,
+    )
+
+
+def in_state(states: Iterable[AdmissionCheckState], wanted: CheckState) -> str:
+    """`AdmissionCheck in Retry state: "name" (its message)` for people; empty if no check is in that state."""
+    found = [state for state in states if state.state == wanted]
+    if not found:
+        return ""
+    told = "; ".join(f'"{state.name}" ({state.message})' if state.message else f'"{state.name}"' for state in found)
+    return f"AdmissionCheck{'s' if len(found) > 1 else ''} in {wanted} state: {told}"

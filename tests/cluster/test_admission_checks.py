@@ -1,0 +1,126 @@
+"""A ClusterQueue with an admission check: the job waits for the answer, and follows it."""
+
+from typing import Any
+
+import pytest
+
+from testbed.client import Json, condition, resource_path, wait_until
+from tests.cluster.scenario import GROUP, Scenario
+
+pytestmark = pytest.mark.cluster
+
+
+def check(scenario: Scenario, name: str, *, active: bool = True) -> str:
+    """An AdmissionCheck that the test answers itself; returns its full name."""
+    full = scenario.named(name)
+    spec = {"controllerName": "example.com/budget"}
+    scenario.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": full}, "spec": spec})
+    answers(scenario, full, active=active)
+    return full
+
+
+def answers(scenario: Scenario, full: str, *, active: bool) -> None:
+    """Say whether somebody answers for a check."""
+    told = {
+        "type": "Active",
+        "status": "True" if active else "False",
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    path = resource_path(GROUP, "admissionchecks", full, subresource="status")
+    scenario.api.patch(path, {"status": {"conditions": [told]}})
+
+
+def states(workload: Json) -> dict[str, Json]:
+    """States of the checks by name."""
+    return {state["name"]: state for state in workload.get("status", {}).get("admissionChecks", [])}
+
+
+def answer(scenario: Scenario, job: str, full: str, state: str, **more: Any) -> None:
+    """Answer a check of the Workload of a job once that holds quota."""
+    workload = scenario.wait_workload(
+        job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == "True", timeout=15
+    )
+    told = {**states(workload)[full], "state": state, **more}
+    path = resource_path(
+        GROUP, "workloads", workload["metadata"]["name"], namespace=scenario.namespace, subresource="status"
+    )
+    scenario.api.patch(path, {"status": {"admissionChecks": [told]}})
+
+
+def test_a_job_starts_when_its_check_is_ready(scenario: Scenario) -> None:
+    """Until then it holds quota and says what it waits for; what the check adds is given to its pods."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("asks", queue="team", cpu="2")
+    waiting = scenario.wait_workload(
+        "asks", lambda w: condition(w, "Admitted").get("reason") == "UnsatisfiedAdmissionChecks", timeout=15
+    )
+    assert condition(waiting, "QuotaReserved")["status"] == "True"
+    assert scenario.suspended("asks")
+    answer(scenario, "asks", full, "Ready", podSetUpdates=[{"name": "main", "labels": {"budget": "granted"}}])
+    started = scenario.wait_started("asks", timeout=15)
+    assert started["spec"]["template"]["metadata"]["labels"]["budget"] == "granted"
+    assert condition(scenario.workload_of("asks"), "Admitted")["status"] == "True"
+
+
+def test_a_check_that_wants_to_try_again_gives_the_quota_to_others(scenario: Scenario) -> None:
+    """The evicted one waits as long as the check asked, with a check that is pending again."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("first", queue="team", cpu="2")
+    scenario.wait_workload("first", lambda w: condition(w, "QuotaReserved").get("status") == "True")
+    scenario.job("second", queue="team", cpu="2")
+    answer(scenario, "first", full, "Retry", requeueAfterSeconds=3600, lastTransitionTime="2099-01-01T00:00:00Z")
+    evicted = scenario.wait_workload("first", lambda w: condition(w, "Requeued").get("status") == "False", timeout=15)
+    assert condition(evicted, "Evicted")["reason"] == "AdmissionCheck"
+    assert evicted["status"]["requeueState"]["requeueAt"] == "2099-01-01T01:00:00Z"
+    assert (states(evicted)[full]["state"], states(evicted)[full]["retryCount"]) == ("Pending", 1)
+    answer(scenario, "second", full, "Ready")
+    scenario.wait_started("second", timeout=15)
+    assert scenario.suspended("first")
+
+
+def test_a_job_comes_back_after_the_time_its_check_asked_for(scenario: Scenario) -> None:
+    """It is asked again then."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("asks", queue="team", cpu="2")
+    answer(scenario, "asks", full, "Retry", requeueAfterSeconds=2)
+    scenario.wait_workload("asks", lambda w: condition(w, "Requeued").get("reason") == "BackoffFinished", timeout=20)
+    answer(scenario, "asks", full, "Ready")
+    scenario.wait_started("asks", timeout=15)
+
+
+def test_a_rejected_job_is_deactivated_until_somebody_activates_it(scenario: Scenario) -> None:
+    """It keeps no quota; its Workload says who rejected it and why."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("asks", queue="team", cpu="2")
+    answer(scenario, "asks", full, "Rejected", message="no money")
+    seen = scenario.wait_workload("asks", lambda w: condition(w, "QuotaReserved").get("status") == "False", timeout=15)
+    assert seen["spec"]["active"] is False
+    assert condition(seen, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheck"
+    assert f'"{full}" (no money)' in condition(seen, "Evicted")["message"]
+
+
+def test_a_queue_is_open_while_its_check_is_answered(scenario: Scenario) -> None:
+    """Its status follows the check."""
+    full = check(scenario, "budget", active=False)
+    checks = {"admissionChecks": [{"name": full}]}
+    queue = scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+
+    def reason() -> str:
+        found: str = condition(scenario.api.get(resource_path(GROUP, "clusterqueues", queue)), "Active").get(
+            "reason", ""
+        )
+        return found
+
+    wait_until(lambda: reason() == "AdmissionCheckInactive", timeout=10, describe=reason)
+    answers(scenario, full, active=True)
+    wait_until(lambda: reason() == "Ready", timeout=10, describe=reason)
