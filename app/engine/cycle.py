@@ -214,7 +214,11 @@ class _Run:
         return {} if entry.info.reserved else entry.assignment.usage
 
     def _overlaps(self, entry: Entry) -> bool:
-        return bool(self.preempted) and any(target.info.key in self.preempted for target in entry.targets)
+        if not self.preempted:
+            return False
+        if entry.replaced is not None and entry.replaced.info.key in self.preempted:
+            return True
+        return any(target.info.key in self.preempted for target in entry.targets)
 
     def _refresh(self, entry: Entry) -> Sliced[None]:
         """Find flavors and targets anew for an entry whose victims an earlier one took."""
@@ -272,6 +276,7 @@ class _Run:
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
             entry.requeue_reason = "PreemptionGated"
+            info.last_assignment = None
             return
         if mode is Mode.DEFERRED_FIT:
             entry.message = (
@@ -323,6 +328,7 @@ class _Run:
         entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
         entry.message += ". Pending the migration of 1 workload(s)"
         entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
+        entry.info.last_assignment = None
 
     @staticmethod
     def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
@@ -370,14 +376,18 @@ class _Run:
         return info
 
     def _required_checks(self, entry: Entry) -> bool:
-        """Whether an admission check is left that is not Ready."""
+        """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
+        controller drops it, if it is for none of these), or one that is not listed yet."""
+        listed = entry.info.workload.status.admission_checks
+        if any(check.state != "Ready" for check in listed):
+            return True
         if not entry.queue.checks:
             return False
         assert entry.assignment is not None
         flavors = {choice.flavor for given in entry.assignment.pod_sets for choice in given.flavors.values()}
-        ready = {check.name for check in entry.info.workload.status.admission_checks if check.state == "Ready"}
+        names = {check.name for check in listed}
         return any(
-            check.name not in ready
+            check.name not in names
             for check in entry.queue.checks
             if not check.on_flavors or flavors.intersection(check.on_flavors)
         )

@@ -144,7 +144,11 @@ def potential(node: Node, pair: FlavorResource) -> int:
 
 
 def add_usage(node: Node, pair: FlavorResource, amount: int) -> None:
-    """Count usage in a node; what is past its guaranteed part counts in its parent too."""
+    """Count usage in a node; what is past its guaranteed part counts in its parent too. Less than nothing is taken off,
+    so that the usage of a parent is always what its children use past their guaranteed parts."""
+    if amount < 0:
+        remove_usage(node, pair, -amount)
+        return
     while True:
         usage = node.usage
         used = usage.get(pair, 0)
@@ -162,6 +166,9 @@ def add_usage(node: Node, pair: FlavorResource, amount: int) -> None:
 
 def remove_usage(node: Node, pair: FlavorResource, amount: int) -> None:
     """The inverse of `add_usage`."""
+    if amount < 0:
+        add_usage(node, pair, -amount)
+        return
     while True:
         usage = node.usage
         used = usage.get(pair, 0)
