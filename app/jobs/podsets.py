@@ -196,7 +196,7 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
         wanted = tuple(theirs.template.spec.tolerations)
         if info is not None:
             wanted = _append(wanted, info.tolerations)
-        if tuple(view.spec.tolerations) != wanted:
+        if [_spelled_out(each) for each in view.spec.tolerations] != [_spelled_out(each) for each in wanted]:
             return False
     if theirs.containers_digest:
         return theirs.containers_digest == containers_digest(mine.template)
@@ -240,10 +240,19 @@ def _union(field_name: str, present: Mapping[str, str], added: Mapping[str, str]
 
 def _append(present: tuple[_T, ...], added: tuple[_T, ...]) -> tuple[_T, ...]:
     result = list(present)
+    known = [_spelled_out(item) for item in present]
     for item in added:
-        if item not in result:
+        if (same := _spelled_out(item)) not in known:
             result.append(item)
+            known.append(same)
     return tuple(result)
+
+
+def _spelled_out(item: _T) -> _T:
+    """A toleration with its operator, which is Equal if it is left out."""
+    if isinstance(item, Toleration) and not item.operator:
+        return msgspec.structs.replace(item, operator="Equal")
+    return item
 
 
 def _map_changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:

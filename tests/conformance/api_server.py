@@ -96,12 +96,16 @@ def _entry(api: Api, args: dict[str, Json]) -> list[str] | None:
             return found + _differs(args["updateMatcher"], outcome)
         case ["matcher", _] | [_, "matcher"]:
             (obj,) = (value for name, value in args.items() if name != "matcher")
+            if not isinstance(obj, dict) or "kind" not in obj:
+                return None
             return _differs(args["matcher"], _outcome(lambda: api.create(obj)))
         case _:
             return None
 
 
-def _update(api: Api, args: dict[str, Json]) -> list[str]:
+def _update(api: Api, args: dict[str, Json]) -> list[str] | None:
+    if "$after" not in (args["updateWl"] or {}):
+        return None
     workload = api.create(args["w"])
     if args["setQuotaReservation"]:
         assignments = [{"name": pod_set["name"], "count": pod_set["count"]} for pod_set in workload["spec"]["podSets"]]

@@ -17,6 +17,7 @@ from tests.conformance import (
     engine_scheduler,
     engine_shares,
     engine_tables,
+    pod_parts,
     priorities,
 )
 from tests.conformance.cases import Case
@@ -122,6 +123,9 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("scheduler.flavorassigner.TestDeletedFlavors", engine_assign.check),
     ("scheduler.flavorassigner.TestHierarchical", engine_assign.check),
     ("scheduler.*", _by_kind),
+    ("util.equality.*", pod_parts.check),
+    ("util.tolerations.*", pod_parts.check),
+    ("util.pod.*", pod_parts.check),
     ("resources.*", api_validation.quantities),
     ("util.resource.*", api_validation.quantities),
 )

@@ -162,3 +162,10 @@ class TestWhatAnAdmissionGives:
         workload.status.admission.cluster_queue = "c" * 64
         (info,) = infos_of(workload, self.flavor)
         assert dict(info.labels) == {"kueue.x-k8s.io/podset": "main", "kueue.x-k8s.io/local-queue-name": "main"}
+
+
+def test_a_toleration_whose_operator_is_left_out_is_not_added_again() -> None:
+    """It means Equal, as Kubernetes reads it."""
+    short, full = Toleration(key="a", value="x"), Toleration(key="a", operator="Equal", value="x")
+    merged = merge(Directives(tolerations=(short,)), PodSetInfo("main", 1, tolerations=(full,)))
+    assert merged.tolerations == (short,)
