@@ -370,10 +370,10 @@ class Lines:
             )
         provisioning = [name for name, check in found.items() if check.controller == names.PROVISIONING_CONTROLLER]
         if multi and provisioning:
+            both = f"{','.join(multi)}, {','.join(provisioning)}"
             yield (
                 "MultiKueueWithProvisioningRequest",
-                "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: "
-                f"{','.join(multi)}, {','.join(provisioning)}",
+                f"Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {both}",
             )
         if multi or not self.options.gates.topology_aware_scheduling:
             return
