@@ -4,14 +4,13 @@ Every call is dispatched by its name; a call or a dump that has no counterpart h
 """
 
 import copy
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
-from app.api.quantity import MAX_INT64, to_int
+from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import fairness, tree
@@ -24,11 +23,11 @@ from app.engine.state import State
 from app.engine.tree import Node
 from tests.conformance import world
 from tests.conformance.cases import Case
+from tests.conformance.engine_dumps import Dumps, number
 
 Json = Any
 
 _CACHE = "cache/scheduler."
-_GENERATION = re.compile(r'"([^"]+)"\)\.AllocatableResourceGeneration$')
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -52,41 +51,17 @@ def history(case: Case, run: dict[str, Json]) -> Iterator[Json]:
     yield from run.get("trace") or ()
 
 
-def numbers(amounts: Json) -> dict[str, int]:
-    """Recorded amounts by flavor and resource, without zeros."""
-    return {key: amount for key, value in (amounts or {}).items() if (amount := number(value))}
-
-
-def number(value: Json) -> int:
-    """A recorded amount."""
-    return MAX_INT64 if value == "Unlimited" else int(value)
-
-
-def ours(amounts: Amounts) -> dict[str, int]:
-    """Our amounts likewise."""
-    return {str(pair): bounded(amount) for pair, amount in amounts.items() if amount}
-
-
-class Replay:
+class Replay(Dumps):
     """A cache and the snapshots that were taken of it."""
 
     def __init__(self, case: Case, run: dict[str, Json]) -> None:
-        self.found: list[str] = []
-        self.compared = 0
         body = case.body.get("case") or {}
         self.gates = world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
         self.now = world.when((case.body.get("fixture") or {}).get("now") or "2026-01-02T03:04:05Z")
-        self.state = State(Options(gates=self.gates))
-        self.frozen: State | None = None
+        super().__init__(State(Options(gates=self.gates)))
         self.single: Queue | None = None
         self.objects: dict[tuple[str, str], Json] = {}
         self.table = body
-
-    def expect(self, what: str, want: Json, have: Json) -> None:
-        """Note a difference."""
-        self.compared += 1
-        if want != have:
-            self.found.append(f"{what}: want {want!r}, have {have!r}")
 
     def call(self, op: str, args: dict[str, Json], results: list[Json]) -> None:
         """One recorded call."""
@@ -308,11 +283,6 @@ class Replay:
 
     # Snapshots
 
-    @property
-    def seen(self) -> State:
-        """The last snapshot, or the cache itself."""
-        return self.frozen if self.frozen is not None else self.state
-
     def _on_cache_snapshot(self, args: Json, results: list[Json]) -> None:
         self.state.ledger.settle()
         self.frozen = copy.deepcopy(self.state)
@@ -387,166 +357,9 @@ class Replay:
         share = fairness.weighted(ratio, weight)
         self.expect("share", results[0], "+Inf" if share.infinite else f"{share.value:.15g}")
 
-    # What was in the cache afterwards
-
-    def dump(self, recorded: dict[str, Json]) -> None:
-        """A comparison of the recorded test, told by its shape."""
-        got, of = recorded.get("got"), str(recorded.get("of"))
-        named = _GENERATION.search(of)
-        if named and (queue := self.seen.cluster_queues.get(named[1])) is not None:
-            self.expect("generation", got, queue.generation)
-        if not isinstance(got, dict):
-            return
-        self.state.ledger.settle()
-        items = list(got.values())
-        if "Manager" in got:
-            self.dump_snapshot(got)
-        elif of.endswith("ClusterQueues()") or any(isinstance(item, dict) and "resourceNode" in item for item in items):
-            self.expect("queues", sorted(got), sorted(self.state.cluster_queues))
-            for name in sorted(got.keys() & self.state.cluster_queues.keys()):
-                self.dump_queue(self.state, name, got[name])
-        elif of.endswith("Cohorts") and all(isinstance(item, list) for item in items):
-            cohorts = {name: sorted(node.queues) for name, node in self.state.ledger.cohorts.items()}
-            self.expect("cohorts", {name: sorted(members) for name, members in got.items()}, cohorts)
-        elif of.endswith("Queues") and all(isinstance(item, dict) and "key" in item for item in items):
-            self.dump_local_queues(got, None)
-        elif items and all(isinstance(item, dict) and "UsedResources" in item for item in items):
-            for name, item in got.items():
-                queue = self.state.cluster_queues[name]
-                self.expect(f"usage of {name}", numbers(item["UsedResources"]), ours(queue.node.usage))
-                held = sorted(key.lstrip("/") for key in item.get("Workloads") or ())
-                self.expect(f"workloads of {name}", held, sorted(queue.workloads))
-
     def end(self) -> None:
         """What a table wants of a ClusterQueue that no cache holds."""
         if self.single is not None and "wantStatus" in self.table:
             if "terminating" in {self.table.get("curStatus"), self.table.get("cqStatus")}:
                 self._on_cache_terminate_cluster_queue({"name": self.single.name}, [])
             self.expect("status", self.table["wantStatus"], self.status(self.single))
-
-    @staticmethod
-    def status(queue: Queue) -> str:
-        """As Kueue's metrics name it."""
-        return "terminating" if queue.terminating else "active" if queue.active else "pending"
-
-    def dump_snapshot(self, got: Json) -> None:
-        """Queues, cohorts and flavors of a snapshot; queues that admit nothing are apart."""
-        state = self.seen
-        state.ledger.settle()
-        out = {
-            name for name, queue in state.cluster_queues.items() if not queue.active or state.ledger.cyclic(queue.node)
-        }
-        manager = got["Manager"]
-        queues = manager.get("clusterQueues") or {}
-        self.expect("inactive queues", sorted(got.get("InactiveClusterQueueSets") or ()), sorted(out))
-        self.expect("queues", sorted(queues), sorted(state.cluster_queues.keys() - out))
-        for name in sorted(queues.keys() & state.cluster_queues.keys()):
-            self.dump_queue(state, name, queues[name])
-        cohorts = manager.get("cohorts") or {}
-        whole = {name: node for name, node in state.ledger.cohorts.items() if not state.ledger.cyclic(node)}
-        self.expect("cohorts", sorted(cohorts), sorted(whole))
-        for name in sorted(cohorts.keys() & whole.keys()):
-            self.dump_node(f"cohort {name}", whole[name], cohorts[name])
-        if "ResourceFlavors" in got:
-            self.expect("flavors", sorted(got["ResourceFlavors"] or ()), sorted(state.flavors))
-
-    def dump_queue(self, state: State, name: str, got: Json) -> None:
-        """A ClusterQueue: status, policies, quotas, usages, who holds quota."""
-        queue = state.cluster_queues[name]
-        what = f"queue {name}"
-        self.dump_node(what, queue.node, got)
-        self.expect(f"status of {what}", got.get("Status", ""), self.status(queue))
-        if "Preemption" in got:
-            policy = {
-                "withinClusterQueue": queue.preemption.within_cluster_queue,
-                "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
-            }
-            self.expect(
-                f"preemption of {what}", {field: got["Preemption"].get(field, "Never") for field in policy}, policy
-            )
-        if "ResourceGroups" in got:
-            want = [
-                (sorted(each.get("CoveredResources") or ()), each.get("Flavors") or [])
-                for each in got["ResourceGroups"]
-            ]
-            self.expect(
-                f"groups of {what}", want, [(sorted(group.covered), list(group.flavors)) for group in queue.groups]
-            )
-        if "AdmissionChecks" in got:
-            names = {item.name: sorted(item.on_flavors or queue.flavors()) for item in queue.checks}
-            want = {check: sorted(flavors or ()) for check, flavors in got["AdmissionChecks"].items()}
-            self.expect(f"checks of {what}", want, names)
-        if "Workloads" in got:
-            want = {key.lstrip("/"): _totals(item) for key, item in got["Workloads"].items()}
-            have = {
-                key: [(each.name, each.count, each.requests, each.flavors or {}) for each in info.totals]
-                for key, info in queue.workloads.items()
-            }
-            self.expect(f"workloads of {what}", want, have)
-        if "AdmittedUsage" in got:
-            admitted = {
-                f"{row.flavor}/{row.resource}": row.total
-                for row in state.queue_usage(name, admitted_only=True)
-                if row.total
-            }
-            self.expect(f"admitted usage of {what}", numbers(got["AdmittedUsage"]), admitted)
-            self.expect(f"admitted in {what}", got.get("admittedWorkloadsCount", 0), state.queue_counts(name).admitted)
-        if "localQueues" in got:
-            self.dump_local_queues(got["localQueues"], name)
-
-    def dump_node(self, what: str, node: Node, got: Json) -> None:
-        """Quotas and usages of a node, its weight, and where it hangs."""
-        parent = next(
-            (each for kind in ("ClusterQueue", "Cohort") if (each := (got.get(kind) or {}).get("cohort"))), {}
-        )
-        if "Name" in parent:
-            self.expect(f"parent of {what}", parent["Name"], node.parent.name if node.parent is not None else "")
-        if "FairWeight" in got:
-            self.expect(f"weight of {what}", float(got["FairWeight"]), node.weight)
-        recorded = got.get("ResourceNode") or got.get("resourceNode")
-        if recorded is None:
-            return
-        for field, amounts in (("SubtreeQuota", node.subtree), ("Usage", node.usage)):
-            self.expect(f"{field} of {what}", numbers(recorded.get(field)), ours(amounts))
-        quotas = recorded.get("Quotas") or {}
-        for field, amounts in (
-            ("Nominal", node.nominal),
-            ("BorrowingLimit", node.borrowing_limit),
-            ("LendingLimit", node.lending_limit),
-        ):
-            want = {
-                key: number(each.get(field, 0)) for key, each in quotas.items() if field in each or field == "Nominal"
-            }
-            self.expect(f"{field} of {what}", want, {str(pair): bounded(amount) for pair, amount in amounts.items()})
-
-    def dump_local_queues(self, got: Json, cluster_queue: str | None) -> None:
-        """LocalQueues of one or all ClusterQueues, with their usages."""
-        state = self.state
-        have = {
-            key: local
-            for key, local in state.local_queues.items()
-            if local.api is not None
-            and local.cluster_queue in state.cluster_queues
-            and cluster_queue in {None, local.cluster_queue}
-        }
-        self.expect("local queues", sorted(got), sorted(have))
-        for key in sorted(got.keys() & have.keys()):
-            counts = state.local_queue_counts(key)
-            self.expect(f"reserving in {key}", got[key].get("reservingWorkloads", 0), counts.reserving)
-            self.expect(f"admitted in {key}", got[key].get("admittedWorkloads", 0), counts.admitted)
-            for field, only in (("totalReserved", False), ("admittedUsage", True)):
-                usage = state.local_queue_usage(key, admitted_only=only)
-                rows = {f"{row.flavor}/{row.resource}": row.total for row in usage if row.total}
-                self.expect(f"{field} of {key}", numbers(got[key].get(field)), rows)
-
-
-def _totals(recorded: Json) -> list[Json]:
-    return [
-        (
-            item.get("Name", ""),
-            item.get("Count", 0),
-            {name: number(amount) for name, amount in (item.get("Requests") or {}).items()},
-            item.get("Flavors") or {},
-        )
-        for item in recorded.get("TotalRequests") or ()
-    ]

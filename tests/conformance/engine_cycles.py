@@ -130,6 +130,7 @@ def compare_entry(want: dict[str, Json], entry: Entry, state: State) -> list[str
     targets = [
         {"workload": target.info.key, "reason": target.reason, "clusterQueue": target.queue.name}
         for target in entry.targets
+        if target.reason != "FlavorMigration"  # evicted, but not a target of preemption
     ]
     wanted = want.get("preemptionTargets") or []
     if all(target.info.uid for target in entry.targets):

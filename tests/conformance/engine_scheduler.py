@@ -22,7 +22,7 @@ from app.engine.queues import ClusterQueue as Queue
 from app.engine.state import State
 from tests.conformance import engine_cache, world
 from tests.conformance.cases import Case
-from tests.conformance.engine_cache import number
+from tests.conformance.engine_dumps import number
 
 Json = Any
 

@@ -199,26 +199,6 @@ def queue_usage(case: Case, run: dict[str, Json]) -> list[str]:
     return found
 
 
-def ancestors(case: Case, run: dict[str, Json]) -> list[str] | None:
-    """Path of a queue to its root."""
-    body = case.body["case"]
-    if body.get("wantErr"):
-        return None
-    state = State()
-    for item in body["cohorts"] or ():
-        state.put_cohort(world.load(Cohort, item))
-    queues = body.get("cqs") or ([body["cq"]] if body.get("cq") else [])
-    for item in queues:
-        state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
-    if not queues:
-        return None
-    queue = state.cluster_queues[queues[0]["metadata"]["name"]]
-    if body.get("wl") is not None:
-        return None
-    below_root = [node.name for node in queue.node.ancestors()][:-1]
-    return differs("ancestors below the root", body["wantAncestors"] or [], below_root)
-
-
 # Workloads
 
 
