@@ -37,6 +37,9 @@ from app.engine.reasons import (
 )
 from app.engine.state import State
 
+Pins = dict[str, dict[str, str]]
+"""Flavor by pod set and resource."""
+
 
 @dataclass(slots=True)
 class Cycle:
@@ -108,7 +111,8 @@ class _Run:
             for entry in self._heads():
                 if self.nomination.accepts(entry):
                     result.entries.append(entry)
-                    yield from self._assign(entry)
+                    if not self._assigned(entry):
+                        yield from self._assign(entry)
                     entry.rank = entry_rank(entry, self.gates)
                 elif entry.message:
                     result.inadmissible.append(entry)
@@ -144,17 +148,24 @@ class _Run:
                 self.state.touch_info(head)
                 yield Entry(head, queue)
 
-    def _assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> Sliced[None]:
-        """Find flavors and targets, letting searches finish in their own time."""
+    def _assigned(self, entry: Entry, pins: Pins | None = None) -> bool:
+        """Find flavors and targets at one stretch, as most are; whether that was enough."""
         self.preemptor.start()
+        try:
+            self.nomination.assign(entry, pins)
+        except Unfinished:
+            return False
+        return True
+
+    def _assign(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
+        """Find them after all, letting searches finish in their own time."""
         while True:
+            yield from self.preemptor.go_on()
             try:
                 self.nomination.assign(entry, pins)
             except Unfinished:
-                pass
-            else:
-                return
-            yield from self.preemptor.go_on()
+                continue
+            return
 
     # Order
 
@@ -230,7 +241,8 @@ class _Run:
             with Trial() as trial:
                 for queue, amounts in self.freed.items():
                     trial.remove(queue.node, amounts)
-                yield from self._assign(entry, pins)
+                if not self._assigned(entry, pins):
+                    yield from self._assign(entry, pins)
         finally:
             self.preemptor.gone = NOBODY
         self._for_now(entry)

@@ -8,7 +8,7 @@ from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
 from app.engine.info import Info
 from app.engine.options import Gates
-from app.engine.preemption import Target, Targets
+from app.engine.preemption import NO_TARGETS, Target
 from app.engine.queues import ClusterQueue, is_preemptor
 from app.engine.reasons import RequeueReason
 
@@ -40,7 +40,7 @@ class Entry:
         self.before = info.last_assignment
         """How far its scan had come when the cycle began, should that be left early."""
         self.assignment: Assignment | None = None
-        self.targets = Targets()
+        self.targets = NO_TARGETS
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""

@@ -10,7 +10,7 @@ from app.engine.assignment import Assignment
 from app.engine.entries import Entry, outdated
 from app.engine.flavors import Assigner
 from app.engine.info import Info
-from app.engine.preemption import Preemptor, Target, Targets
+from app.engine.preemption import NO_TARGETS, Preemptor, Target, Targets
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
 from app.engine.state import State
@@ -79,7 +79,7 @@ class Nomination:
         entry.replaced = replaced
         old_info = replaced.info if replaced is not None else None
         full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
-        entry.assignment, entry.targets = full, Targets()
+        entry.assignment, entry.targets = full, NO_TARGETS
         if full.mode is Mode.PREEMPT:
             entry.targets = self._preemptor.targets(queue, info, full)
         if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
@@ -100,7 +100,7 @@ class Nomination:
         def attempt(counts: list[int]) -> tuple[Assignment, Targets] | None:
             assignment = self._assigner.assign(queue, info, counts=counts, pins=pins)
             if assignment.mode is Mode.FIT:
-                return assignment, Targets()
+                return assignment, NO_TARGETS
             if assignment.mode is Mode.PREEMPT:
                 targets = self._preemptor.targets(queue, info, assignment)
                 return (assignment, targets) if targets else None

@@ -6,7 +6,7 @@ Simulates on the ledger and always puts it back; what is really evicted is not i
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource
@@ -64,6 +64,9 @@ class Targets(list[Target]):
         super().__init__(targets)
         self.freed: dict[ClusterQueue, Amounts] = {}
 
+
+NO_TARGETS: Final = Targets()
+"""Not to be changed."""
 
 _Found = tuple[list[Candidate], list[Candidate]]
 """Candidates: those on their way out already, and the others."""
