@@ -1,0 +1,259 @@
+"""Rules of what happens around the queues: what moves a workload, what wakes the parked, what an inactive queue is."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.workload import Workload
+from app.engine import State, cycle
+from tests.unit.engine import builders as b
+
+
+def changed(base: Workload, **parts: Any) -> Workload:
+    """The workload with parts of it replaced: `metadata`, `spec` and `status` are merged."""
+    body = msgspec.to_builtins(base)
+    for part, value in parts.items():
+        body[part] = {**body.get(part, {}), **value}
+    return msgspec.convert(body, Workload)
+
+
+def places(state: State, name: str) -> list[str]:
+    """Names of what waits in a queue."""
+    return [key.partition("/")[2] for key in state.pending(name)]
+
+
+def refused() -> State:
+    """Queue `a` without room in cohort `x`, in which `w` is parked; `runs` holds 4 cores of queue `z`."""
+    state = b.world(b.queue("a", {"default": {"cpu": 0}}, "x"), b.queue("z", {"default": {"cpu": 4}}, "x"))
+    state.put_workload(b.workload("runs", "z", cpu=2, count=2), b.NOW)
+    b.settle(state)
+    state.put_workload(b.reserved(b.workload("runs", "z", cpu=2, count=2), state), b.NOW)
+    state.put_workload(b.workload("w", cpu=2), b.NOW)
+    b.settle(state)
+    assert [info.key for info in state.cluster_queues["a"].pending.inadmissible_infos()] == ["team/w"]
+    return state
+
+
+class TestMoves:
+    """A workload follows its LocalQueue, and its LocalQueue its ClusterQueue."""
+
+    def test_to_another_local_queue(self) -> None:
+        """It stands in one line only."""
+        state = b.world(b.queue("a"), b.queue("z"))
+        state.put_workload(b.workload("w", "a"), b.NOW)
+        state.put_workload(b.workload("w", "z"), b.NOW)
+        assert (places(state, "a"), places(state, "z")) == ([], ["w"])
+
+    def test_before_its_local_queue_exists(self) -> None:
+        """It waits, and stands in line once the queue is there."""
+        state = b.world(b.queue("a"))
+        state.put_workload(b.workload("w", "late"), b.NOW)
+        assert places(state, "a") == []
+        state.put_local_queue(b.local("late", "a"), b.NOW)
+        assert places(state, "a") == ["w"]
+
+    @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+    def test_while_its_local_queue_is_stopped(self, policy: str) -> None:
+        """Out of line, and back in it after."""
+        state = b.world(b.queue("a"))
+        state.put_workload(b.workload("w"), b.NOW)
+        state.put_local_queue(b.local("main", "a", stopPolicy=policy), b.NOW)
+        assert places(state, "a") == []
+        assert state.why("team/w") == ("Suspended", "LocalQueue main is inactive", "")
+        b.settle(state)
+        state.put_local_queue(b.local("main", "a"), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_with_its_local_queue_to_another_cluster_queue(self) -> None:
+        """Out of the old line, into the new one."""
+        state = b.world(b.queue("a"), b.queue("z"))
+        state.put_workload(b.workload("w"), b.NOW)
+        state.put_local_queue(b.local("main", "z"), b.NOW)
+        assert (places(state, "a"), places(state, "z")) == ([], ["w"])
+
+    def test_while_its_local_queue_is_gone(self) -> None:
+        """As if it had never been."""
+        state = b.world(b.queue("a"))
+        state.put_workload(b.workload("w"), b.NOW)
+        state.drop_local_queue("team/main")
+        assert places(state, "a") == []
+        assert state.why("team/w") == ("Misconfigured", "LocalQueue main doesn't exist", "")
+        state.put_local_queue(b.local("main", "a"), b.NOW)
+        assert places(state, "a") == ["w"]
+
+    def test_while_its_cluster_queue_is_gone(self) -> None:
+        """It waits for it to come back."""
+        state = b.world(b.queue("a"))
+        state.put_workload(b.workload("w"), b.NOW)
+        state.drop_cluster_queue("a")
+        b.settle(state)
+        assert state.why("team/w") == ("Misconfigured", "ClusterQueue a doesn't exist", "")
+        state.put_cluster_queue(b.queue("a"), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    @pytest.mark.parametrize("stopped", ["Hold", "HoldAndDrain"])
+    def test_while_its_cluster_queue_is_stopped(self, stopped: str) -> None:
+        """It keeps its place, and nobody looks at it."""
+        state = b.world(b.queue("a", stopPolicy=stopped))
+        state.put_workload(b.workload("w"), b.NOW)
+        assert b.settle(state) == []
+        assert state.why("team/w") == ("Suspended", "ClusterQueue a is inactive", "")
+        assert state.active_reason("a") == (False, "Stopped", "Can't admit new workloads: is stopped.")
+        state.put_cluster_queue(b.queue("a"), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_a_queue_that_is_being_deleted_admits_nothing(self) -> None:
+        """It says so."""
+        queue = b.queue("a")
+        queue.metadata.deletion_timestamp = b.STAMP
+        state = b.world(queue)
+        state.put_workload(b.workload("w"), b.NOW)
+        assert b.settle(state) == []
+        assert state.active_reason("a") == (
+            False,
+            "Terminating",
+            "Can't admit new workloads; clusterQueue is terminating",
+        )
+
+
+class TestWakes:
+    """What puts parked workloads of a whole tree back in line."""
+
+    def test_more_quota_anywhere_in_the_tree(self) -> None:
+        """Of a neighbour, or of the Cohort."""
+        state = refused()
+        state.put_cluster_queue(b.queue("z", {"default": {"cpu": 6}}, "x"), b.NOW)
+        b.settle(state)
+        assert "team/w" in b.admitted(state)
+        state = refused()
+        state.put_cohort(b.cohort("x", {"default": {"cpu": 2}}))
+        b.settle(state)
+        assert "team/w" in b.admitted(state)
+
+    def test_a_new_neighbour(self) -> None:
+        """Its quota may be lent."""
+        state = refused()
+        state.put_cluster_queue(b.queue("new", {"default": {"cpu": 2}}, "x"), b.NOW)
+        b.settle(state)
+        assert "team/w" in b.admitted(state)
+
+    @pytest.mark.parametrize("how", ["deleted", "finished", "released", "reclaimed"])
+    def test_room_that_a_neighbour_gives_back(self, how: str) -> None:
+        """All of it, or some of its pods."""
+        state = refused()
+        running = state.workloads["team/runs"].workload
+        match how:
+            case "deleted":
+                state.drop_workload("team/runs")
+            case "finished":
+                state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
+            case "released":
+                held = changed(b.released(running), spec={"active": False})
+                state.put_workload(held, b.NOW)
+            case "reclaimed":
+                done = {"reclaimablePods": [{"name": "main", "count": 1}]}
+                state.put_workload(changed(running, status=done), b.NOW)
+        b.settle(state)
+        assert "team/w" in b.admitted(state)
+
+    def test_another_priority_of_one_that_runs(self) -> None:
+        """It may be preempted now."""
+        state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"}))
+        runs = b.workload("runs", cpu=4, priority=5)
+        state.put_workload(runs, b.NOW)
+        b.settle(state)
+        running = b.reserved(runs, state)
+        state.put_workload(running, b.NOW)
+        state.put_workload(b.workload("w", cpu=4, priority=3), b.NOW)
+        assert [decision.outcome for decision in b.settle(state)] == ["pending"]
+        state.put_workload(changed(running, spec={"priority": 1}), b.NOW)
+        assert [decision.outcome for decision in b.settle(state)][:1] == ["preempting"]
+
+    def test_a_flavor_that_changes(self) -> None:
+        """A taint that goes lets pods in."""
+        state = b.world(b.queue("a"))
+        taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+        state.put_flavor(b.flavor("default", nodeTaints=[taint]))
+        state.put_workload(b.workload("w"), b.NOW)
+        (decision,) = b.settle(state)
+        assert decision.condition_reason == "NoMatchingFlavor"
+        assert decision.message == (
+            "couldn't assign flavors to pod set main: untolerated taint {k v NoSchedule <nil>} in flavor default"
+        )
+        state.put_flavor(b.flavor("default"))
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_a_flavor_that_comes(self) -> None:
+        """Until then its queue is inactive."""
+        state = b.world(b.queue("a", {"late": {"cpu": 4}}))
+        state.put_workload(b.workload("w"), b.NOW)
+        assert b.settle(state) == []
+        state.put_flavor(b.flavor("late"))
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_a_check_that_becomes_ready(self) -> None:
+        """Until then its queue is inactive."""
+        checks = {"admissionChecks": [{"name": "c"}]}
+        state = b.world(b.queue("a", admissionChecksStrategy=checks))
+        state.put_workload(b.workload("w"), b.NOW)
+        state.put_admission_check("c", active=False)
+        assert b.settle(state) == []
+        state.put_admission_check("c", active=True)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
+    def test_the_end_of_a_back_off_alone_does_not(self) -> None:
+        """Somebody has to look: the controller that sets Requeued, or room elsewhere."""
+        state = b.world(b.queue("a"))
+        status = {"requeueState": {"count": 1, "requeueAt": b.stamp(10)}}
+        state.put_workload(b.workload("w", status=status), b.NOW)
+        state.mark_retry("a")
+        b.settle(state)
+        assert b.admitted(state) == set()
+        state.mark_retry("a")
+        state.flush_retries(b.NOW + 1)
+        assert state.cluster_queues["a"].pending.peek() is None
+        requeued = b.with_conditions(b.workload("w", status=status), Requeued=("False", "PodsReadyTimeout"))
+        state.put_workload(requeued, b.NOW + 600)
+        assert state.cluster_queues["a"].pending.peek() is None
+        state.put_workload(b.with_conditions(requeued, Requeued=("True", "BackoffFinished")), b.NOW + 600)
+        assert state.cluster_queues["a"].pending.peek() is not None
+
+
+class TestInactiveNeighbours:
+    """A stopped queue still lends its quota and still uses it, but nobody in it is preempted."""
+
+    def world(self, stop: str) -> State:
+        """`z` borrows all 4 cores of `a`, then stops."""
+        preemption = {"reclaimWithinCohort": "Any"}
+        state = b.world(
+            b.queue("a", {"default": {"cpu": 4}}, "x", preemption=preemption),
+            b.queue("z", {"default": {"cpu": 4}}, "x"),
+        )
+        state.put_workload(b.workload("borrower", "z", cpu=8), b.NOW)
+        b.settle(state)
+        state.put_workload(b.reserved(b.workload("borrower", "z", cpu=8), state), b.NOW)
+        state.put_cluster_queue(b.queue("z", {"default": {"cpu": 4}}, "x", stopPolicy=stop), b.NOW)
+        return state
+
+    def test_its_workloads_are_no_candidates(self) -> None:
+        """Its usage stands."""
+        for stop, outcome in (("None", "preempting"), ("Hold", "pending")):
+            state = self.world(stop)
+            state.put_workload(b.workload("w", cpu=4), b.NOW)
+            assert next(iter(cycle(state, b.NOW))).outcome == outcome
+
+    def test_its_quota_is_lent(self) -> None:
+        """As if it admitted."""
+        state = b.world(
+            b.queue("a", {"default": {"cpu": 0}}, "x"), b.queue("z", {"default": {"cpu": 4}}, "x", stopPolicy="Hold")
+        )
+        state.put_workload(b.workload("w", cpu=4), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
