@@ -31,14 +31,15 @@ def place(info: "Info", queue: "ClusterQueue") -> int | None:
 
 
 def admitted_siblings(info: "Info", queue: "ClusterQueue") -> "list[tuple[int, Info]]":
-    """Variants of the same parent that hold quota in the queue, with the place of their flavor."""
+    """Variants of the same parent that are admitted in the queue, with the place of their flavor. A mere reservation
+    waits for its checks, and the others go on meanwhile."""
     uid = parent(info)
     if uid is None:
         return []
     found = []
     for key in sorted(queue.workloads):
         other = queue.workloads[key]
-        if key != info.key and parent(other) == uid:
+        if key != info.key and other.admitted and parent(other) == uid:
             where = place(other, queue)
             if where is not None:
                 found.append((where, other))
