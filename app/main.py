@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 
 from app import __version__
 from app.api import names
+from app.api.admissioncheck import AdmissionCheck
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from app.api.apiextensions import CustomResourceDefinition
-from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
@@ -44,6 +44,7 @@ from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
+from app.controllers.metrics import WorkloadMetrics
 from app.controllers.world import World, index_stores
 from app.engine import State
 from app.jobs import table
@@ -141,6 +142,7 @@ class Turnstile:
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
         self.registry = CollectorRegistry()
+        self._metrics = WorkloadMetrics(self.registry)
         self._executor: Executor | None = None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self._secret_name = f"{settings.name}-webhook-server-cert"
@@ -207,7 +209,7 @@ class Turnstile:
         await self.caches.synced()
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 50, 100)
+        gc.set_threshold(2_000, 1_250, 100)  # often and short: each run holds the event loop, by what is new
         gc.enable()
         log.info("caches.synced", missing=self.caches.missing())
 
@@ -289,7 +291,7 @@ class Turnstile:
         await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(world, executor, State(self.settings.engine))
+        leader = self._leader = Leader(world, executor, State(self.settings.engine), self._metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")

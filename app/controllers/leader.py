@@ -23,6 +23,7 @@ from app.controllers import jobs, queues, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
 from app.controllers.ledger import LedgerBooks, follow
+from app.controllers.metrics import WorkloadMetrics
 from app.controllers.scheduler import Scheduler
 from app.controllers.slices import Slice
 from app.controllers.world import (
@@ -55,10 +56,11 @@ class _Reconciler:
 class Leader:
     """The reconcilers of one term of leadership."""
 
-    def __init__(self, world: World, executor: Executor, state: State) -> None:
+    def __init__(self, world: World, executor: Executor, state: State, metrics: WorkloadMetrics) -> None:
         self.world = world
         self.executor = executor
         self.state = state
+        self.metrics = metrics
         self.scheduler = Scheduler(state, world, executor)
         books = LedgerBooks(state)
         self._reconcilers: list[_Reconciler] = []
@@ -178,6 +180,7 @@ class Leader:
 
     def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:
         self.workloads.add(key)
+        self.metrics.changed(old, new, self.world.now)
         latest = new or old
         if latest is not None:
             for job in table.jobs_of(latest):
@@ -199,6 +202,8 @@ class Leader:
 
     def _cluster_queue_changed(self, key: str, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         self.cluster_queues.add(key)
+        if new is None:
+            self.metrics.forget(key)
         if old is not None and new is not None and _same_spec(old, new):
             if [c.status for c in old.status.conditions] != [c.status for c in new.status.conditions]:
                 self._later(self._members(key))
