@@ -13,7 +13,7 @@ from app.engine.assignment import Assignment, LastAssignment
 from app.engine.candidates import WITHIN_QUEUE, Candidate, with_usage
 from app.engine.entries import Entry, entry_rank, outdated, to_reserve
 from app.engine.info import Info, Surroundings, effective_priority
-from app.engine.options import Options, WaitForPodsReady
+from app.engine.options import Options
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue as Queue
 from app.engine.state import State
@@ -225,26 +225,6 @@ def used_by(case: Case, run: dict[str, Json]) -> list[str]:
         )
         have = sorted(name for name, queue in queues.items() if flavor in queue.flavors())
     return differs("queues", sorted(body["wantInUseClusterQueueNames"] or []), have)
-
-
-def pods_ready(case: Case, run: dict[str, Json]) -> list[str] | None:
-    """Whether admission may go on, when it waits for pods."""
-    state = State(Options(wait_for_pods_ready=WaitForPodsReady(block_admission=True)))
-    found: list[str] = []
-    compared = False
-    for step in run["trace"]:
-        args = step.get("args") or {}
-        match step["op"].rsplit(".", 1)[-1]:
-            case "AddClusterQueue":
-                state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), 0.0)
-            case "AddOrUpdateWorkload" | "UpdateWorkload":
-                state.put_workload(world.load(Workload, args.get("w") or args.get("newWl")), 0.0)
-            case "DeleteWorkload":
-                state.drop_workload(args["wlKey"].lstrip("/"))
-            case "PodsReadyForAllAdmittedWorkloads":
-                compared = True
-                found += differs("ready", step["results"][0], not state.not_ready)
-    return found if compared else None
 
 
 def boost(case: Case, run: dict[str, Json]) -> list[str]:

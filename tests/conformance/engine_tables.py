@@ -102,6 +102,7 @@ def dominant_share(case: Case, run: dict[str, Json]) -> list[str]:
             tree.add_usage(node, pair(*key.split("/", 1)), int(amount))
         share = fairness.share(node)
         _, resource = fairness.dominant(node)
+        borrowed = {str(key) for key in node.subtree if node.parent is not None and tree.borrowing_with(node, key, 0)}
         for key, amount in extra.items():
             tree.remove_usage(node, pair(*key.split("/", 1)), int(amount))
         rounded = next(
@@ -113,36 +114,12 @@ def dominant_share(case: Case, run: dict[str, Json]) -> list[str]:
         want = (step.get("results") or [{}])[0]
         if isinstance(want, dict):
             found += differs(f"dominant resource of {name}", want.get("dominantResource", ""), resource)
+            found += differs(f"borrowed by {name}", _pairs(want.get("borrowedFRs")), borrowed)
     return found
 
 
-def readiness(case: Case, run: dict[str, Json]) -> list[str]:
-    """Active condition of a ClusterQueue."""
-    body = case.body["case"]
-    state = State(Options(gates=_gates(case, run)))
-    for item in body["resourceFlavors"] or ():
-        state.put_flavor(world.load(ResourceFlavor, item))
-    for item in body["admissionChecks"] or ():
-        active = any(
-            condition["type"] == "Active" and condition["status"] == "True"
-            for condition in (item.get("status") or {}).get("conditions") or ()
-        )
-        state.put_admission_check(
-            item["metadata"]["name"], active=active, controller=item["spec"].get("controllerName", "")
-        )
-    for item in body.get("topologies") or ():
-        state.put_topology(item["metadata"]["name"], tuple(level["nodeLabel"] for level in item["spec"]["levels"]))
-    name = body["clusterQueueName"]
-    for item in body["clusterQueues"] or ():
-        if body.get("terminate") and item["metadata"]["name"] == name:
-            item = {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-01-02T03:04:05Z"}}
-        state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
-    active, reason, message = state.active_reason(name)
-    return [
-        *differs("status", body["wantStatus"], "True" if active else "False"),
-        *differs("reason", body["wantReason"], reason),
-        *differs("message", body["wantMessage"], message),
-    ]
+def _pairs(recorded: Json) -> set[str]:
+    return {f"{each.get('Flavor', '')}/{each.get('Resource', '')}" for each in recorded or ()}
 
 
 def check_readiness(case: Case, run: dict[str, Json]) -> list[str]:

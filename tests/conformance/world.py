@@ -104,7 +104,8 @@ def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | No
     """Options of the engine from what was given to Kueue's constructors."""
 
     def given(name: str) -> Json:
-        return next((value for key, value in config.items() if key.split(".", 1)[-1] == name), None)
+        found = ((key.rpartition(".")[2].lower().removesuffix("config"), value) for key, value in config.items())
+        return next((value for key, value in found if key == name.lower()), None)
 
     fair = None
     sharing = config.get("scheduler.FairSharing", config.get("preemption.fs"))
