@@ -155,7 +155,7 @@ class Scheduler:
                 else:
                     if turn.over:
                         await turn.rest()
-        for decision in result or ():
+        for decision in result:
             if turn.over:
                 await turn.rest()
             if decision.outcome == "admit":
@@ -172,6 +172,11 @@ class Scheduler:
             if decision.condition_reason:
                 self._waiting[decision.key] = decision
                 self._reasons.set()
+        while result.entries or result.inadmissible or result.decisions:  # to free thousands takes time as well
+            for done in (result.entries, result.inadmissible, result.decisions):
+                del done[-64:]
+            if turn.over:
+                await turn.rest()
 
     async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
         """A write whose fault stays its own: what was assumed of that Workload stays so until it changes."""
