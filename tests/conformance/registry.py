@@ -19,6 +19,7 @@ from tests.conformance import (
     engine_tables,
     pod_parts,
     priorities,
+    workload_calls,
 )
 from tests.conformance.cases import Case
 
@@ -96,6 +97,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("workload.TestValidateResources", engine_tables.violations),
     ("workload.TestValidateLimitRange", engine_tables.range_violations),
     ("workload.*", workload_calls.check),
+    ("controller.core.TestSyncCheckStates", workload_calls.check),
     ("util.limitrange.TestValidatePodSpec", engine_tables.range_violations),
     ("util.limitrange.TestSummarize", engine_tables.summarize),
     ("util.priority.TestEffectivePriority", engine_tables.priority),
