@@ -64,14 +64,16 @@ class Crew:
     def kill_leader(self) -> None:
         """SIGKILL the one that leads, or all controllers when none is known to lead. Any thread may call this."""
         leader = self.leader()
-        for process in [leader] if leader is not None else self.controllers:
-            process.signal(signal.SIGKILL)
-        self.kills += 1
+        self._kill([leader] if leader is not None else self.controllers)
 
     def kill_all(self) -> None:
         """SIGKILL every controller: nobody stands by."""
-        for process in self.controllers:
+        self._kill(self.controllers)
+
+    def _kill(self, processes: list[Process]) -> None:
+        for process in processes:
             process.signal(signal.SIGKILL)
+        self.controllers = [process for process in self.controllers if process not in processes]
         self.kills += 1
 
     def freeze_leader(self) -> None:
@@ -87,10 +89,6 @@ class Crew:
 
     def replace(self) -> None:
         """Put new processes in the place of those that ended."""
-        gone = [process for process in self.controllers if process.poll() is not None]
-        for process in gone:
-            process.kill()
-        self.controllers = [process for process in self.controllers if process not in gone]
         while len(self.controllers) < 2:
             self.controllers.append(self._controller())
 

@@ -19,8 +19,9 @@ from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
 from testbed.errors import ApiError
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
-from tests.faults.moments import QUEUE, finished, runs
+from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.quota import Limits
+from tests.faults.recording import Event
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PRIORITIES = (0, 10, 20)
@@ -76,6 +77,7 @@ class History:
             for name, limits in QUEUES.items()
         }
         self.priorities = [scenario.priority_class(f"priority-{value}", value) for value in PRIORITIES]
+        self.stopped = ""
         self.names: list[str] = []
         self.created = 0
 
@@ -87,7 +89,7 @@ class History:
     def step(self) -> None:
         """One random operation. While the webhook is away a creation is refused; that is an operation too."""
         operations: dict[Callable[[], None], int] = {
-            self._create: 11,
+            self._create: 14,
             self._delete: 2,
             self._finish: 4,
             self._edit_quota: 2,
@@ -96,7 +98,7 @@ class History:
             self._move: 2,
             self._make_anew: 1,
             self._delete_workload: 1,
-            self._stop_queue: 1,
+            self._stop_queue: 2,
         }
         operation = self.random.choices(list(operations), list(operations.values()))[0]
         try:
@@ -123,7 +125,7 @@ class History:
             labels={PRIORITY: self.random.choice(self.priorities)},
         )
         if self.random.random() < 0.25:
-            made["spec"]["template"]["metadata"]["annotations"][STOP_FOR] = "1s"
+            made["spec"]["template"]["metadata"]["annotations"][STOP_FOR] = "500ms"
         self.scenario.create(made)
 
     def _make_anew(self) -> None:
@@ -200,21 +202,19 @@ class History:
             self.scenario.api.patch(self.scenario.api.path_of(chosen), {"spec": {"active": active}})
 
     def _stop_queue(self) -> None:
-        """Stop a ClusterQueue or a LocalQueue, or open one that is stopped."""
-        name = self.random.choice(list(QUEUES))
-        if self.random.random() < 0.5:
-            path = resource_path(GROUP, "clusterqueues", self.queues[name])
+        """Stop a ClusterQueue or a LocalQueue, or open the one that is stopped."""
+        if self.stopped:
+            path, self.stopped, policy = self.stopped, "", "None"
         else:
-            path = resource_path(GROUP, "localqueues", name, namespace=self.scenario.namespace)
-        now = self.scenario.api.get(path)["spec"].get("stopPolicy", "None")
-        policy = self.random.choice(["Hold", "HoldAndDrain"]) if now == "None" else "None"
+            name = self.random.choice(list(QUEUES))
+            policy = self.random.choice(["Hold", "HoldAndDrain"])
+            path = self.stopped = self.random.choice(
+                [
+                    resource_path(GROUP, "clusterqueues", self.queues[name]),
+                    resource_path(GROUP, "localqueues", name, namespace=self.scenario.namespace),
+                ]
+            )
         self.scenario.api.patch(path, {"spec": {"stopPolicy": policy}})
-
-    def open_queues(self) -> None:
-        """Open all that are stopped."""
-        for name in QUEUES:
-            self.scenario.api.patch(resource_path(GROUP, "clusterqueues", self.queues[name]), _OPEN)
-            self.scenario.api.patch(resource_path(GROUP, "localqueues", name, namespace=self.scenario.namespace), _OPEN)
 
     # --- how it is at rest ----------------------------------------------------------------------------------------
 
@@ -241,10 +241,10 @@ class History:
             for workload in workloads
             for owner in workload["metadata"].get("ownerReferences", ())
         }
-        for seen in jobs:
-            name = seen["metadata"]["name"]
-            workload = by_owner.get(seen["metadata"]["uid"])
-            if finished(seen):
+        for each in jobs:
+            name = each["metadata"]["name"]
+            workload = by_owner.get(each["metadata"]["uid"])
+            if finished(each):
                 continue
             if workload is None:
                 return f"{name} has no Workload"
@@ -252,29 +252,34 @@ class History:
             admitted = condition(workload, "Admitted").get("status") == "True"
             if condition(workload, "Evicted").get("status") == "True" and "admission" in status:
                 return f"{name} is evicted and has not given its quota back: {status}"
-            if runs(seen) != admitted:
-                return f"{name} {'runs' if runs(seen) else 'does not run'}, its Workload: {status}"
+            if runs(each) != admitted:
+                return f"{name} {'runs' if runs(each) else 'does not run'}, its Workload: {status}"
             if admitted and not workload["spec"].get("active", True):
                 return f"{name} runs though it is deactivated"
-        return self._left_to_decide(workloads)
+        queues = [self._read(GROUP, "clusterqueues", name) for name in QUEUES]
+        cohorts = [self._read(GROUP, "cohorts", name) for name in COHORTS]
+        local_queues = self._items(GROUP, "localqueues")
+        seen = {"clusterqueues": queues, "cohorts": cohorts, "localqueues": local_queues, "workloads": workloads}
+        return _waits_in_vain(seen) or self._left_to_decide(seen)
 
-    def _left_to_decide(self, workloads: list[Json]) -> str:
+    def _read(self, group: str, plural: str, name: str) -> Json:
+        found: Json = self.scenario.api.get(resource_path(group, plural, self.scenario.named(name)))
+        return found
+
+    def _left_to_decide(self, seen: dict[str, list[Json]]) -> str:
         """What a decision engine that has just been shown everything would still do: at rest, nothing."""
         state = State(Options(fair_sharing=FairSharing() if self.fair else None))
         now = time.time()
-        api = self.scenario.api
         state.put_namespace(self.scenario.namespace, {})
-        state.put_flavor(_read(ResourceFlavor, api.get(resource_path(GROUP, "resourceflavors", self.flavor))))
-        for name in COHORTS:
-            state.put_cohort(_read(Cohort, api.get(resource_path(GROUP, "cohorts", self.scenario.named(name)))))
-        for name in QUEUES:
-            state.put_cluster_queue(
-                _read(ClusterQueue, api.get(resource_path(GROUP, "clusterqueues", self.queues[name]))), now
-            )
-        for each in self._items(GROUP, "localqueues"):
-            state.put_local_queue(_read(LocalQueue, each), now)
-        for each in workloads:
-            state.put_workload(_read(Workload, each), now)
+        state.put_flavor(_decode(ResourceFlavor, self._read(GROUP, "resourceflavors", "plain")))
+        for each in seen["cohorts"]:
+            state.put_cohort(_decode(Cohort, each))
+        for each in seen["clusterqueues"]:
+            state.put_cluster_queue(_decode(ClusterQueue, each), now)
+        for each in seen["localqueues"]:
+            state.put_local_queue(_decode(LocalQueue, each), now)
+        for each in seen["workloads"]:
+            state.put_workload(_decode(Workload, each), now)
         while state.has_work:
             for decision in cycle(state, now):
                 if decision.outcome == "admit" or decision.victims:
@@ -285,10 +290,17 @@ class History:
         return ""
 
 
-_OPEN = {"spec": {"stopPolicy": "None"}}
+def _waits_in_vain(seen: dict[str, list[Json]]) -> str:
+    """Who waits though there is room, by our own arithmetic; empty if nobody does."""
+    events = [Event(0, 0.0, kind, None, obj) for kind, objects in seen.items() for obj in objects]
+    moment = Replay().moments(events)[-1]
+    for claim in moment.waiting.values():
+        if moment.tree.fits(claim.queue, claim.cpus, moment.usage):
+            return f"{claim} waits though it fits: {moment.usage}, {moment.limits}"
+    return ""
 
 
-def _read(kind: type[Kind], obj: Json) -> Any:
+def _decode(kind: type[Kind], obj: Json) -> Any:
     return kind.decoder()(msgspec.json.encode(obj))
 
 

@@ -1,7 +1,8 @@
 """What must hold of every history, judged from its moments: no overshoot, nobody evicted in vain, evictions in order.
 
 A decision is made on what was seen a moment before it is written, so it is judged good if it was right at any moment
-within `LAG` before its write; what was admitted side by side may reach the server in any order. Each check gives back
+within `LAG` before its write. What was seen of different objects may be of slightly different moments, and what was
+admitted side by side may reach the server in any order. Each check gives back
 what is wrong in sentences, none if all is well. Must never ask Turnstile's own code.
 """
 
@@ -19,6 +20,8 @@ LAG = 3.0
 """Seconds between a look at the cluster and the write that follows from it, at most."""
 TOGETHER = 0.25
 """Victims of one decision are written within so many seconds of one another; what is later may be another decision."""
+UNSEEN = 0.5
+"""Seconds for which a new pod may be missing in the status of its Job, or a decision made just before be unwritten."""
 
 REASONS = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -125,17 +128,18 @@ class Judge:
     def _order_of_evictions(self) -> None:
         """Evicted and Preempted in one write; Job suspended; pods gone; only then quota back, and in line again."""
         jobs: dict[str, Json] = {}
-        pods: dict[str, dict[str, str]] = {}
+        pods = _Pods()
         evictions: Counter[str] = Counter()
         for index, moment in enumerate(self.moments):
             event = moment.event
             if event.kind == "jobs":
+                pods.job(event)
                 if event.new is None:
                     jobs.pop(event.obj["metadata"]["uid"], None)
                 else:
                     jobs[event.new["metadata"]["uid"]] = event.new
             elif event.kind == "pods":
-                _keep_pod(pods, event)
+                pods.pod(event)
             elif event.kind == "workloads" and event.new is not None:
                 uid = event.new["metadata"]["uid"]
                 if _newly_preempted(event):
@@ -151,17 +155,15 @@ class Judge:
                 if counted != evictions[uid]:
                     self._wrong(index, f"{counted} evictions counted of {evictions[uid]}: {event.new['status']}")
 
-    def _gave_back(
-        self, index: int, event: Event, jobs: Mapping[str, Json], pods: Mapping[str, dict[str, str]]
-    ) -> None:
+    def _gave_back(self, index: int, event: Event, jobs: Mapping[str, Json], pods: "_Pods") -> None:
         workload = event.obj
         owners = workload["metadata"].get("ownerReferences") or [{"uid": ""}]
         job = jobs.get(owners[0]["uid"])
         name = workload["metadata"]["name"]
         if job is not None and runs(job):
             self._wrong(index, f"{name} gives quota back while its Job runs")
-        elif job is not None and not finished(job) and pods.get(owners[0]["uid"]):
-            self._wrong(index, f"{name} gives quota back while its pods are there: {pods[owners[0]['uid']]}")
+        elif job is not None and not finished(job) and (there := pods.of(owners[0]["uid"])):
+            self._wrong(index, f"{name} gives quota back while its pods are there: {there}")
         if is_true(workload, "Evicted") and condition(workload, "Evicted")["reason"] == "Preempted":
             self.verdict.figures["requeued"] += 1
             if condition(workload, "Requeued").get("status") != "True":
@@ -192,16 +194,22 @@ class Judge:
     def _allowed(self, preemption: Preemption) -> None:
         """The policy of the preemptor's queue allows it, at a moment when the preemptor waited there."""
         seen = "the preemptor did not wait there"
-        for earlier in self._lately(preemption.index):
-            moment = self.moments[earlier]
-            preemptor = moment.waiting.get(preemption.preemptor)
-            victim = moment.holding.get(preemption.victim.uid)
-            if preemptor is None or victim is None or preemptor.queue != preemption.queue:
-                continue
-            seen = self._refusal(preemption.reason, preemptor, victim, moment)
-            if not seen:
-                return
+        for preemptor in self._preemptors(preemption):
+            for earlier in self._lately(preemption.index):
+                moment = self.moments[earlier]
+                victim = moment.holding.get(preemption.victim.uid)
+                if victim is not None and not (seen := self._refusal(preemption.reason, preemptor, victim, moment)):
+                    return
         self._wrong(preemption.index, f"{preemption}: {preemption.reason} is not allowed: {seen}")
+
+    def _preemptors(self, preemption: Preemption) -> list[Claim]:
+        """The preemptor as it waited in that queue, the latest first: more than one if it was changed just then."""
+        found: list[Claim] = []
+        for earlier in self._lately(preemption.index):
+            claim = self.moments[earlier].waiting.get(preemption.preemptor)
+            if claim is not None and claim.queue == preemption.queue and claim not in found:
+                found.append(claim)
+        return found
 
     def _refusal(self, reason: str, preemptor: Claim, victim: Claim, moment: Moment) -> str:
         policy = moment.policies[preemptor.queue]
@@ -225,24 +233,23 @@ class Judge:
     def _needed(self, preemption: Preemption) -> None:
         """With its victims gone the preemptor fits, and without any one of them it does not."""
         batch, all_of_them = self._batch(preemption)
-        seen = ""
-        for earlier in self._lately(preemption.index):
-            moment = self.moments[earlier]
-            preemptor = moment.waiting.get(preemption.preemptor)
-            if preemptor is None or preemption.victim.uid not in moment.holding or preemptor.queue != preemption.queue:
-                continue
-            coming = {
-                uid: claim
-                for after in (preemption.index, *self._soon(preemption.index))
-                for uid, claim in self.moments[after].holding.items()
-                if uid not in moment.holding and uid != preemptor.uid
-            }
-            for others in (moment.holding, {**moment.holding, **coming}):
-                for borrow in (True, False):
-                    seen = self._superfluous(preemption, preemptor, moment, others, batch, all_of_them, borrow=borrow)
-                    if not seen:
-                        return
-        self._wrong(preemption.index, f"{preemption}: {seen or 'the preemptor did not wait there'}")
+        soon = (preemption.index, *self._soon(preemption.index))
+        coming = {uid: claim for after in soon for uid, claim in self.moments[after].holding.items()}
+        coming.pop(preemption.preemptor, None)
+        seen = "the preemptor did not wait there"
+        for preemptor in self._preemptors(preemption):
+            for earlier in self._lately(preemption.index):
+                moment = self.moments[earlier]
+                if preemption.victim.uid not in moment.holding:
+                    continue
+                for others in (moment.holding, {**coming, **moment.holding}):
+                    for borrow in (False, True):
+                        seen = self._superfluous(
+                            preemption, preemptor, moment, others, batch, all_of_them, borrow=borrow
+                        )
+                        if not seen:
+                            return
+        self._wrong(preemption.index, f"{preemption}: {seen}")
 
     def _superfluous(
         self,
@@ -302,7 +309,7 @@ class Judge:
         decided = self._decided(preemption)
         if decided is None:
             return "its preemptor never fitted beside the others"
-        terms = self.moments[decided].waiting[uid].terms
+        terms = self._preemptors(preemption)[0].terms
         leaving = self._leaving(preemption)
         for index in range(decided + 1, len(self.moments)):
             before, moment = self.moments[index - 1], self.moments[index]
@@ -313,6 +320,8 @@ class Judge:
                 there = moment.holding[uid].queue == preemption.queue
                 return "served" if there else "its preemptor got quota elsewhere"
             if preemptor is None or preemptor.terms != terms:
+                if index < preemption.index and self._waits(preemption, index):
+                    continue  # not there yet: what was seen of others was a little older
                 return "withdrawn"
             had_room = self._has_room(before, preemptor, {v for v, until in leaving.items() if index - 1 < until})
             if not had_room or self._has_room(moment, preemptor, {v for v, until in leaving.items() if index < until}):
@@ -325,15 +334,18 @@ class Judge:
     def _decided(self, preemption: Preemption) -> int | None:
         """The latest moment at which the preemptor waited and would have fitted with all victims gone."""
         _, victims = self._batch(preemption)
-        for earlier in self._lately(preemption.index):
-            moment = self.moments[earlier]
-            preemptor = moment.waiting.get(preemption.preemptor)
-            if preemptor is not None and preemptor.queue == preemption.queue:
+        for preemptor in self._preemptors(preemption):
+            for earlier in self._lately(preemption.index):
+                moment = self.moments[earlier]
                 going = set(moment.going) | victims
                 usage = total({uid: claim for uid, claim in moment.holding.items() if uid not in going})
                 if moment.tree.fits(preemptor.queue, preemptor.cpus, usage):
                     return earlier
         return None
+
+    def _waits(self, preemption: Preemption, index: int) -> bool:
+        """Whether the preemptor waits at some moment from that one until its victim is evicted."""
+        return any(preemption.preemptor in self.moments[i].waiting for i in range(index + 1, preemption.index + 1))
 
     def _leaving(self, preemption: Preemption) -> dict[str, int]:
         """Victims of the same preemptor about that time, and until which moment their evictions were being written."""
@@ -354,6 +366,9 @@ class Judge:
         if not came:
             return f"room was lost by {moment.event.kind} {moment.event.obj['metadata']['name']}"
         (other,) = came
+        written = moment.event.at - self.moments[preemption.index].event.at < UNSEEN
+        if other.queue == preemptor.queue and written and _place(other) <= _place(preemptor):
+            return "outranked"
         for earlier in (index, *self._lately(index)):
             state = self.moments[earlier]
             waiting = state.waiting.get(preemptor.uid)
@@ -369,7 +384,7 @@ class Judge:
         tree = moment.tree
         usage = total({uid: claim for uid, claim in moment.holding.items() if uid != other.uid})
         if other.queue == preemptor.queue:
-            return _place(other) < _place(preemptor)
+            return False  # whoever had others preempted stays at the head of its queue
         if not self.fair:
 
             def rank(claim: Claim) -> tuple[int, int, float]:
@@ -438,15 +453,35 @@ def _evicted_reason(workload: Json | None) -> str:
     return str(condition(workload, "Evicted")["reason"]) if workload is not None else ""
 
 
-def _keep_pod(pods: dict[str, dict[str, str]], event: Event) -> None:
-    """Pods that started and run still, by Job.
+class _Pods:
+    """Pods that run, by Job.
 
-    One that was made a moment ago may not be counted in the status of its Job when that is stopped; it goes unstarted.
+    The Job controller makes pods from what it last saw of a Job. If that is stopped right after its start, pods may
+    come that its status never tells of, and go at once: nobody who looks at Jobs can know of them.
     """
-    meta = event.obj["metadata"]
-    for owner in meta.get("ownerReferences", ()):
-        there = pods.setdefault(owner["uid"], {})
-        if event.new is not None and event.new.get("status", {}).get("phase") == "Running":
-            there[meta["name"]] = "terminating" if "deletionTimestamp" in meta else "running"
-        else:
-            there.pop(meta["name"], None)
+
+    def __init__(self) -> None:
+        self._running: dict[str, dict[str, float]] = {}
+        self._made: dict[str, float] = {}
+        self._stopped: dict[str, float] = {}
+
+    def job(self, event: Event) -> None:
+        """Note when it was stopped."""
+        if event.old is not None and event.new is not None and runs(event.old) and not runs(event.new):
+            self._stopped[event.new["metadata"]["uid"]] = event.at
+
+    def pod(self, event: Event) -> None:
+        """Note whether it runs, and since when it is there."""
+        meta = event.obj["metadata"]
+        made = self._made.setdefault(meta["uid"], event.at)
+        for owner in meta.get("ownerReferences", ()):
+            there = self._running.setdefault(owner["uid"], {})
+            if event.new is not None and event.new.get("status", {}).get("phase") == "Running":
+                there[meta["name"]] = made
+            else:
+                there.pop(meta["name"], None)
+
+    def of(self, job: str) -> list[str]:
+        """Those of a Job that its status had time to tell of."""
+        stopped = self._stopped.get(job, float("inf"))
+        return [name for name, made in self._running.get(job, {}).items() if made < stopped - UNSEEN]
