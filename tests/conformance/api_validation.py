@@ -121,7 +121,7 @@ def quantities(case: Case, run: dict[str, Json]) -> list[str] | None:
                 have: Json = quantity.from_int(args["name"], int(args["v"]))
             case "QuantityToFloat":
                 have = float(quantity.parse(args["q"]))
-            case "ResourceListToSliceRequests":
+            case "ResourceListToSliceRequests" | "NewRequests" if "rl" in args:
                 have = {name: quantity.to_int(name, amount) for name, amount in (args["rl"] or {}).items()} or None
             case "ToResourceList":
                 amounts = args["$recv"] or {}

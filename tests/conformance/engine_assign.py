@@ -130,7 +130,7 @@ def _compare(want: dict[str, Json], result: Json, *, observable: bool) -> list[s
 def check_search(case: Case, run: dict[str, Json]) -> list[str]:
     """The search for reduced pod counts."""
     body = case.body["case"]
-    pod_sets = [world.load(PodSet, item) for item in body["podSets"]]
+    pod_sets = [world.load(PodSet, item) for item in body["podSets"] or ()]
     found = partial.search(
         [item.count for item in pod_sets],
         [item.min_count for item in pod_sets],

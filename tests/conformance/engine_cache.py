@@ -222,6 +222,10 @@ class Replay(Dumps):
         wanted = set(args["resourceNames"] or ())
         self.expect_queues(results, lambda queue: not wanted.isdisjoint(queue.group_of))
 
+    def _on_cache_matching_cluster_queues(self, args: Json, results: list[Json]) -> None:
+        labels = args.get("nsLabels") or {}
+        self.expect_queues(results, lambda queue: queue.selects(labels))
+
     def _on_cache_cluster_queues_using_topology(self, args: Json, results: list[Json]) -> None:
         flavors = {
             name for name, flavor in self.state.flavors.items() if flavor.spec.topology_name == args.get("topology")
@@ -331,6 +335,12 @@ class Replay(Dumps):
 
     def _on_cluster_queue_snapshot_available(self, args: Json, results: list[Json]) -> None:
         self.ask(args["$recv"], args["fr"], results, tree.queue_available)
+
+    def _on_cluster_queue_snapshot_borrowing_with(self, args: Json, results: list[Json]) -> None:
+        queue = self.seen.cluster_queues.get(args["$recv"].get("name", ""))
+        if queue is not None and "val" in args:
+            pair = self.seen.surroundings.catalog.pair(args["fr"].get("Flavor", ""), args["fr"].get("Resource", ""))
+            self.expect("borrowing", results[0], tree.borrowing_with(queue.node, pair, number(args["val"])))
 
     def _on_potential_available(self, args: Json, results: list[Json]) -> None:
         self.ask(args["node"], args["fr"], results, tree.potential)

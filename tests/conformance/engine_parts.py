@@ -50,7 +50,7 @@ def last_assignment_outdated(case: Case, run: dict[str, Json]) -> list[str]:
     body = case.body["case"]
     args = body["args"]
     have = outdated(
-        last_of(args["last"]),
+        last_of(args.get("last") or {}),
         cycle=args.get("currentSchedulingCycle", 0),
         generation=args.get("currentCQGeneration", 0),
         hash_=args.get("currentSchedulingHash", ""),
@@ -65,7 +65,7 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
     gates = _gates(case, run)
     around = Surroundings(Options(gates=gates, wait_for_pods_ready=world.pods_ready(body["workloadOrdering"])))
     entries = []
-    for item in body["input"]:
+    for item in body["input"] or ():
         head = item.get("Head") or {}
         info = Info(world.load(Workload, world.object_of(head.get("Info"))), around)
         entry = Entry(info, Queue("q"))
@@ -74,7 +74,7 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
         entry.preemptor = bool(head.get("IsPreemptor"))
         entries.append(entry)
     entries.sort(key=lambda entry: entry_rank(entry, gates))
-    return differs("order", body["wantOrder"], [entry.info.workload.metadata.name for entry in entries])
+    return differs("order", body["wantOrder"] or [], [entry.info.workload.metadata.name for entry in entries])
 
 
 def candidates_order(case: Case, run: dict[str, Json]) -> list[str]:
@@ -159,8 +159,9 @@ def graph(case: Case, run: dict[str, Json]) -> list[str] | None:
                 state.drop_cluster_queue(args["name"])
     ledger = state.ledger
     if "wantCycles" in body:
-        have = {name: ledger.cyclic(node) for name, node in ledger.cohorts.items() if name in body["wantCycles"]}
-        return differs("cycles", body["wantCycles"], have)
+        want = body["wantCycles"] or {}
+        have = {name: ledger.cyclic(node) for name, node in ledger.cohorts.items() if name in want}
+        return differs("cycles", want, have)
     edges = sorted((queue.name, queue.node.parent.name) for queue in state.cluster_queues.values() if queue.node.parent)
     cohort_edges = sorted((node.name, node.parent.name) for node in ledger.cohorts.values() if node.parent)
     return [
@@ -258,9 +259,9 @@ def reserve(case: Case, run: dict[str, Json]) -> list[str]:
     pair = state.surroundings.catalog.pair
     result = Assignment(LastAssignment([], 0, 0, ""))
     result.borrowing = int(body["borrowing"])
-    result.usage = {pair(*key.split("/", 1)): int(amount) for key, amount in body["assignmentUsage"].items()}
+    result.usage = {pair(*key.split("/", 1)): int(amount) for key, amount in (body["assignmentUsage"] or {}).items()}
     have = {str(key): amount for key, amount in to_reserve(state.cluster_queues[name], result).items()}
-    return differs("reserved", {key: int(amount) for key, amount in body["wantReserved"].items()}, have)
+    return differs("reserved", {key: int(amount) for key, amount in (body["wantReserved"] or {}).items()}, have)
 
 
 def subtree_quota(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -286,7 +287,7 @@ def subtree_quota(case: Case, run: dict[str, Json]) -> list[str] | None:
 def _subtree(state: State, want: Json) -> list[str]:
     state.ledger.settle()
     found: list[str] = []
-    for name, amounts in want.items():
+    for name, amounts in (want or {}).items():
         node = state.ledger.cohorts[name]
         have = {str(pair): amount for pair, amount in node.subtree.items()}
         found += differs(f"subtree of {name}", {key: int(amount) for key, amount in amounts.items()}, have)

@@ -27,7 +27,10 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
     state = world.build(scenario["objects"], world.options(scenario["config"], gates), now)
     state.ledger.settle()
     found: list[str] = []
+    issued = 0
     for step in run["steps"]:
+        if step["do"].endswith("IssuePreemptions") and step.get("results") and step["results"][0] != issued:
+            found.append(f"issued: want {step['results'][0]}, have {issued}")
         if not step["do"].endswith("GetTargets"):
             continue
         args = step.get("args") or {}
@@ -35,6 +38,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
         info = Info(world.load(Workload, world.object_of(args["wl"])), state.surroundings, queue.name)
         targets = Preemptor(state, now).targets(queue, info, assignment(state, args))
         have = [(target.info.key, target.reason, target.queue.name) for target in targets]
+        issued = len(have)
         want = [(item["workload"], item["reason"], item["clusterQueue"]) for item in step.get("results") or ()]
         unordered = not all(target.info.uid for target in targets)
         if (sorted(want) != sorted(have)) if unordered else (want != have):
@@ -87,7 +91,7 @@ def check_message(case: Case, run: dict[str, Json]) -> list[str]:
     """Message of a victim's conditions."""
     body = case.body["case"]
     have = preempted_message(
-        world.load(Workload, {**body["preemptor"], "spec": {}}),
+        world.load(Workload, {**(body["preemptor"] or {}), "spec": {}}),
         body["reason"],
         body["preemptorPath"],
         body["preempteePath"],

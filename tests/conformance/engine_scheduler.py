@@ -168,6 +168,26 @@ class Replay(engine_cache.Replay):
                 self.state.put_namespace(item["metadata"]["name"], item["metadata"].get("labels") or {})
         self.state.put_local_queue(world.load(LocalQueue, args["q"]), self.now)
 
+    def _queues_update_cluster_queue(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_update_cluster_queue(args, results)
+
+    def _queues_update_local_queue(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_add_local_queue(args, results)
+
+    def _queues_delete_local_queue(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_delete_local_queue(args, results)
+
+    def _queues_add_or_update_workload(self, args: Json, results: list[Json]) -> None:
+        self.state.put_workload(world.load(Workload, args.get("w") or args.get("wl")), self.now)
+
+    def _queues_delete_workload(self, args: Json, results: list[Json]) -> None:
+        self._on_cache_delete_workload(args, results)
+
+    def _queues_queue_inadmissible_workloads(self, args: Json, results: list[Json]) -> None:
+        """What is parked in the trees of these queues is tried again."""
+        for name in args.get("cqNames") or ():
+            self.state.mark_retry(name)
+
     def _queues_heads(self, args: Json, results: list[Json]) -> None:
         """The heads, which a cycle looks at now."""
         self.run = _Run(self.state, self.now, Pace(math.inf))

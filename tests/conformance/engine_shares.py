@@ -29,7 +29,7 @@ def target_order(case: Case, run: dict[str, Json]) -> list[str]:
     state.put_flavor(world.load(ResourceFlavor, {"metadata": {"name": "default"}}))
     for item in body["cohorts"] or ():
         state.put_cohort(world.load(Cohort, item))
-    for item in body["clusterQueues"]:
+    for item in body["clusterQueues"] or ():
         state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
     for item in body["admitted"] or ():
         state.put_workload(world.load(Workload, item), 0.0)

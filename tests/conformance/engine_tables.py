@@ -63,7 +63,7 @@ def available(case: Case, run: dict[str, Json]) -> list[str]:
     """What is available, in use and if nothing were."""
     body = case.body["case"]
     state = State()
-    for item in body["clusterQueues"]:
+    for item in body["clusterQueues"] or ():
         state.put_cluster_queue(world.load(ClusterQueue, item), 0.0)
     for item in body["cohorts"] or ():
         state.put_cohort(world.load(Cohort, item))
@@ -77,7 +77,7 @@ def available(case: Case, run: dict[str, Json]) -> list[str]:
         ("available", body["wantAvailable"], tree.queue_available),
         ("potential", body["wantPotentiallyAvailable"], tree.potential),
     ):
-        for name, amounts in want.items():
+        for name, amounts in (want or {}).items():
             for key, amount in amounts.items():
                 have = bounded(ask(state.cluster_queues[name].node, pair(*key.split("/", 1))))
                 found += differs(f"{what} {name} {key}", amount if amount != "Unlimited" else 2**63 - 1, have)
@@ -150,7 +150,7 @@ def queue_usage(case: Case, run: dict[str, Json]) -> list[str]:
     state = State(Options(gates=_gates(case, run)))
     api = world.load(ClusterQueue, body["clusterQueue"])
     state.put_cluster_queue(api, 0.0)
-    for item in body["workloads"]:
+    for item in body["workloads"] or ():
         state.put_workload(world.load(Workload, item), 0.0)
     state.ledger.settle()
     name = api.metadata.name
@@ -165,8 +165,8 @@ def queue_usage(case: Case, run: dict[str, Json]) -> list[str]:
                 to_int(item["name"], item.get("total", 0)),
                 to_int(item["name"], item.get("borrowed", 0)),
             )
-            for flavor in body[what]
-            for item in flavor["resources"]
+            for flavor in body[what] or ()
+            for item in flavor.get("resources") or ()
         }
         have = {
             (row.flavor, row.resource): (row.total, row.borrowed)
@@ -208,11 +208,15 @@ def new_info(case: Case, run: dict[str, Json]) -> list[str]:
         )
         for item in body["wantInfo"].get("TotalRequests") or ()
     ]
-    names = [item.get("name", "") for item in body["workload"]["spec"]["podSets"]]
+    names = [item.get("name", "") for item in (body["workload"].get("spec") or {}).get("podSets") or ()]
     have = [
         (item.name if item.name in names else "", item.count, item.requests, item.flavors or {}) for item in info.totals
     ]
     return differs("totals", want, have)
+
+
+def _pod_sets(workload: Json) -> list[Json]:
+    return ((workload or {}).get("spec") or {}).get("podSets") or []
 
 
 def adjusted(case: Case, run: dict[str, Json]) -> list[str]:
@@ -225,7 +229,7 @@ def adjusted(case: Case, run: dict[str, Json]) -> list[str]:
         if item.get("overhead")
     }
     found = []
-    for before, after in zip(body["wl"]["spec"]["podSets"], body["wantWl"]["spec"]["podSets"], strict=True):
+    for before, after in zip(_pod_sets(body["wl"]), _pod_sets(body["wantWl"]), strict=True):
         mine = effective_pod(world.load(PodSpec, before["template"]["spec"]), overheads=overheads, limits=limits)
         want = effective_pod(world.load(PodSpec, after["template"]["spec"]))
         for group in ("containers", "init_containers"):
@@ -316,11 +320,11 @@ def _summary(item: Json) -> LimitSummary:
 def summarize(case: Case, run: dict[str, Json]) -> list[str]:
     """LimitRanges as one."""
     body = case.body["case"]
-    have = requests.summarize(world.load(LimitRange, item) for item in body["ranges"])
+    have = requests.summarize(world.load(LimitRange, item) for item in body["ranges"] or ())
     found = differs("types", sorted(body["expected"]), sorted(have))
     for kind, item in body["expected"].items():
         want = _summary(item)
-        for name in LimitSummary.__slots__:
+        for name in LimitSummary.__slots__ if kind in have else ():
             found += differs(f"{kind} {name}", getattr(want, name), getattr(have[kind], name))
     return found
 

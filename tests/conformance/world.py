@@ -33,7 +33,7 @@ NOW = "2026-01-02T03:04:05Z"
 
 def load(kind: type[Any], value: Json) -> Any:
     """A plain object as a struct."""
-    return msgspec.convert(_without_nulls(value), kind, strict=False)
+    return msgspec.convert(_without_nulls(value) or {}, kind, strict=False)
 
 
 def _without_nulls(value: Json) -> Json:
