@@ -51,6 +51,11 @@ def history(case: Case, run: dict[str, Json]) -> Iterator[Json]:
     yield from run.get("trace") or ()
 
 
+def _refused(results: list[Json]) -> bool:
+    """Whether a call ended with an error."""
+    return any(isinstance(each, dict) and "$error" in each for each in results)
+
+
 class Replay(Dumps):
     """A cache and the snapshots that were taken of it."""
 
@@ -115,6 +120,8 @@ class Replay(Dumps):
 
     def _on_cache_add_cluster_queue(self, args: Json, results: list[Json]) -> None:
         """With it come its LocalQueues and reservations that the API has."""
+        if _refused(results):
+            return
         self._on_cache_update_cluster_queue(args, results)
         name = args["cq"]["metadata"]["name"]
         for (kind, _), item in self.objects.items():
@@ -125,7 +132,8 @@ class Replay(Dumps):
                 self.state.put_workload(world.load(Workload, item), self.now)
 
     def _on_cache_update_cluster_queue(self, args: Json, results: list[Json]) -> None:
-        self.state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), self.now)
+        if not _refused(results):
+            self.state.put_cluster_queue(world.load(ClusterQueue, args["cq"]), self.now)
 
     def _on_cache_new_cluster_queue(self, args: Json, results: list[Json]) -> None:
         self._on_cache_update_cluster_queue(args, results)
@@ -170,7 +178,7 @@ class Replay(Dumps):
     _on_cache_assume_workload = _on_cache_add_or_update_workload
 
     def _on_cache_delete_workload(self, args: Json, results: list[Json]) -> None:
-        key = args["wlKey"] if "wlKey" in args else world.key_of(args["w"])
+        key = args["wlKey"] if "wlKey" in args else world.key_of(args.get("w") or args.get("wl") or {})
         self.state.drop_workload(key.lstrip("/"))
 
     _on_cache_forget_workload = _on_cache_delete_workload
@@ -252,7 +260,7 @@ class Replay(Dumps):
     def expect_ancestors(self, cohort: str | None, results: list[Json], *, below_root: bool = False) -> None:
         """A cohort and those above it; a cycle has none."""
         node = self.state.ledger.cohorts.get(cohort or "")
-        refused = any(isinstance(each, dict) and "$error" in each for each in results)
+        refused = _refused(results)
         if node is not None and self.state.ledger.cyclic(node):
             self.expect("ancestors of a cycle refused", refused, True)
             return

@@ -11,7 +11,7 @@ from app.engine.assignment import LastAssignment
 from app.engine.info import Info, backoff_over, is_admissible
 from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
-from app.engine.queues import ClusterQueue, is_preemptor, push_or_update, requeue
+from app.engine.queues import IMMEDIATE_FOR_BEST_EFFORT, ClusterQueue, is_preemptor, push_or_update, requeue
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case
@@ -218,8 +218,18 @@ class Replay:
             case "requeueIfNotPresent":
                 info = self.info(args["wInfo"])
                 back = backoff_over(info.workload, self.now)
-                reason = "FailedAfterNomination" if args["immediate"] else args["reason"]
+                reason = args["reason"]
+                if args["immediate"]:
+                    reason = "FailedAfterNomination"
+                elif not queue.best_effort or reason in IMMEDIATE_FOR_BEST_EFFORT:
+                    reason = "NamespaceMismatch"  # back at once for no reason of its own
+                before = self._places(queue, info.key)
                 requeue(queue, info, reason, args["quotaReservedReason"], backoff_over=back)
+                if results and isinstance(results[0], bool):
+                    self.expect(name, results[0], self._places(queue, info.key) != before)
+            case "ClearInflight":
+                if pending.inflight is not None and args.get("wlKey", "").lstrip("/") == pending.inflight.key:
+                    pending.inflight = None
             case "PendingTotal":
                 self.expect(name, results[0], len(pending))
             case "Pending":

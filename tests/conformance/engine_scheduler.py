@@ -209,7 +209,7 @@ class Replay(engine_cache.Replay):
         for _ in self.run._end(result):
             pass
         want = {each["type"]: each for each in (self.table.get("wantStatus") or {}).get("conditions") or ()}
-        if "QuotaReserved" in want and self.gates.unadmitted_workloads_observability:
+        if "QuotaReserved" in want and entry.quota_reason and self.gates.unadmitted_workloads_observability:
             told = result.decisions[0]
             have = [told.condition_reason, told.message]
             self.expect("reason", [want["QuotaReserved"]["reason"], want["QuotaReserved"]["message"]], have)
