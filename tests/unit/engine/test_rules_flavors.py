@@ -3,6 +3,7 @@
 Expectations are the worked examples of Kueue's flavor assigner. A flavor is `one` or `two`, in this order.
 """
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
-from app.engine.options import FairSharing, Gates
+from app.engine.options import FairSharing, Gates, Transformation
 from tests.unit.engine import builders as b
 
 TRY_NEXT = "TryNextFlavor"
@@ -461,3 +462,67 @@ class TestResources:
         assert decision.outcome == "pending"
         assert decision.condition_reason == "ExceedsMaxQuota"
         assert decision.message.startswith("couldn't assign flavors to pod set y: insufficient quota for memory")
+
+
+class TestTopology:
+    """Whether a flavor with, or without, a topology suits what a pod set asks of one."""
+
+    def _told(self, request: dict[str, Any] | None, *, tas: bool, only: bool = False, covered: str = "cpu") -> str:
+        """What is said against flavor `one`; it has the topology `t` of two levels if `tas`."""
+        flavors: dict[str, dict[str, Any]] = {"one": {covered: 4}}
+        if not only and tas:
+            flavors["plain"] = {covered: 0}
+        queue = b.queue("a", resourceGroups=b.quotas(flavors))
+        state = b.world(queue, flavors=())
+        state.put_topology("t", ("block", "rack"))
+        state.put_flavor(b.flavor("plain"))
+        state.put_flavor(b.flavor("one", **({"topologyName": "t"} if tas else {})))
+        body = msgspec.to_builtins(b.workload("w"))
+        if request is not None:
+            body["spec"]["podSets"][0]["topologyRequest"] = request
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        decision = decide(state)
+        assert decision.assignment is not None
+        attempts = decision.assignment.pod_sets[0].merged_attempts()
+        return "".join(reason for attempt in attempts if attempt.flavor == "one" for reason in attempt.reasons)
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            {"required": "rack"},
+            {"preferred": "block"},
+            {"unconstrained": True},
+            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 1},
+        ],
+    )
+    def test_an_explicit_request_needs_a_topology(self, request_: dict[str, Any]) -> None:
+        """With all of the levels it names."""
+        assert self._told(request_, tas=True) == ""
+        assert self._told(request_, tas=False) == 'Flavor "one" does not support TopologyAwareScheduling'
+
+    @pytest.mark.parametrize("field", ["required", "preferred", "podSetSliceRequiredTopology"])
+    def test_every_level_must_be_there(self, field: str) -> None:
+        """Of whatever kind the request is."""
+        assert self._told({field: "zone"}, tas=True) == 'Flavor "one" does not contain the requested level'
+
+    def test_without_a_request_a_topology_is_for_others(self) -> None:
+        """Unless all flavors of the queue have one; a pod set group alone is no request."""
+        only = 'Flavor "one" supports only TopologyAwareScheduling'
+        assert self._told(None, tas=True) == only
+        assert self._told({"podSetGroupName": "g"}, tas=True) == only
+        assert self._told(None, tas=True, only=True) == ""
+        assert self._told(None, tas=False) == ""
+
+    def test_quota_of_what_no_pod_asks_for_needs_no_topology(self) -> None:
+        """A resource that stands for another."""
+        queue = b.queue("a", resourceGroups=groups({"one": {"credits": 4}}, {"tas": {"cpu": 4}}))
+        credit = Transformation(input="cpu", outputs={"credits": Fraction(1)})
+        state = b.world(queue, flavors=("one",), options=Options(transformations=(credit,)))
+        state.put_topology("t", ("rack",))
+        state.put_flavor(b.flavor("tas", topologyName="t"))
+        body = msgspec.to_builtins(b.workload("w"))
+        body["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        decision = decide(state)
+        assert given(decision, "credits")[0] == "one"
+        assert given(decision)[0] == "tas"
