@@ -25,6 +25,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
     others.state, others.now = state, now
     found: list[str] = others.found
     issued: dict[str, tuple[str, str]] = {}
+    considered: dict[str, str] = {}
     for number, step in enumerate(run["steps"]):
         match step["do"]:
             case "cycle":
@@ -34,18 +35,22 @@ def check(case: Case, run: dict[str, Json]) -> list[str]:
                         break
                 found += [f"step {number}: {text}" for text in compare_cycle(step, result, state)]
                 for decision in result.decisions:
+                    if decision.outcome == "admit":
+                        considered[decision.key] = decision.flavors_considered
                     for victim in decision.victims:
                         issued.setdefault(victim.key, (victim.reason, victim.message))
                     if decision.outcome == "admit" and params.get("admissionError"):
                         state.forget(decision.key, now)  # the write of it was made to fail
             case "clock.set":
                 now = others.now = world.when(step["args"]["now"])
-            case "cache/queue/afs.AfsUsageLedger.SetForTest":
-                args = step["args"]
-                state.set_consumed(args["lqKey"], args.get("resources") or {}, world.when(args.get("lastUpdate")))
             case call:
                 others.call(call, step.get("args") or {}, step.get("results") or [])
     found += compare_outcome(run["outcome"], state, issued)
+    for event in run["outcome"].get("recordedEvents") or ():
+        if event["reason"] == "QuotaReserved" and event.get("object") in considered:
+            told = event["message"].partition("; Flavors considered: ")[2]
+            if told != considered[event["object"]]:
+                found.append(f"considered for {event['object']}: want {told!r}, have {considered[event['object']]!r}")
     return found
 
 

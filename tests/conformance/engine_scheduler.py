@@ -50,6 +50,8 @@ class Replay(engine_cache.Replay):
         part = scope.partition(".")[0]
         if op.startswith("cache/queue.Manager."):
             part = "queues"
+        elif op.startswith("cache/queue/afs."):
+            part = "usage"
         elif part.startswith("scheduler"):
             part = part.rpartition("/")[2]
         else:
@@ -106,6 +108,15 @@ class Replay(engine_cache.Replay):
         info = Info(world.load(Workload, world.object_of(recorded)), state.surroundings)
         state.push_penalty(info, state.cluster_queues["cq"], self.now)
         self.expect("penalty", results, [any(line.penalties for line in state.lines.values())])
+
+    def _usage_set_for_test(self, args: Json, results: list[Json]) -> None:
+        """What a LocalQueue consumed before."""
+        seen = world.when(args.get("lastUpdate"))
+        self.state.set_consumed(args["lqKey"], args.get("resources") or {}, seen)
+
+    def _usage_has_pending_penalty(self, args: Json, results: list[Json]) -> None:
+        line = self.state.lines.get(args["lqKey"])
+        self.expect("penalty", results, [line is not None and any(line.penalty.values())])
 
     def _scheduler_fits(self, args: Json, results: list[Json]) -> None:
         """Whether usage fits once victims are gone; that an entry wants the same victims is found out before."""
