@@ -25,7 +25,7 @@ from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
 from app.engine.preemption import NOBODY, Preemptor, Target, Targets, Unfinished
-from app.engine.queues import ClusterQueue, requeue
+from app.engine.queues import ClusterQueue, Pending, requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
     PENDING_EVALUATION,
@@ -88,6 +88,7 @@ class _Run:
         self.preempted: dict[str, Target] = {}
         self.freed: dict[ClusterQueue, Amounts] = {}  # what the preempted hold together
         self.expected: list[str] = []
+        self.marks: list[tuple[Pending, str | None, int, bool]] = []  # whose turn it was to come first
         self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
@@ -419,6 +420,8 @@ class _Run:
             else:
                 if entry.blocked or (entry.status and not entry.requeue_reason):
                     entry.requeue_reason = "FailedAfterNomination"
+                pending = entry.queue.pending
+                self.marks.append((pending, pending.preemptor, pending.preemptor_generation, pending.sticky))
                 in_line, fresh = self._requeue(entry)
                 changed = changed or not in_line
                 progress = progress or fresh
@@ -453,23 +456,30 @@ class _Run:
         if self.counted:
             self._uncount()
         state.cycling = False
+        marked = set(state.retry_queues)
         for entry, info in self.admitted:
             if entry.settled:
+                generation = entry.queue.generation
                 state.take_back(entry.info.key, self.now)
+                entry.queue.generation = generation  # and nobody is woken: no quota came back
             else:
                 tree.remove_all(entry.queue.node, info.usage)
+        for name in [name for name in state.retry_queues if name not in marked]:
+            del state.retry_queues[name]
         for key in self.expected:
             state.forget_eviction(key)
+        for pending, preemptor, generation, sticky in reversed(self.marks):
+            pending.preemptor, pending.preemptor_generation, pending.sticky = preemptor, generation, sticky
         for entry in (*result.entries, *result.inadmissible):
-            if not entry.settled:
-                entry.info.last_assignment = entry.before
-                entry.requeue_reason = "FailedAfterNomination"
-                self._requeue(entry)
+            entry.info.last_assignment = entry.before
+            if entry.settled and entry.held is None:
+                entry.queue.pending.put_back(entry.info)
         for queue in state.cluster_queues.values():
             left = queue.pending.inflight
             if left is not None:
                 queue.pending.inflight = None
                 queue.pending.push(left)
+        state.scheduling_cycle = result.number - 1
         state.end_cycle(changed=True, progress=True)
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:

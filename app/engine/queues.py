@@ -293,6 +293,17 @@ class Pending:
                     moved = True
         return moved
 
+    def put_back(self, info: "Info") -> None:
+        """In line again, with its class, as it was before it was parked."""
+        if self.inadmissible.pop(info.key, None) is not None:
+            self.push(info)
+        elif self._class_parked(info) and info.key in self.active:
+            del self.bulk_moved[info.hash]
+            for line in self.heads:
+                first = self._first(line, info.hash)
+                if first is not None:
+                    self._offer(line, info.hash, first)
+
     def remove(self, key: str, *, forget: bool = True) -> "Info | None":
         """Take a workload out, wherever it is; `forget` clears its stickiness too."""
         found = self.active.pop(key, None)

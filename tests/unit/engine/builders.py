@@ -197,3 +197,16 @@ def settle(state: State, limit: int = 200) -> list[Decision]:
 def admitted(state: State) -> set[str]:
     """Keys of what holds quota."""
     return {key for item in state.cluster_queues.values() for key in item.workloads}
+
+
+def given(cluster_queue: str, flavor: str, cpu: int) -> Json:
+    """The admission of a workload of one pod."""
+    assigned = {"name": "main", "flavors": {"cpu": flavor}, "resourceUsage": {"cpu": str(cpu)}, "count": 1}
+    return {"clusterQueue": cluster_queue, "podSetAssignments": [assigned]}
+
+
+def flavors_of(decision: Decision) -> list[dict[str, str]]:
+    """The flavors a decision found, by pod set."""
+    if decision.assignment is None:
+        return []
+    return [{name: choice.flavor for name, choice in item.flavors.items()} for item in decision.assignment.pod_sets]

@@ -193,11 +193,11 @@ class Histories(RuleBasedStateMachine):
             self.objects[key] = b.released(self.objects[key])
             self.state.put_workload(self.objects[key], b.NOW)
 
-    @rule(key=keys, after=st.integers(1, 8), leave=st.booleans())
-    def something_happens_during_a_cycle(self, key: str, after: int, leave: bool) -> None:
+    @rule(key=keys, after=st.integers(1, 20), leave=st.booleans(), stretch=st.sampled_from([1, 5, 1000]))
+    def something_happens_during_a_cycle(self, key: str, after: int, leave: bool, stretch: int) -> None:
         """A workload is deleted, or the driver leaves, in the middle of a cycle."""
         held = b.admitted(self.state)
-        steps = cycle_steps(self.state, b.NOW)
+        steps = cycle_steps(self.state, b.NOW, stretch=stretch)
         for _ in range(after):
             try:
                 next(steps)
