@@ -303,6 +303,11 @@ class Replay:
                 self.state.put_workload(item, self.now)
         self.state.put_local_queue(local, self.now)
 
+    def _in_line(self) -> int:
+        """How many stand in line, in all queues."""
+        assert self.state is not None
+        return sum(len(queue.pending.active_infos()) for queue in self.state.cluster_queues.values())
+
     def queue_of(self, key: str) -> str | None:
         """The ClusterQueue of a waiting workload."""
         assert self.state is not None
@@ -392,7 +397,10 @@ class Replay:
                         done = self._places(queue_of, key) != before
                 self.expect(name, results[0], done)
             case "ProcessRequeues":
+                before = self._in_line()
                 state.flush_retries(self.now)
+                if results and isinstance(results[0], int):
+                    self.expect(name, results[0], self._in_line() - before)
             case "PendingWorkloads":
                 have = state.local_queue_counts(_key(args["q"]["metadata"], bare=True)).pending
                 self.expect(name, results[0], have)

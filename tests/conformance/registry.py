@@ -98,6 +98,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("workload.TestValidateLimitRange", engine_tables.range_violations),
     ("workload.*", workload_calls.check),
     ("controller.core.TestSyncCheckStates", workload_calls.check),
+    ("controller.core.TestAdmittedNotReadyWorkload", workload_calls.check),
     ("util.limitrange.TestValidatePodSpec", engine_tables.range_violations),
     ("util.limitrange.TestSummarize", engine_tables.summarize),
     ("util.priority.TestEffectivePriority", engine_tables.priority),

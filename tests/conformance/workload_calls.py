@@ -16,12 +16,13 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.conditions import set_check_state
 from app.api.meta import to_plain
 from app.api.workload import Admission, AdmissionCheckState, CheckState, ReclaimablePod, Workload
-from app.controllers import admissionchecks, metrics
+from app.controllers import admissionchecks, metrics, podsready
 from app.controllers.status import StatusDraft
 from app.controllers.workload import evicted_by_deactivation
 from app.engine.decisions import requested
 from app.engine.info import Info, Surroundings, is_admissible, queue_timestamp
 from app.engine.options import Options
+from app.jobs.options import PodsReadyOptions
 from app.jobs.workload import limited_reclaimable
 from tests.conformance import world
 from tests.conformance.cases import Case
@@ -33,11 +34,12 @@ _NOW = datetime.fromisoformat(world.NOW)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One recorded call and its surroundings."""
+    """One recorded call and its surroundings; `table` is the entry of the table that it was made for."""
 
     args: dict[str, Json]
     results: list[Json]
     run: dict[str, Json]
+    table: dict[str, Json]
     gates: dict[str, bool]
 
     def result(self, index: int = 0) -> Json:
@@ -79,7 +81,9 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         gates: dict[str, bool] = {}
         for given in (case.body, case.body.get("case"), {"featureGates": run.get("gates")}):
             gates |= (given or {}).get("featureGates") or {}
-        texts = handler(Call(step.get("args") or {}, step.get("results") or [], run, gates))
+        texts = handler(
+            Call(step.get("args") or {}, step.get("results") or [], run, case.body.get("case") or {}, gates)
+        )
         compared = compared or texts is not None
         found += [f"{step['op']}: {text}" for text in texts or ()]
     return found if compared else None
@@ -263,6 +267,18 @@ def _synced_checks(call: Call) -> list[str]:
     return differs("states", _bare(call.result() or []), _bare(have))
 
 
+def _patience(call: Call) -> list[str]:
+    """How long an admitted Workload without ready pods is left alone, by the configuration in the table."""
+    given = {
+        name: world.seconds(text)
+        for name, text in (call.table.get("waitForPodsReady") or {}).items()
+        if isinstance(text, str)
+    }
+    limits = PodsReadyOptions(timeout=given.get("timeout", 0.0), recovery_timeout=given.get("recoveryTimeout"))
+    waits = podsready.patience(world.load(Workload, call.workload), limits, call.now) if given else None
+    return differs("cause and rest", (call.result(0), world.seconds(call.result(1))), waits or ("", 0.0))
+
+
 def _retry_time(call: Call) -> list[str]:
     have = admissionchecks.retry_at(world.load(Workload, call.workload).status.admission_checks)
     want = call.result()
@@ -380,6 +396,7 @@ CALLS: dict[str, Handler] = {
     ),
     "workload.HasRetryChecks": _has("Retry"),
     "workload.HasRejectedChecks": _has("Rejected"),
+    "controller/core.WorkloadReconciler.admittedNotReadyWorkload": _patience,
     "controller/core.syncAdmissionCheckConditions": _synced_checks,
     "workload/evict.IsEvicted": _asks(lambda workload: workload.evicted),
     "workload/evict.IsEvictedByDeactivation": _asks(evicted_by_deactivation),
