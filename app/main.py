@@ -10,6 +10,7 @@ import contextlib
 import gc
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -190,8 +191,8 @@ class Turnstile:
         return Follower(path, read, started, self._take_options)
 
     def _take_options(self, loaded: Loaded) -> None:
-        """Decide about each job again, under what the file says now."""
-        self.options = self.settings.flags.options(loaded)
+        """Decide about each job again, under what the file says now; times are those of the start."""
+        self.options = replace(self.settings.flags.options(loaded), pods_ready=self.settings.jobs.pods_ready)
         if self._reviewer is not None:
             self._reviewer.options = self.options
         if self._world is not None:

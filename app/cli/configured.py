@@ -7,13 +7,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from app.api import quantity
-from app.api.config import Configuration, Loaded, addresses
+from app.api.config import Configuration, Loaded, addresses, v1beta2
 from app.api.config.addresses import Address
 from app.api.config.durations import seconds
 from app.api.selectors import LabelSelector
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation
+from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import Options as JobOptions
+from app.jobs.options import PodsReadyOptions
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
 """What is heeded at once when the file changes; all else is read once."""
@@ -47,6 +48,39 @@ def job_options(loaded: Loaded) -> JobOptions:
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         frameworks=tuple(config.integrations.frameworks or ()),
+        pods_ready=_pods_ready(loaded),
+    )
+
+
+def _waiting(loaded: Loaded) -> v1beta2.WaitForPodsReady | None:
+    """What the file says of waiting for pods. Where it says nothing nobody is evicted, unlike in Kueue."""
+    switched_off = "DisableWaitForPodsReady" in loaded.gates
+    given = loaded.given("waitForPodsReady") and not switched_off
+    return loaded.configuration.wait_for_pods_ready if given else None
+
+
+def _pods_ready(loaded: Loaded) -> PodsReadyOptions | None:
+    waiting = _waiting(loaded)
+    if waiting is None:
+        return None
+    strategy = waiting.requeuing_strategy
+    assert strategy is not None
+    return PodsReadyOptions(
+        timeout=seconds(waiting.timeout or 0),
+        recovery_timeout=seconds(waiting.recovery_timeout) if waiting.recovery_timeout else None,
+        backoff_base=strategy.backoff_base_seconds or 0,
+        backoff_max=strategy.backoff_max_seconds or 0,
+        backoff_limit=strategy.backoff_limit_count,
+    )
+
+
+def _blocking(loaded: Loaded) -> WaitForPodsReady:
+    waiting = _waiting(loaded)
+    strategy = waiting.requeuing_strategy if waiting is not None else None
+    by_creation = strategy is not None and strategy.timestamp == "Creation"
+    return WaitForPodsReady(
+        block_admission=bool(waiting is not None and waiting.block_admission),
+        requeuing_timestamp="Creation" if by_creation else "Eviction",
     )
 
 
@@ -58,6 +92,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
         gates=_gates(loaded.gates),
         fair_sharing=_fair_sharing(loaded.configuration),
         admission_fair_sharing=_admission_fair_sharing(loaded.configuration),
+        wait_for_pods_ready=_blocking(loaded),
         transformations=_transformations(loaded.configuration),
         exclude_resource_prefixes=tuple((resources.exclude_resource_prefixes or ()) if resources is not None else ()),
         quota_check_strategy="IgnoreUndeclared" if strategy == "IgnoreUndeclared" else "BlockUndeclared",

@@ -21,9 +21,7 @@ def covered_flavors(queue: ClusterQueue) -> dict[str, Flavors]:
     """The flavors each check of a ClusterQueue is for, by name; one that names none is for all flavors of the queue."""
     strategy = queue.spec.admission_checks_strategy
     every = _flavors_of(queue)
-    return {
-        rule.name: frozenset(rule.on_flavors) or every for rule in (strategy.admission_checks if strategy else ())
-    }
+    return {rule.name: frozenset(rule.on_flavors) or every for rule in (strategy.admission_checks if strategy else ())}
 
 
 def required(queue: ClusterQueue, admission: Admission | None) -> list[str]:
@@ -48,9 +46,7 @@ def _flavors_of(queue: ClusterQueue) -> Flavors:
     return frozenset(flavor.name for group in queue.spec.resource_groups for flavor in group.flavors)
 
 
-def listed(
-    states: Iterable[AdmissionCheckState], names: Iterable[str], *, now: datetime
-) -> list[AdmissionCheckState]:
+def listed(states: Iterable[AdmissionCheckState], names: Iterable[str], *, now: datetime) -> list[AdmissionCheckState]:
     """A state for each name, in the order of names: the one that is there, or Pending since now. Others are dropped."""
     known = {state.name: state for state in states}
     return [

@@ -19,6 +19,7 @@ from app.api import workload as wl
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition, to_plain
 from app.api.workload import PodSet, Workload
+from app.controllers import podsready
 from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
 from app.controllers.status import StatusDraft, metadata_patch
 from app.controllers.world import World
@@ -331,6 +332,8 @@ class _Job:
             return "the job has ended"
         if self._reclaim(workload):
             return "pods that are done give their quota back"
+        if self._tell_pods_ready(workload):
+            return "says whether its pods are ready"
         if workload.evicted:
             return self._evicted(workload)
         if workload.admitted:
@@ -375,6 +378,19 @@ class _Job:
         if draft.changed:
             self.actions.append(draft.patch())
         return draft.changed
+
+    def _tell_pods_ready(self, workload: Workload) -> bool:
+        if self.world.options.pods_ready is None:
+            return False
+        ready = workload.admitted and self.integration.pods_ready(self.job)
+        status, reason, message = podsready.condition(workload, ready=ready)
+        told = find_condition(workload.status.conditions, wl.PODS_READY)
+        if told is not None and (told.status, told.reason) == (status, reason):
+            return False
+        draft = StatusDraft(workload, self.world.now)
+        draft.set(wl.PODS_READY, status, reason=reason, message=message)
+        self.actions.append(draft.patch())
+        return True
 
     def _evicted(self, workload: Workload) -> str:
         """Stop the job; once no pod runs, give the quota back and say whether the Workload may queue again."""

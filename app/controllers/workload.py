@@ -18,6 +18,7 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
+from app.controllers import podsready
 from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.status import StatusDraft, metadata_patch
@@ -25,6 +26,7 @@ from app.controllers.world import World
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
+PODS_READY_TIMEOUT = "PodsReadyTimeout"
 MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
 STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
 
@@ -52,7 +54,7 @@ def decide(key: str, world: World) -> Decision:
         or _requeue(workload, world)
         or _stopped(workload, world)
         or _checked(workload, world)
-        or _overdue(workload, world)
+        or _timed(workload, world)
         or _unreserved(workload, world)
         or Decision(why="nothing to do")
     )
@@ -230,6 +232,38 @@ def _admitted(workload: Workload, world: World) -> Emit:
     queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
     note = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
     return Emit(workload, "Normal", "Admitted", note)
+
+
+def _timed(workload: Workload, world: World) -> Decision | None:
+    """What its time limits ask for; until then it is looked at again when the first of them ends."""
+    steps = [step for step in (_not_ready(workload, world), _overdue(workload, world)) if step is not None]
+    due = {action.seconds: step for step in steps for action in step.actions if isinstance(action, RequeueAfter)}
+    now = next((step for step in steps if step not in due.values()), None)
+    return now or (due[min(due)] if due else None)
+
+
+def _not_ready(workload: Workload, world: World) -> Decision | None:
+    """A job whose pods do not become ready gives its quota to others for a while, and in the end for good."""
+    options = world.options.pods_ready
+    waits = podsready.patience(workload, options, world.now) if options is not None else None
+    if options is None or waits is None:
+        return None
+    cause, left = waits
+    if left > 0:
+        return Decision([RequeueAfter(left)], why="waiting for its pods")
+    draft = StatusDraft(workload, world.now)
+    state = workload.status.requeue_state
+    again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, world.now)
+    if again is None:
+        message = "exceeding the maximum number of re-queuing retries"
+        draft.set(wl.DEACTIVATION_TARGET, "True", reason="RequeuingLimitExceeded", message=message)
+        return Decision([draft.patch()], why=message)
+    message = f"Exceeded the PodsReady timeout {workload.metadata.key}"
+    draft.requeue(again, counted=True)
+    draft.evict(PODS_READY_TIMEOUT, message, cause=cause)
+    return Decision(
+        [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{PODS_READY_TIMEOUT}", message)], why=message
+    )
 
 
 def _overdue(workload: Workload, world: World) -> Decision | None:

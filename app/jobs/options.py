@@ -19,11 +19,26 @@ def namespaces(*, without: Iterable[str], labels: Mapping[str, str] | None = Non
     return LabelSelector(match_labels=dict(labels or {}), match_expressions=[excluded])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsReadyOptions:
+    """How long pods may take to become ready, and when a job that was stopped for that is tried again; in seconds.
+
+    Without `recovery_timeout` failed pods are waited for without end; without `backoff_limit` there is no last attempt.
+    """
+
+    timeout: float = 1800.0
+    recovery_timeout: float | None = None
+    backoff_base: float = 60.0
+    backoff_max: float = 3600.0
+    backoff_limit: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does.
 
     `frameworks` names the job kinds that are enabled; None for all there are. Jobs of the others are not seen at all.
+    `pods_ready` is None if nobody waits for pods to become ready.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -31,6 +46,7 @@ class Options:
         default_factory=lambda: namespaces(without=("kube-system", "turnstile-system"))
     )
     frameworks: Collection[str] | None = None
+    pods_ready: PodsReadyOptions | None = None
 
     def enabled(self, framework: str) -> bool:
         """Whether jobs of a kind are looked at."""

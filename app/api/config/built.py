@@ -79,9 +79,11 @@ UNBUILT: Final[Mapping[str, str]] = {
 _LEAVE_OUT: Final = "leave it out"
 
 
-def hidden_sections(config: Configuration) -> Iterator[tuple[str, ...]]:
-    """Paths whose defaults mean nothing yet; an effective configuration does not show them."""
-    yield from (("waitForPodsReady",), ("multiKueue",), ("visibilityServer",), ("metrics", "localQueueMetrics"))
+def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple[str, ...]]:
+    """Paths whose defaults mean nothing; an effective configuration does not show them."""
+    if not document.given("waitForPodsReady"):
+        yield ("waitForPodsReady",)
+    yield from (("multiKueue",), ("visibilityServer",), ("metrics", "localQueueMetrics"))
     yield from (("clientConnection",), ("controller",))
     if config.internal_cert_management is not None and config.internal_cert_management.enable:
         yield ("webhook", "certDir")
@@ -98,10 +100,6 @@ def refusals(
         return Problem(dotted(path), document.line(path), message, cure)
 
     given = document.given
-    waits = config.wait_for_pods_ready is not None and "DisableWaitForPodsReady" not in gates
-    if given("waitForPodsReady") and waits:
-        message = "eviction of workloads whose pods do not become ready is not built yet"
-        yield refuse(("waitForPodsReady",), message, "leave it out: nothing is evicted for that")
     if given("multiKueue"):
         yield refuse(("multiKueue",), _MULTIKUEUE)
     if given("visibilityServer"):

@@ -41,7 +41,7 @@ class Loaded:
     def effective(self) -> dict[str, Any]:
         """What holds, in v1beta2, without the sections that nothing depends on yet."""
         plain = self.configuration.plain()
-        for path in built.hidden_sections(self.configuration):
+        for path in built.hidden_sections(self.configuration, self.document):
             section = plain
             for key in path[:-1]:
                 section = section.get(key, {})

@@ -8,9 +8,10 @@ import pytest
 from app.api.selectors import LabelSelector
 from app.cli import configured
 from app.cli.configured import Election, JobFlags
-from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation
+from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from app.jobs.options import Options as JobOptions
-from tests.unit.config.files import loaded
+from app.jobs.options import PodsReadyOptions
+from tests.unit.config.files import OLD_HEAD, loaded
 
 
 def test_an_empty_file_is_the_engines_defaults() -> None:
@@ -108,3 +109,45 @@ def test_times_of_the_election() -> None:
     assert configured.election(loaded()) == Election()
     body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
     assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
+
+
+class TestWaitingForPods:
+    """Both halves: what the reconcilers time, and what the engine orders and holds back."""
+
+    def test_is_what_the_file_says(self) -> None:
+        """Times in seconds; a limit of 0 for a recovery is none."""
+        file = loaded("""
+            waitForPodsReady:
+              timeout: 10m
+              recoveryTimeout: 0s
+              blockAdmission: true
+              requeuingStrategy:
+                {timestamp: Creation, backoffBaseSeconds: 5, backoffMaxSeconds: 50, backoffLimitCount: 3}
+        """)
+        assert JobFlags().options(file).pods_ready == PodsReadyOptions(
+            timeout=600.0, recovery_timeout=None, backoff_base=5, backoff_max=50, backoff_limit=3
+        )
+        assert configured.engine_options(file).wait_for_pods_ready == WaitForPodsReady(
+            block_admission=True, requeuing_timestamp="Creation"
+        )
+        assert file.effective()["waitForPodsReady"]["timeout"] == "10m0s"
+
+    def test_what_is_left_out_is_kueues_default(self) -> None:
+        """A recovery may take as long as a start."""
+        assert JobFlags().options(loaded("waitForPodsReady: {timeout: 5m}")).pods_ready == PodsReadyOptions(
+            timeout=300.0, recovery_timeout=300.0
+        )
+
+    def test_nobody_waits_without_a_word_of_it(self) -> None:
+        """Nor while the gate switches it off."""
+        assert JobFlags().options(loaded()).pods_ready is None
+        off = loaded("waitForPodsReady: {blockAdmission: true}\nfeatureGates: {DisableWaitForPodsReady: true}")
+        assert JobFlags().options(off).pods_ready is None
+        assert configured.engine_options(off) == Options()
+
+    def test_v1beta1_has_a_switch(self) -> None:
+        """Its section alone waits for nothing."""
+        assert JobFlags().options(loaded("waitForPodsReady: {enable: false}", head=OLD_HEAD)).pods_ready is None
+        assert JobFlags().options(loaded("waitForPodsReady: {enable: true}", head=OLD_HEAD)).pods_ready == (
+            PodsReadyOptions(timeout=300.0)
+        )

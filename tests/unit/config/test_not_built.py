@@ -8,7 +8,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        ("waitForPodsReady:\n  timeout: 5m", "line 3: waitForPodsReady: eviction of workloads whose pods do not"),
         ("multiKueue: {}", "line 3: multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
         ("visibilityServer: {bindPort: 8082}", "line 3: visibilityServer: the visibility API is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),

@@ -1,0 +1,68 @@
+"""The rules of waitForPodsReady: what is said of a job's pods, how long that is suffered, and how long it then waits.
+
+Must never decide what becomes of a Workload; `controllers.jobs` writes the condition and `controllers.workload` evicts.
+Source: Kueue's workload controller and job reconciler, KEP-349.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from app.api import workload as wl
+from app.api.conditions import instant
+from app.api.meta import ConditionStatus, find_condition
+from app.api.workload import Workload
+from app.jobs.options import PodsReadyOptions
+
+Cause = Literal["WaitForStart", "WaitForRecovery"]
+
+WAIT_FOR_START: Final = "WaitForStart"
+WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
+STARTED: Final = "Started"
+RECOVERED: Final = "Recovered"
+
+_WAITING: Final = (WAIT_FOR_START, "Not all pods are ready or succeeded")
+_FAILED: Final = (WAIT_FOR_RECOVERY, "At least one pod has failed, waiting for recovery")
+_RUNNING: Final = "All pods reached readiness and the workload is running"
+
+
+def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str, str]:
+    """Status, reason and message of PodsReady; `ready` if all pods of the job are. Pods that were ready in this run and
+    are no longer have failed."""
+    before = find_condition(workload.status.conditions, wl.PODS_READY)
+    if not workload.admitted:
+        return "False", *_WAITING
+    if ready:
+        again = before is not None and before.reason in {WAIT_FOR_RECOVERY, RECOVERED}
+        return "True", RECOVERED if again else STARTED, _RUNNING
+    once = before is not None and (before.status == "True" or before.reason == WAIT_FOR_RECOVERY)
+    return "False", *(_FAILED if once else _WAITING)
+
+
+def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tuple[Cause, float] | None:
+    """What an admitted Workload without ready pods waits for, and the seconds that are left (0 when it is time to
+    evict it); None if nothing is to be waited for."""
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    if admitted is None or admitted.status != "True" or not workload.spec.active or workload.evicted:
+        return None
+    ready = find_condition(workload.status.conditions, wl.PODS_READY)
+    if ready is not None and ready.status == "True":
+        return None
+    if ready is not None and ready.reason == WAIT_FOR_RECOVERY:
+        if not options.recovery_timeout:
+            return None
+        return "WaitForRecovery", _left(ready.last_transition_time, options.recovery_timeout, now)
+    return "WaitForStart", _left(admitted.last_transition_time, options.timeout, now)
+
+
+def _left(since: str, limit: float, now: datetime) -> float:
+    begin = instant(since) or now
+    return max(0.0, limit - (now - begin).total_seconds())
+
+
+def next_attempt(count: int, options: PodsReadyOptions, now: datetime) -> datetime | None:
+    """When a Workload that was requeued for its pods `count` times may be tried after one time more; None if that would
+    be once too often. The wait doubles every time, up to a limit."""
+    if options.backoff_limit is not None and count + 1 > options.backoff_limit:
+        return None
+    wait = options.backoff_base * 2.0 ** min(count, 64)
+    return now + timedelta(seconds=min(wait, options.backoff_max))

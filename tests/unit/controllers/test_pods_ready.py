@@ -1,0 +1,164 @@
+"""waitForPodsReady: what is said of a job's pods, and what becomes of a job whose pods do not get ready."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from app.api.core import Job
+from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.workload import decide
+from app.jobs.options import Options, PodsReadyOptions
+from tests.unit.controllers.job_cluster import Cluster
+from tests.unit.controllers.worlds import (
+    ADMITTED,
+    NOW,
+    RESERVED,
+    cluster_queue,
+    condition,
+    local_queue,
+    workload,
+    world,
+)
+
+RUNNING = (RESERVED, ADMITTED)  # since 245 seconds
+NOT_READY = condition("PodsReady", "False", "WaitForStart", since="2026-01-02T03:04:00Z")
+FAILED = condition("PodsReady", "False", "WaitForRecovery", since="2026-01-02T03:04:00Z")
+READY = condition("PodsReady", "True", "Started")
+
+
+def look(*conditions: dict[str, str], requeue_state: Any = None, spec: Any = None, **limits: Any) -> Decision:
+    """What is decided about a Workload under these limits."""
+    held = workload(*conditions, admission=True, spec=spec, more_status={"requeueState": requeue_state or {}})
+    options = Options(pods_ready=PodsReadyOptions(**{"timeout": 300.0, **limits}))
+    return decide("ns/wl", world(held, local_queue(), cluster_queue(), options=options))
+
+
+def status(decision: Decision) -> dict[str, Any]:
+    """The status of the one patch."""
+    (body,) = [json.loads(action.body) for action in decision.actions if isinstance(action, Patch)]
+    found: dict[str, Any] = body["status"]
+    return found
+
+
+def conditions(decision: Decision) -> dict[str, tuple[str, str, str]]:
+    """Status, reason and message by type."""
+    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(decision)["conditions"]}
+
+
+class TestTheCondition:
+    @pytest.fixture
+    def cluster(self) -> Cluster:
+        """A Job of two pods that waits for quota."""
+        made = Cluster(options=Options(pods_ready=PodsReadyOptions()))
+        made.flavor()
+        made.job(parallelism=2)
+        made.settle()
+        return made
+
+    def ready(self, cluster: Cluster, count: int) -> None:
+        """So many pods of the running Job are ready."""
+        cluster.patch(Job, "team/train", {"status": {"active": 2, "ready": count}})
+        cluster.settle()
+
+    def test_follows_the_pods(self, cluster: Cluster) -> None:
+        """They wait for the start, are ready, fail, are ready again, and begin anew after an eviction."""
+        assert cluster.condition("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")
+        cluster.admit()
+        cluster.settle()
+        self.ready(cluster, 1)
+        assert cluster.condition("PodsReady") == ("False", "WaitForStart", "Not all pods are ready or succeeded")
+        self.ready(cluster, 2)
+        told = "All pods reached readiness and the workload is running"
+        assert cluster.condition("PodsReady") == ("True", "Started", told)
+        self.ready(cluster, 1)
+        failed = "At least one pod has failed, waiting for recovery"
+        assert cluster.condition("PodsReady") == ("False", "WaitForRecovery", failed)
+        self.ready(cluster, 2)
+        assert cluster.condition("PodsReady") == ("True", "Recovered", told)
+        cluster.evict()
+        cluster.settle()
+        cluster.patch(Job, "team/train", {"status": {"active": 0, "ready": 0}})
+        cluster.settle()
+        cluster.settle()
+        assert cluster.condition("QuotaReserved") is not None
+        assert (cluster.condition("PodsReady") or ())[:2] == ("False", "WaitForStart")
+
+    def test_is_not_written_where_nobody_waits_for_it(self) -> None:
+        """Every write costs the API server."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.job(parallelism=2)
+        cluster.settle()
+        cluster.admit()
+        cluster.settle()
+        self.ready(cluster, 2)
+        assert cluster.condition("PodsReady") is None
+
+
+class TestPatience:
+    @pytest.mark.parametrize("told", [[], [NOT_READY], [condition("PodsReady", "False", "PodsReady")]])
+    def test_the_start_is_waited_for_since_the_admission(self, told: list[dict[str, str]]) -> None:
+        """Also before anything was said of the pods, and under the reason of older versions."""
+        assert look(*RUNNING, *told).actions == [RequeueAfter(55.0)]
+
+    def test_a_recovery_is_waited_for_since_the_failure(self) -> None:
+        """With a limit of its own."""
+        assert look(*RUNNING, FAILED, recovery_timeout=20.0).actions == [RequeueAfter(15.0)]
+
+    @pytest.mark.parametrize("limit", [None, 0.0])
+    def test_without_a_limit_a_recovery_is_waited_for_without_end(self, limit: float | None) -> None:
+        """0s in the file switches it off."""
+        assert look(*RUNNING, FAILED, recovery_timeout=limit, timeout=1.0).actions == []
+
+    def test_pods_that_are_ready_have_all_the_time(self) -> None:
+        """Nothing to do."""
+        assert look(*RUNNING, READY, timeout=1.0).actions == []
+
+    def test_the_first_of_several_limits_counts(self) -> None:
+        """The time a job may run may end before its pods are given up."""
+        assert look(*RUNNING, spec={"maximumExecutionTimeSeconds": 250}).actions == [RequeueAfter(5.0)]
+        ended = look(*RUNNING, spec={"maximumExecutionTimeSeconds": 200})
+        assert conditions(ended)["DeactivationTarget"][1] == "MaximumExecutionTimeExceeded"
+
+
+class TestTimeout:
+    @pytest.mark.parametrize(
+        ("told", "cause"), [(NOT_READY, "WaitForStart"), (FAILED, "WaitForRecovery")], ids=["start", "recovery"]
+    )
+    def test_it_is_evicted_and_waits(self, told: dict[str, str], cause: str) -> None:
+        """The cause is counted; the wait doubles each time; quota stays until the job has stopped."""
+        decision = look(*RUNNING, told, requeue_state={"count": 2}, timeout=60.0, recovery_timeout=3.0)
+        message = "Exceeded the PodsReady timeout ns/wl"
+        assert conditions(decision)["Evicted"] == ("True", "PodsReadyTimeout", message)
+        assert conditions(decision)["QuotaReserved"][0] == "True"
+        assert status(decision)["requeueState"] == {"count": 3, "requeueAt": "2026-01-02T03:08:05Z"}
+        assert status(decision)["schedulingStats"]["evictions"] == [
+            {"reason": "PodsReadyTimeout", "underlyingCause": cause, "count": 1}
+        ]
+        assert [(a.reason, a.note) for a in decision.actions if isinstance(a, Emit)] == [
+            ("EvictedDueToPodsReadyTimeout", message)
+        ]
+
+    def test_the_wait_has_an_end(self) -> None:
+        """However often it was evicted."""
+        decision = look(*RUNNING, requeue_state={"count": 2**31 - 2}, timeout=1.0, backoff_max=7200.0)
+        assert status(decision)["requeueState"]["requeueAt"] == "2026-01-02T05:04:05Z"
+
+    def test_after_the_last_attempt_it_is_deactivated(self) -> None:
+        """The limit counts requeuings."""
+        assert "Evicted" in conditions(look(*RUNNING, requeue_state={"count": 1}, timeout=1.0, backoff_limit=2))
+        decision = look(*RUNNING, requeue_state={"count": 2}, timeout=1.0, backoff_limit=2)
+        told = "exceeding the maximum number of re-queuing retries"
+        assert conditions(decision)["DeactivationTarget"] == ("True", "RequeuingLimitExceeded", told)
+        assert "requeueState" not in status(decision)
+
+    def test_it_comes_back_when_its_back_off_is_over(self) -> None:
+        """The count stays for the next time."""
+        held = condition("Requeued", "False", "PodsReadyTimeout")
+        waiting = workload(held, more_status={"requeueState": {"count": 3, "requeueAt": "2026-01-02T03:04:06Z"}})
+        assert decide("ns/wl", world(waiting, local_queue(), cluster_queue())).actions == [RequeueAfter(1.0)]
+        decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue(), now=NOW + timedelta(seconds=1)))
+        assert conditions(decision)["Requeued"][:2] == ("True", "BackoffFinished")
+        assert status(decision)["requeueState"] == {"requeueAt": None}
