@@ -1,18 +1,18 @@
 """Admission fair sharing in the state: lines ordered by the decayed usage of their LocalQueues.
 
 What was consumed is kept here and in the status of LocalQueues, from which it is seeded once, so that it outlives the
-process. Must never read a clock.
+process; penalties of workloads that hold quota are recalled from these. Must never read a clock.
 """
 
 from collections.abc import Mapping
 
 from app.api.pods import Quantity
 from app.engine.info import Info
-from app.engine.instants import Instant
+from app.engine.instants import Instant, instant_or_zero
 from app.engine.lines import Lines
 from app.engine.options import AdmissionFairSharing
 from app.engine.queues import ClusterQueue
-from app.engine.usage import LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
+from app.engine.usage import Consumed, LineUsage, entry_penalty, from_amount, from_quantities, to_quantities, weighted
 
 
 class UsageSharing(Lines):
@@ -100,13 +100,37 @@ class UsageSharing(Lines):
         sharing = self.usage_sharing
         if sharing is None or not queue.usage_based or info.reserved:
             return
+        self._line(info.local_queue).push(info.key, self._penalty(info, queue, sharing), now)
+
+    def _penalty(self, info: Info, queue: ClusterQueue, sharing: AdmissionFairSharing) -> Consumed:
         ignore = self.options.gates.quota_check_strategy and self.options.quota_check_strategy == "IgnoreUndeclared"
         requests: dict[str, int] = {}
         for item in info.totals:
             for resource, amount in item.requests.items():
                 if not ignore or resource in queue.group_of:
                     requests[resource] = requests.get(resource, 0) + from_amount(resource, amount)
-        self._line(info.local_queue).push(info.key, entry_penalty(requests, sharing), now)
+        return entry_penalty(requests, sharing)
+
+    def recall_penalty(self, info: Info, now: Instant) -> None:
+        """A workload that holds quota is seen for the first time, so another process gave it: what it counts for is
+        not lost with that process. One that is not admitted yet has its penalty open. One that was admitted after the
+        usage of its LocalQueue was last written down is not in there: its penalty is settled as of then."""
+        sharing = self.usage_sharing
+        queue = self.cluster_queues.get(info.cluster_queue)
+        if sharing is None or queue is None or not queue.usage_based or info.evicted:
+            return
+        line = self._line(info.local_queue)
+        since = now
+        if info.admitted:
+            admitted = info.condition("Admitted")
+            since = instant_or_zero(admitted.last_transition_time) if admitted is not None else 0.0
+            if not line.seeded or line.last_update is None or since <= line.last_update:
+                return
+        elif info.key in line.penalties:
+            return
+        line.push(info.key, self._penalty(info, queue, sharing), since)
+        if info.admitted:
+            self.settle_penalty(info, since)
 
     def settle_penalty(self, info: Info, now: Instant) -> None:
         """The workload runs: its usage shows now."""

@@ -133,6 +133,8 @@ class State(Questions):
         self.find_problems(queue)
         self.order_lines(queue)
         if known is None:
+            for info in queue.workloads.values():
+                self.recall_penalty(info, now)
             for local in self.local_queues.values():
                 if local.cluster_queue == queue.name:
                     self.line_up(local, now)
@@ -321,6 +323,8 @@ class State(Questions):
             self.hold(info, workload.status.admission)
             if info.admitted and not (before is not None and before.admitted):
                 self.settle_penalty(info, now)
+            if before is None:
+                self.recall_penalty(info, now)
             return not (before is not None and before.reserved and _same_to_others(before, info))
         elif key in self.assumed:
             return False  # the write is on its way: what is seen may be older
