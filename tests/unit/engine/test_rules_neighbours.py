@@ -65,6 +65,25 @@ class TestKeptCapacity:
             assert found["asks"].requeue_reason == "PreemptionNoCandidates"
             assert found["small"].outcome == outcome
 
+    @pytest.mark.parametrize(("prioritized", "kept"), [(True, True), (False, False)])
+    @pytest.mark.parametrize("preemptor", [True, False])
+    def test_who_had_others_preempted_keeps_room(self, prioritized: bool, kept: bool, preemptor: bool) -> None:
+        """With PrioritizePreemptorWorkloads, even in a queue that can always reclaim."""
+        gates = Gates(prioritize_preemptor_workloads=prioritized)
+        lender = queue("lender", 2, reclaimWithinCohort="Any", withinClusterQueue="LowerPriority")
+        state = b.world(lender, queue("borrower", 0), options=Options(gates=gates))
+        if preemptor:
+            state.put_workload(b.held("low", "lender", {"cpu": "2"}, priority=-1), b.NOW)
+        state.put_workload(b.workload("waits", "lender", cpu=2), b.NOW)
+        if preemptor:
+            assert decisions(state)["waits"].outcome == "preempting"
+        state.drop_workload("team/low")
+        state.put_workload(b.held("high", "lender", {"cpu": "1"}, priority=9), b.NOW)
+        state.put_workload(b.workload("one", "borrower", cpu=1), b.NOW)
+        found = decisions(state)
+        assert found["waits"].requeue_reason == "PreemptionNoCandidates"
+        assert (found["one"].outcome == "admit") is not (kept and preemptor)
+
 
 class TestSharedRoom:
     """Two heads, and room for one."""
