@@ -42,6 +42,7 @@ class Replay(engine_cache.Replay):
         super().__init__(case, run)
         self.run: _Run | None = None
         self.heads: dict[str, Entry] = {}
+        self.left: dict[str, str] = {}
 
     def call(self, op: str, args: dict[str, Json], results: list[Json]) -> None:
         """One recorded call."""
@@ -163,6 +164,18 @@ class Replay(engine_cache.Replay):
         self.expect("priorities", results, [effective, base, effective - base])
 
     # Queues
+
+    def _on_cache_delete_workload(self, args: Json, results: list[Json]) -> None:
+        """The cache forgets a workload; that those who are parked are tried again is a call of its own."""
+        key = str(args.get("wlKey", "")).lstrip("/")
+        self.left[key] = self.state.ledger.holders.get(key, "")
+        marked = dict(self.state.retry_queues)
+        super()._on_cache_delete_workload(args, results)
+        self.state.retry_queues = marked
+
+    def _queues_queue_associated_inadmissible_workloads_after(self, args: Json, results: list[Json]) -> None:
+        """What is parked in the tree that a workload left is tried again."""
+        self.state.mark_retry(self.left.get(str(args.get("wlKey", "")).lstrip("/"), ""))
 
     def _queues_add_cluster_queue(self, args: Json, results: list[Json]) -> None:
         self._on_cache_add_cluster_queue(args, results)
