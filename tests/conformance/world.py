@@ -168,7 +168,7 @@ def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: f
 
     def each(kind: str) -> list[Json]:
         found = []
-        for item in objects.get(kind, []):
+        for item in objects.get(kind) or ():
             meta = item.get("metadata", {})
             name = "/".join(part for part in (kind, meta.get("namespace", ""), meta.get("name", "")) if part)
             if name not in absent:
