@@ -19,7 +19,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs, queues, workload, workloadpriorityclass
+from app.controllers import jobs, queues, wakes, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
 from app.controllers.ledger import LedgerBooks, follow
@@ -175,14 +175,15 @@ class Leader:
 
     def _job_changed(self, key: str, old: Kind | None, new: Kind | None) -> None:
         job = new or old
-        if job is not None:
+        if job is not None and wakes.job_concerned(old, new):
             self.jobs.add(jobs.key_of(job))
 
     def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:
-        self.workloads.add(key)
+        if wakes.workload_concerned(old, new):
+            self.workloads.add(key)
         self.metrics.changed(old, new, self.world.now)
         latest = new or old
-        if latest is not None:
+        if latest is not None and wakes.owner_concerned(old, new):
             for job in table.jobs_of(latest):
                 self.jobs.add(job)
         for version in (old, new):

@@ -136,6 +136,15 @@ class Integration(ABC, Generic[J]):
         """Pods by pod set that need their quota no longer."""
         return {}
 
+    def significant(self, job: J) -> tuple[object, ...]:
+        """What decisions depend on beyond metadata, as values to compare: a change of the object that leaves them equal
+        is not looked at.
+
+        Unless a kind says what matters, every version does. A kind that says so leaves out what none of its other
+        methods reads, such as a count of pods.
+        """
+        return (job.metadata.resource_version,)
+
     def managed_by(self, job: J) -> str | None:
         """The controller that runs the job, if it says so."""
         return None

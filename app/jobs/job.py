@@ -140,6 +140,14 @@ class BatchJob(Integration[Job]):
         remaining = max(completions - done, 0)
         return {names.DEFAULT_PODSET: parallelism - remaining} if remaining < parallelism else {}
 
+    def significant(self, job: Job) -> tuple[object, ...]:
+        """The spec, and of the status what its counters add up to.
+
+        How many pods run, and since when, is of interest only while none should: stopping and starting depend on it.
+        """
+        halted = (self.active(job), job.status.start_time) if job.spec.suspend else ()
+        return job.spec, self.finished(job), self.pods_ready(job), self.reclaimable(job), halted
+
     def managed_by(self, job: Job) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by

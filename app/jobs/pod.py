@@ -89,7 +89,7 @@ class PlainPod(Integration[Pod]):
         }
         target: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}, "status": {"conditions": [condition]}}
         steps: list[Step] = [Change(target, subresource="status", type="strategic"), Removal()]
-        if any(each.type == "TerminationTarget" and each.status == "True" for each in job.status.conditions):
+        if _is_true(job, "TerminationTarget"):
             del steps[0]
         return Stop(steps, announce=True)
 
@@ -103,7 +103,15 @@ class PlainPod(Integration[Pod]):
 
     def pods_ready(self, job: Pod) -> bool:
         """By its condition Ready."""
-        return any(each.type == "Ready" and each.status == "True" for each in job.status.conditions)
+        return _is_true(job, "Ready")
+
+    def significant(self, job: Pod) -> tuple[object, ...]:
+        """The spec, how it ended, whether it is ready, and whether its stop was announced."""
+        return job.spec, self.finished(job), self.pods_ready(job), _is_true(job, "TerminationTarget")
+
+
+def _is_true(pod: Pod, condition: str) -> bool:
+    return any(each.type == condition and each.status == "True" for each in pod.status.conditions)
 
 
 def _gates(pod: Pod) -> list[str]:

@@ -74,19 +74,26 @@ class Cluster:
     # --- what others do -----------------------------------------------------------------------------------------------
 
     def put(self, kind: type[Kind], body: Body) -> None:
-        """Store an object; uid and resourceVersion as the server gives them."""
+        """Store an object; uid, resourceVersion and generation as the server gives them."""
         body = copy.deepcopy(body)
         meta = body.setdefault("metadata", {})
         self._version += 1
+        old = self._bodies.get((kind, self._key(body)), {})
+        meta["generation"] = old.get("metadata", {}).get("generation", 0) + (old.get("spec") != body.get("spec"))
         meta["resourceVersion"] = str(self._version)
         meta.setdefault("uid", f"uid-{self._version}")
-        key = f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+        key = self._key(body)
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             del self._bodies[kind, key]
             self._stores[kind].delete(key)
             return
         self._bodies[kind, key] = body
         self._stores[kind].observe(kind.decoder()(json.dumps(body).encode()))
+
+    @staticmethod
+    def _key(body: Body) -> str:
+        meta = body["metadata"]
+        return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
     def get(self, kind: type[Kind], key: str) -> Body | None:
         """An object as it is now."""

@@ -31,6 +31,12 @@ class OneJob(RuleBasedStateMachine):
         """The Job, if it is there."""
         return self.cluster.get(Job, "team/train")
 
+    @property
+    def pods_left(self) -> bool:
+        """Whether pods run or terminate."""
+        status = (self.job or {}).get("status", {})
+        return bool(status.get("active") or status.get("terminating"))
+
     def only(self) -> Body | None:
         """The Workload, if there is exactly one that lives."""
         found = self.cluster.workloads
@@ -142,7 +148,7 @@ class OneJob(RuleBasedStateMachine):
     def nothing_waits_with_quota(self) -> None:
         """At rest, and once the pods of an earlier run are gone, an admitted Job runs."""
         job = self.job
-        if not self.settled or job is None or job.get("status", {}).get("active") or self.true("Finished"):
+        if not self.settled or job is None or self.pods_left or self.true("Finished"):
             return
         if self.true("Admitted") and not self.true("Evicted"):
             assert not job["spec"]["suspend"]
@@ -153,8 +159,8 @@ class OneJob(RuleBasedStateMachine):
         job = self.job
         if not self.settled or job is None or not job["spec"]["suspend"] or job.get("status", {}).get("conditions"):
             return
-        if job.get("status", {}).get("active"):
-            return  # nothing can be restored before its pods are gone
+        if self.pods_left:
+            return  # nothing can be restored before they are gone
         assert not job["spec"]["template"]["spec"].get("nodeSelector")
         assert job["spec"]["template"]["metadata"]["labels"] == {"app": "train"}
         assert not job["metadata"].get("annotations")
