@@ -1,6 +1,7 @@
 """Admission fair sharing: of two LocalQueues the one that used less goes first, also after a restart."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -45,31 +46,42 @@ def consumed(world: Scenario, queue: str) -> tuple[Fraction, str]:
     return Fraction(parse(sharing.get("consumedResources", {}).get("cpu", "0"))), sharing.get("lastUpdate", "")
 
 
-def test_the_queue_that_used_more_goes_second(installed: tuple[Installation, Path]) -> None:
-    """What a queue used is in its status, decides who is next, and is known to a process that starts anew."""
+@pytest.mark.parametrize("forgotten", [False, True], ids=["the status is kept", "the status is wiped"])
+def test_the_queue_that_used_more_goes_second(installed: tuple[Installation, Path], *, forgotten: bool) -> None:
+    """What a queue used is in its status, and a process that starts anew, when nothing of it runs any more, lets the
+    other go first. Without that status the older Job would be first: it is the status that decides."""
     installation, file = installed
     cp = installation.control_plane
     process = installation.start(arguments=("--config", str(file)))
     installation.wait_ready(process)
     world = Scenario(cp.api, cp.namespace("team", labels=MANAGED))
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
-    full = world.cluster_queue("shared", {world.flavor("plain"): {"cpu": 4}}, admissionScope=scope)
-    greedy, modest = world.local_queue("greedy", full), world.local_queue("modest", full)
+    shared = world.cluster_queue("shared", {world.flavor("plain"): {"cpu": 4}}, admissionScope=scope)
+    greedy, modest = world.local_queue("greedy", shared), world.local_queue("modest", shared)
     world.job("heavy", queue=greedy, cpu="4")
     world.wait_started("heavy")
     wait_until(lambda: consumed(world, greedy)[0] > 0, timeout=15, describe="usage in the status")
-    process.terminate()
-    used, counted = consumed(world, greedy)
-    process = installation.start(arguments=("--config", str(file)))
-    installation.wait_ready(process)
-    wait_until(lambda: consumed(world, greedy)[1] != counted, timeout=20, describe="usage counted anew")
-    assert consumed(world, greedy)[0] >= used
+    world.patch_queue(shared, {"stopPolicy": "Hold"})
+    world.delete_job("heavy")
     world.job("greedy-next", queue=greedy, cpu="4")
     world.wait_pending("greedy-next", timeout=20)
+    older = world.workload_of("greedy-next")["metadata"]["creationTimestamp"]
+    wait_until(lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > older, timeout=5, describe="the next second")
     world.job("modest-next", queue=modest, cpu="4")
     world.wait_pending("modest-next", timeout=20)
-    assert consumed(world, modest)[0] == 0
-    world.delete_job("heavy")
-    world.wait_started("modest-next", timeout=20)
-    assert world.suspended("greedy-next")
+    process.terminate()
+    if forgotten:
+        for name in (greedy, modest):
+            path = resource_path(GROUP, "localqueues", name, namespace=world.namespace)
+            cp.api.patch(f"{path}/status", {"status": {"fairSharing": None}})
+    used, _ = consumed(world, greedy)
+    assert (used == 0) is forgotten
+    process = installation.start(arguments=("--config", str(file)))
+    installation.wait_ready(process)
+    wait_until(lambda: consumed(world, greedy)[1], timeout=20, describe="usage counted anew")
+    world.patch_queue(shared, {"stopPolicy": "None"})
+    first, second = ("greedy-next", "modest-next") if forgotten else ("modest-next", "greedy-next")
+    world.wait_started(first, timeout=20)
+    assert world.suspended(second)
+    process.terminate()
     world.remove()
