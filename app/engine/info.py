@@ -277,7 +277,9 @@ class Info:
         info.uid = self.uid
         info.local_queue = self.local_queue
         info.priority = self.priority
-        info.order = self.order
+        negative_priority, _, uid, key = self.order
+        created = instant_or_zero(self.workload.metadata.creation_timestamp)
+        info.order = (negative_priority, created, uid, key)  # the reservation ends an eviction, and its time with it
         info.active = self.active
         info.finished = self.finished
         info.replaces = self.replaces

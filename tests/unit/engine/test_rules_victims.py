@@ -89,6 +89,19 @@ class TestClassical:
         decision = cycle(state, b.NOW).decisions[0]
         assert {victim.key.removeprefix("team/"): victim.reason for victim in decision.victims} == found
 
+    @pytest.mark.parametrize("written", [False, True])
+    def test_an_eviction_that_is_over_makes_nobody_newer(self, written: bool) -> None:
+        """Once it is admitted again it counts by its creation, before that is written as well as after."""
+        policy = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
+        state = b.world(b.queue("a", {"default": {"cpu": 1}}, preemption=policy))
+        again = b.with_conditions(b.workload("again", second=0), Evicted=("True", "PodsReadyTimeout"))
+        state.put_workload(again, b.NOW)
+        assert cycle(state, b.NOW).decisions[0].outcome == "admit"
+        if written:
+            state.put_workload(b.with_conditions(b.reserved(again, state), drop=("Evicted",)), b.NOW)
+        state.put_workload(b.workload("later", second=3), b.NOW)
+        assert [decision.requeue_reason for decision in cycle(state, b.NOW)] == ["PreemptionNoCandidates"]
+
     SHARED = (
         cohort("x", quota=10),
         queue(
