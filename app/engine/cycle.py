@@ -128,6 +128,7 @@ class _Run:
                 result.order.append(entry.info.key)
                 if blocked:
                     entry.blocked = True
+                    entry.info.last_assignment = entry.before
                     continue
                 yield from self._process(entry)
                 blocked = entry.quota_reason == WAITING_FOR_PODS_READY
@@ -325,6 +326,7 @@ class _Run:
         if blocked:
             entry.message = "waiting for all admitted workloads to be in PodsReady condition"
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
+            info.last_assignment = entry.before  # the flavor is right: it is to be found again
             return
         if where is not None and siblings:
             self._migrate(entry, where, siblings[0][1])
