@@ -191,8 +191,13 @@ class Turnstile:
         return Follower(path, read, started, self._take_options)
 
     def _take_options(self, loaded: Loaded) -> None:
-        """Decide about each job again, under what the file says now; times are those of the start."""
-        self.options = replace(self.settings.flags.options(loaded), pods_ready=self.settings.jobs.pods_ready)
+        """Decide about each job again, under what the file says now; times and gates are those of the start."""
+        started = self.settings.jobs
+        self.options = replace(
+            self.settings.flags.options(loaded),
+            pods_ready=started.pods_ready,
+            granular_reasons=started.granular_reasons,
+        )
         if self._reviewer is not None:
             self._reviewer.options = self.options
         if self._world is not None:

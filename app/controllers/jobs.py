@@ -21,7 +21,7 @@ from app.api.meta import Kind, find_condition, to_plain
 from app.api.workload import PodSet, Workload
 from app.controllers import podsready
 from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
-from app.controllers.status import StatusDraft, metadata_patch
+from app.controllers.status import metadata_patch
 from app.controllers.world import World
 from app.jobs import podsets, table
 from app.jobs import workload as build
@@ -76,7 +76,7 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
     actions: list[Action] = []
     for workload in workloads:
         if not workload.finished and not workload.metadata.deletion_timestamp and workload.metadata.controller:
-            draft = StatusDraft(workload, world.now)
+            draft = world.draft(workload)
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:
@@ -373,7 +373,7 @@ class _Job:
             # The API refuses a smaller count while quota is held.
             current = {each.name: each.count for each in workload.status.reclaimable_pods}
             wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
-        draft = StatusDraft(workload, self.world.now)
+        draft = self.world.draft(workload)
         draft.reclaim(wanted)
         if draft.changed:
             self.actions.append(draft.patch())
@@ -387,7 +387,7 @@ class _Job:
         told = find_condition(workload.status.conditions, wl.PODS_READY)
         if told is not None and (told.status, told.reason) == (status, reason):
             return False
-        draft = StatusDraft(workload, self.world.now)
+        draft = self.world.draft(workload)
         draft.set(wl.PODS_READY, status, reason=reason, message=message)
         self.actions.append(draft.patch())
         return True
@@ -403,7 +403,7 @@ class _Job:
         if self.integration.active(self.job):
             return "evicted, but pods still run"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
-        draft = StatusDraft(workload, self.world.now)
+        draft = self.world.draft(workload)
         draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
         draft.unreserve(reason="PendingEvaluation", message=condition.message)
         self.actions.append(draft.patch())
@@ -492,7 +492,7 @@ class _Job:
         return stop.complete
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
-        draft = StatusDraft(workload, self.world.now)
+        draft = self.world.draft(workload)
         draft.finish(reason, message)
         self.actions.append(draft.patch())
 

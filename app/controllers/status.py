@@ -7,7 +7,7 @@ is replaced as a whole, and a writer that saw an older list must be refused (409
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,13 +19,25 @@ from app.api.workload import Admission, AdmissionCheckState, PodSetRequest, Requ
 from app.controllers.actions import Patch
 from app.controllers.admissionchecks import reset
 
+_BEFORE_GRANULAR: Final = {
+    "PendingEvaluation": "Pending",
+    "Misconfigured": "Inadmissible",
+    "Suspended": "Inadmissible",
+    "UnsatisfiedAdmissionChecks": "UnsatisfiedChecks",
+}
+"""Reasons of controllers while the gate UnadmittedWorkloadsObservability is off, where they differ."""
+
 
 class StatusDraft:
-    """Changes to the status of one Workload as it was seen at `now`."""
+    """Changes to the status of one Workload as it was seen at `now`.
 
-    def __init__(self, workload: Workload, now: datetime) -> None:
+    `granular` is the gate UnadmittedWorkloadsObservability: whether waiting is told in fine reasons, also by Admitted.
+    """
+
+    def __init__(self, workload: Workload, now: datetime, *, granular: bool = True) -> None:
         self.workload = workload
         self.now = now
+        self.granular = granular
         self.conditions: list[Condition] = list(workload.status.conditions)
         self.checks: list[AdmissionCheckState] = list(workload.status.admission_checks)
         self._admission = workload.status.admission
@@ -42,6 +54,10 @@ class StatusDraft:
             now=self.now,
             observed_generation=self.workload.metadata.generation or None,
         )
+
+    def reason(self, granular: str) -> str:
+        """The reason to write for a granular one."""
+        return granular if self.granular else _BEFORE_GRANULAR.get(granular, granular)
 
     def remove(self, kind: str) -> None:
         """Drop one condition."""
@@ -68,7 +84,7 @@ class StatusDraft:
 
     def unreserve(self, *, reason: str, message: str) -> None:
         """Take quota back or say why there is none; Admitted follows, with the time spent admitted added up."""
-        self.set(wl.QUOTA_RESERVED, "False", reason=reason, message=message)
+        self.set(wl.QUOTA_RESERVED, "False", reason=self.reason(reason), message=message)
         self._admission = None
         self.sync_admitted()
         if self.workload.status.admission is not None:
@@ -83,20 +99,24 @@ class StatusDraft:
         if before is None and find_condition(self.conditions, wl.QUOTA_RESERVED) is None:
             return False
         missing = self._missing_to_be_admitted()
-        if missing is not None and before is not None and before.status == "True":
+        was = before is not None and before.status == "True"
+        if was == (missing is None) and (was or not self.granular):
+            return False
+        if before is not None and was:
             since = instant(before.last_transition_time) or self.now
             past = self.workload.status.accumulated_past_execution_time_seconds or 0
             self.field("accumulatedPastExecutionTimeSeconds", past + max(0, int((self.now - since).total_seconds())))
         reason, message = missing or ("Admitted", "The workload is admitted")
-        if before is not None and before.status == "True" and missing is None:
-            return False
-        self.set(wl.ADMITTED, "True" if missing is None else "False", reason=reason, message=message)
+        self.set(wl.ADMITTED, "True" if missing is None else "False", reason=self.reason(reason), message=message)
         return before != find_condition(self.conditions, wl.ADMITTED)
 
     def _missing_to_be_admitted(self) -> tuple[str, str] | None:
+        unsatisfied = any(check.state != "Ready" for check in self.checks)
         if not is_true(self.conditions, wl.QUOTA_RESERVED):
+            if unsatisfied and not self.granular:
+                return "NoReservationUnsatisfiedChecks", "The workload has no reservation and not all checks ready"
             return "NoReservation", "The workload has no reservation"
-        if any(check.state != "Ready" for check in self.checks):
+        if unsatisfied:
             return "UnsatisfiedAdmissionChecks", "The workload has not all checks ready"
         assigned = self._admission.pod_set_assignments if self._admission is not None else []
         if any(given.delayed_topology_request == "Pending" for given in assigned):

@@ -70,7 +70,7 @@ def _orphan(workload: Workload, world: World) -> Decision:
     decision = Decision(why="its owner is gone")
     meta = workload.metadata
     if not workload.finished and not meta.deletion_timestamp:
-        draft = StatusDraft(workload, world.now)
+        draft = world.draft(workload)
         draft.finish("OwnerNotFound", "The owner of the workload is gone")
         decision.actions.append(draft.patch())
     elif names.RESOURCE_IN_USE in meta.finalizers:
@@ -89,12 +89,12 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
     message = f"The workload is deactivated{detail}"
-    draft = StatusDraft(workload, world.now)
+    draft = world.draft(workload)
     draft.evict(DEACTIVATED, message, cause=cause)
     draft.remove(wl.DEACTIVATION_TARGET)
     if workload.status.requeue_state is not None:
         draft.field("requeueState", None)
-    if not workload.quota_reserved:
+    if not workload.quota_reserved and draft.granular:
         draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
     reason = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
     # Kueue's wire string for a deactivation without a cause differs from its condition reason.
@@ -113,7 +113,7 @@ def _delayed(workload: Workload, world: World) -> Decision | None:
     until = retry_at(workload.status.admission_checks)
     if until is None or until <= world.now:
         return None
-    draft = StatusDraft(workload, world.now)
+    draft = world.draft(workload)
     return Decision([draft.patch()], why="an admission check asks to wait") if draft.requeue(until) else None
 
 
@@ -121,8 +121,8 @@ def _requeue(workload: Workload, world: World) -> Decision | None:
     """Requeued False turns True once what held the Workload back is over."""
     held = find_condition(workload.status.conditions, wl.REQUEUED)
     if held is None or held.status != "False":
-        return _backoff(workload, world, draft=StatusDraft(workload, world.now))
-    draft = StatusDraft(workload, world.now)
+        return _backoff(workload, world, draft=world.draft(workload))
+    draft = world.draft(workload)
     queue = world.local_queue_of(workload)
     cluster_queue = _cluster_queue(queue, world)
     match held.reason:
@@ -177,7 +177,7 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
         policy = stopped_by.spec.stop_policy if stopped_by is not None else "None"
         if policy == "None" or stopped_by is None:
             continue
-        draft = StatusDraft(workload, world.now)
+        draft = world.draft(workload)
         if workload.admitted:
             if policy != "HoldAndDrain" or workload.evicted:
                 continue
@@ -204,7 +204,7 @@ def _checked(workload: Workload, world: World) -> Decision | None:
         if admission
         else _cluster_queue(world.local_queue_of(workload), world)
     )
-    draft = StatusDraft(workload, world.now)
+    draft = world.draft(workload)
     if queue is not None:
         draft.checks = listed(draft.checks, required(queue, admission), now=world.now)
     evicted = workload.evicted
@@ -251,7 +251,7 @@ def _not_ready(workload: Workload, world: World) -> Decision | None:
     cause, left = waits
     if left > 0:
         return Decision([RequeueAfter(left)], why="waiting for its pods")
-    draft = StatusDraft(workload, world.now)
+    draft = world.draft(workload)
     state = workload.status.requeue_state
     again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, world.now)
     if again is None:
@@ -277,7 +277,7 @@ def _overdue(workload: Workload, world: World) -> Decision | None:
     remaining = (since + timedelta(seconds=limit - past) - world.now).total_seconds()
     if remaining > 0:
         return Decision([RequeueAfter(remaining)], why="running within its time limit")
-    draft = StatusDraft(workload, world.now)
+    draft = world.draft(workload)
     message = "exceeding the maximum execution time"
     draft.set(wl.DEACTIVATION_TARGET, "True", reason=MAXIMUM_EXECUTION_TIME, message=message)
     draft.field("accumulatedPastExecutionTimeSeconds", None)
@@ -303,14 +303,15 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
             if cleared
             else "Workload is pending evaluation in the scheduling queue"
         )
-    if current is not None and (current.status, current.reason, current.message) == ("False", reason, message):
+    draft = world.draft(workload)
+    told = ("False", draft.reason(reason), message)
+    if current is not None and (current.status, current.reason, current.message) == told:
         return Decision(why=message)
-    draft = StatusDraft(workload, world.now)
     draft.unreserve(reason=reason, message=message)
     return Decision([draft.patch()], why=message)
 
 
-_WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated"}
+_WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated", "Inadmissible"}
 _SAID_BY_SCHEDULER = (
     "resources validation failed: ",
     "resources didn't satisfy LimitRange constraints: ",

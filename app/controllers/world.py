@@ -17,6 +17,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.status import StatusDraft
 from app.jobs.options import Options
 from app.kube.store import Store
 
@@ -67,6 +68,10 @@ class World:
     def now(self) -> datetime:
         """One reading of the clock, in UTC."""
         return self.clock()
+
+    def draft(self, workload: Workload) -> StatusDraft:
+        """Changes to the status of a Workload, begun now."""
+        return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
 
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
         """The LocalQueue that a Workload names, if it exists."""

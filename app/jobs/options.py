@@ -38,7 +38,8 @@ class Options:
     """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does.
 
     `frameworks` names the job kinds that are enabled; None for all there are. Jobs of the others are not seen at all.
-    `pods_ready` is None if nobody waits for pods to become ready.
+    `pods_ready` is None if nobody waits for pods to become ready. `granular_reasons` is the gate
+    UnadmittedWorkloadsObservability.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -47,6 +48,7 @@ class Options:
     )
     frameworks: Collection[str] | None = None
     pods_ready: PodsReadyOptions | None = None
+    granular_reasons: bool = True
 
     def enabled(self, framework: str) -> bool:
         """Whether jobs of a kind are looked at."""

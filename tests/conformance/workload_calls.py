@@ -148,17 +148,11 @@ def _changed(call: Call, draft: StatusDraft) -> list[str]:
 
 
 def _draft(call: Call) -> StatusDraft:
-    return StatusDraft(world.load(Workload, call.workload), call.now)
+    granular = call.gates.get("UnadmittedWorkloadsObservability", True)
+    return StatusDraft(world.load(Workload, call.workload), call.now, granular=granular)
 
 
-def _explained(call: Call) -> bool:
-    """Whether the reasons of controllers are those of the gate that is on by default; others are not built."""
-    return call.gates.get("UnadmittedWorkloadsObservability", True)
-
-
-def _sync_admitted(call: Call) -> list[str] | None:
-    if not _explained(call):
-        return None
+def _sync_admitted(call: Call) -> list[str]:
     draft = _draft(call)
     changed = draft.sync_admitted()
     return differs("changed", call.result(), changed) + _changed(call, draft)
@@ -185,9 +179,7 @@ def _set_condition(call: Call) -> list[str] | None:
     return _changed(call, draft)
 
 
-def _unset_quota_reservation(call: Call) -> list[str] | None:
-    if not _explained(call):
-        return None
+def _unset_quota_reservation(call: Call) -> list[str]:
     draft = _draft(call)
     draft.unreserve(reason=call.args["reason"], message=call.args["message"])
     return differs("changed", call.result(), draft.changed) + _changed(call, draft)

@@ -8,6 +8,7 @@ import pytest
 
 from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
 from app.controllers.workload import decide
+from app.jobs.options import Options
 from tests.unit.controllers.worlds import (
     ADMITTED,
     NOW,
@@ -115,6 +116,40 @@ class TestStopPolicy:
         held = condition("Requeued", "False", "ClusterQueueStopped")
         decision = decide("ns/wl", world(workload(held), local_queue(), cluster_queue()))
         assert conditions(decision)["Requeued"][:2] == ("True", "ClusterQueueRestarted")
+
+
+class TestCoarseReasons:
+    """Without the gate UnadmittedWorkloadsObservability conditions are those of older versions."""
+
+    coarse = Options(granular_reasons=False)
+
+    def test_a_misconfigured_one_is_inadmissible(self) -> None:
+        """Nothing is said of Admitted, and it is said once."""
+        decision = decide("ns/wl", world(workload(), options=self.coarse))
+        assert conditions(decision) == {"QuotaReserved": ("False", "Inadmissible", "LocalQueue lq doesn't exist")}
+        told = workload(condition("QuotaReserved", "False", "Inadmissible", "LocalQueue lq doesn't exist"))
+        assert decide("ns/wl", world(told, options=self.coarse)).actions == []
+
+    def test_what_is_mended_is_pending(self) -> None:
+        """The reason of all that waits in line."""
+        stale = workload(condition("QuotaReserved", "False", "Inadmissible", "LocalQueue lq doesn't exist"))
+        decision = decide("ns/wl", world(stale, local_queue(), cluster_queue(), options=self.coarse))
+        assert conditions(decision)["QuotaReserved"][1] == "Pending"
+
+    def test_a_waiting_one_that_is_deactivated_is_evicted_only(self) -> None:
+        """There was no reason for that."""
+        off = workload(spec={"active": False})
+        decision = decide("ns/wl", world(off, local_queue(), cluster_queue(), options=self.coarse))
+        assert set(conditions(decision)) == {"Evicted"}
+
+    def test_checks_that_are_not_ready_leave_no_word(self) -> None:
+        """Until it is admitted."""
+        checks = {"admissionChecks": [{"name": "a"}]}
+        states = [{"name": "a", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-02T03:00:00Z"}]
+        held = workload(RESERVED, admission=True, more_status={"admissionChecks": states})
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": []}]}]
+        queue = cluster_queue(admissionChecksStrategy=checks, resourceGroups=groups)
+        assert decide("ns/wl", world(held, local_queue(), queue, options=self.coarse)).actions == []
 
 
 class TestWhyNotTried:
