@@ -274,23 +274,18 @@ class TestPodsReady:
         b.settle(state)
         assert b.admitted(state) == {"team/first", "team/second"}
 
-    def test_who_waits_gets_the_flavor_that_was_right_for_it(self) -> None:
-        """Waiting is no reason to look for another."""
+    def test_who_waits_is_offered_the_same_flavor_each_time(self) -> None:
+        """Waiting is no reason to look for another, neither for the one that is told nor for those behind it."""
         options = Options(wait_for_pods_ready=WaitForPodsReady(block_admission=True))
         quota = {"x": {"cpu": 4}, "y": {"cpu": 4}}
         state = b.world(*(b.queue(name, quota) for name in ("a", "m", "z")), options=options, flavors=("x", "y"))
-        running = {}
         for second, name in enumerate(("a", "m", "z")):
-            running[name] = b.workload(name, name, second=second)
-            state.put_workload(running[name], b.NOW)
-        for name in ("a", "m", "z"):
-            b.settle(state)
-            ready = b.with_conditions(b.reserved(running[name], state), PodsReady=("True", "Started"))
-            state.put_workload(ready, b.NOW)
-        given = {
-            key: info.totals[0].flavors for name in "amz" for key, info in state.cluster_queues[name].workloads.items()
-        }
-        assert given == {f"team/{name}": {"cpu": "x"} for name in "amz"}
+            state.put_workload(b.workload(name, name, second=second), b.NOW)
+        for _ in range(4):
+            for entry in cycle(state, b.NOW).entries:
+                assert entry.assignment is not None
+                assert entry.assignment.pins() == {"main": {"cpu": "x"}}
+        assert b.admitted(state) == {"team/a"}
 
     def test_pods_that_are_lost_again_block_again(self) -> None:
         """PodsReady False counts, whatever it was before."""
