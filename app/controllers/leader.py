@@ -13,6 +13,7 @@ from typing import Any
 
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.core import Job, Namespace
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
@@ -117,6 +118,7 @@ class Leader:
             world.workloads.subscribe(self._workload_changed),
             world.cluster_queues.subscribe(self._cluster_queue_changed),
             world.local_queues.subscribe(self._local_queue_changed),
+            world.cohorts.subscribe(self._cohort_changed),
             world.flavors.subscribe(self._flavor_changed),
             world.admission_checks.subscribe(self._check_changed),
             world.namespaces.subscribe(self._namespace_changed),
@@ -215,6 +217,20 @@ class Leader:
                 for flavor in group.flavors:
                     self.flavors.add(flavor.name)
 
+    def _cohort_changed(self, key: str, old: Cohort | None, new: Cohort | None) -> None:
+        """Another parent may close a cycle of cohorts, which admit nothing then, or open one.
+
+        The ledger may keep the change until its cycle is over; it tells what it thinks of the queues after that.
+        """
+        if _parent_of(old) != _parent_of(new):
+            self.scheduler.take(lambda: self._later(self._in_cohorts()))
+
+    def _in_cohorts(self) -> Iterator[None]:
+        for queue in self.world.cluster_queues.values(ordered=True):
+            if queue.spec.cohort_name:
+                self.cluster_queues.add(queue.metadata.name)
+            yield
+
     def _members(self, cluster_queue: str) -> Iterator[None]:
         """All that a ClusterQueue's spec or activity decides about."""
         world = self.world
@@ -269,6 +285,10 @@ class Leader:
         """A ClusterQueue admits only while somebody answers each of its checks."""
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, key):
             self.cluster_queues.add(name)
+
+
+def _parent_of(cohort: Cohort | None) -> str:
+    return (cohort.spec.parent_name or "") if cohort is not None else ""
 
 
 def _same_spec(old: Kind, new: Kind) -> bool:

@@ -56,6 +56,7 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
         find_condition(status.conditions, wl.EVICTED),
         find_condition(status.conditions, wl.FINISHED),
         find_condition(status.conditions, wl.PODS_READY),
+        find_condition(status.conditions, wl.PODS_READY),
         status.admission,
         status.admission_checks,
         status.reclaimable_pods,

@@ -200,6 +200,20 @@ class Ledger:
             above = above.parent
         return False
 
+    @staticmethod
+    def cycle_above(node: Node) -> list[str]:
+        """Names of the cohorts that form a cycle above a node, from the first of the alphabet on; empty if none do."""
+        way: list[Node] = []
+        above = node.parent
+        while above is not None and above not in way:
+            way.append(above)
+            above = above.parent
+        if above is None:
+            return []
+        cycle = [each.name for each in way[way.index(above) :]]
+        first = cycle.index(min(cycle))
+        return cycle[first:] + cycle[:first]
+
     def _mark(self, node: Node) -> None:
         self._keep(self._dirty)
         self._dirty[f"{'q' if node.is_queue else 'c'}/{node.name}"] = node

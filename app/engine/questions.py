@@ -97,13 +97,13 @@ class Questions(UsageSharing):
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None or queue.terminating:
             return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
-        if not queue.problems:
+        problems = list(queue.problems)
+        if self.ledger.broken and (cycle := self.ledger.cycle_above(queue.node)):
+            # Kueue has no reason of its own for this, and so it is the one it keeps for what has none.
+            problems.append(("Unknown", f"the parents of its cohort form a cycle: {' -> '.join([*cycle, cycle[0]])}"))
+        if not problems:
             return True, "Ready", "Can admit new workloads"
-        return (
-            False,
-            queue.problems[0][0],
-            f"Can't admit new workloads: {', '.join(text for _, text in queue.problems)}.",
-        )
+        return False, problems[0][0], f"Can't admit new workloads: {', '.join(text for _, text in problems)}."
 
     def pending(self, cluster_queue: str) -> list[str]:
         """Keys of what waits in a ClusterQueue in the order it will be tried: in line first, then the parked ones."""

@@ -256,6 +256,38 @@ class TestStopping:
         scenario.patch_queue(queue, {"stopPolicy": "None"})
         scenario.wait_started("after")
 
+    def test_a_cycle_of_cohorts_closes_its_queues_until_it_is_mended(self, scenario: Scenario) -> None:
+        """ClusterQueue and LocalQueue say so at once, and open again when the parent is taken away."""
+        outer = scenario.cohort("outer")
+        scenario.cohort("inner", parent=outer)
+        queue = scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, cohort="inner")
+        paths = (
+            resource_path(GROUP, "clusterqueues", queue),
+            resource_path(GROUP, "localqueues", "team", namespace=scenario.namespace),
+        )
+
+        def wait_active(status: str, *reasons: str) -> None:
+            for path, reason in zip(paths, reasons, strict=True):
+                scenario.api.wait_for(
+                    path,
+                    lambda found, reason=reason: (
+                        (condition(found, "Active").get("status"), condition(found, "Active").get("reason"))
+                        == (status, reason)
+                    ),
+                    timeout=10,
+                    describe=f"Active {status}: {reason}",
+                )
+
+        wait_active("True", "Ready", "Ready")
+        top = resource_path(GROUP, "cohorts", outer)
+        scenario.api.patch(top, {"spec": {"parentName": scenario.named("inner")}})
+        wait_active("False", "Unknown", "ClusterQueueIsInactive")
+        scenario.job("job", queue="team", cpu="1")
+        scenario.wait_pending("job", reason="Suspended")
+        scenario.api.patch(top, {"spec": {"parentName": None}})
+        wait_active("True", "Ready", "Ready")
+        scenario.wait_started("job")
+
     def test_a_workload_deleted_by_hand_stops_its_job_and_a_fresh_one_takes_its_place(self, scenario: Scenario) -> None:
         """Nobody runs without a Workload, and nobody is lost for want of one."""
         flavor = scenario.flavor("plain")

@@ -119,6 +119,21 @@ def test_a_cycle_of_cohorts_admits_nothing_until_it_is_broken() -> None:
     assert b.admitted(state) == {"team/w"}
 
 
+def test_a_queue_below_a_cycle_of_cohorts_is_not_active_and_names_it() -> None:
+    """The cycle is told from its first name on, after whatever else is wrong, until it is broken."""
+    state = b.world(b.queue("a", cohort="low"), b.queue("free", cohort="other"))
+    for name, parent in (("low", "y"), ("y", "x"), ("x", "y")):
+        state.put_cohort(b.cohort(name, parent=parent))
+    cycle = "the parents of its cohort form a cycle: x -> y -> x."
+    assert state.active_reason("a") == (False, "Unknown", f"Can't admit new workloads: {cycle}")
+    assert state.active_reason("free") == (True, "Ready", "Can admit new workloads")
+    state.drop_flavor("default")
+    missing = "references missing ResourceFlavor(s): default"
+    assert state.active_reason("a") == (False, "FlavorNotFound", f"Can't admit new workloads: {missing}, {cycle}")
+    state.put_cohort(b.cohort("y"))
+    assert state.active_reason("a") == (False, "FlavorNotFound", f"Can't admit new workloads: {missing}.")
+
+
 def test_unlimited_quota_stays_unlimited() -> None:
     """The largest int64 is no number to run out of."""
     state = b.world(b.queue("a", {"default": {"memory": 2**63 - 1}}))
