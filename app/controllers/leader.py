@@ -114,7 +114,7 @@ class Leader:
         """Subscribed to the stores for as long as this lasts. The ledger hears of a change before the reconcilers."""
         world = self.world
         undo = [
-            *follow(self.state, world, take=self.scheduler.take),
+            *follow(self.state, world, take=self.scheduler.take, begin=self.scheduler.begin),
             world.workloads.subscribe(self._workload_changed),
             world.cluster_queues.subscribe(self._cluster_queue_changed),
             world.local_queues.subscribe(self._local_queue_changed),

@@ -1,6 +1,6 @@
 """Keeps the engine's ledger in step with the stores, and answers for the figures that queue statuses show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -19,14 +19,31 @@ Change = Callable[[], None]
 """Puts one change of a store into the ledger; raises if the ledger cannot make sense of the object."""
 
 
-def follow(state: State, world: World, *, take: Callable[[Change], None]) -> list[Callable[[], None]]:
-    """Hand what the stores hold now and all that changes to `take`, which carries it out; returns what ends it."""
+def follow(
+    state: State,
+    world: World,
+    *,
+    take: Callable[[Change], None],
+    begin: Callable[[Iterable[Change]], None] | None = None,
+) -> list[Callable[[], None]]:
+    """Hand all that changes to `take`, which carries it out, and before that what the stores hold; returns what ends
+    it. That may be much: with `begin` it is handed over as something to go through in one's own time, before what is
+    taken meanwhile."""
+
+    def held(store: Store[T], put: Callable[[T], None]) -> Iterator[Change]:
+        keys = store.keys()
+        for key in keys:
+            value = store.get(key)
+            if value is not None:
+                yield partial(put, value)
 
     def attend(store: Store[T], put: Callable[[T], None], drop: Callable[[str], None]) -> Callable[[], None]:
         def changed(key: str, old: T | None, new: T | None) -> None:
             take(partial(drop, key) if new is None else partial(put, new))
 
-        return store.subscribe(changed, replay=True)
+        if begin is not None:
+            begin(held(store, put))
+        return store.subscribe(changed, replay=begin is None)
 
     def now() -> float:
         return world.now.timestamp()

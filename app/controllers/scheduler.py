@@ -16,7 +16,7 @@ nothing about quota itself and never touches a job.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -41,7 +41,6 @@ from app.controllers.actions import Emit, Patch
 from app.controllers.executor import Executor
 from app.controllers.ledger import Change
 from app.controllers.slices import Slice
-from app.controllers.status import StatusDraft
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.kube.backoff import Backoff
@@ -68,6 +67,7 @@ class Scheduler:
         self.world = world
         self.executor = executor
         self._wake = asyncio.Event()
+        self._beginnings: deque[Iterator[Change]] = deque()
         self._kept: deque[Change] = deque()
         self._carried_out = 0
         self._caught_up = asyncio.Event()
@@ -86,11 +86,16 @@ class Scheduler:
     def take(self, change: Change) -> None:
         """Carry out a change of the ledger: now, or right after the cycle that is under way, and the changes before
         it."""
-        if self.state.cycling or self._kept or self._carried_out >= AT_ONCE:
+        if self.state.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)
         else:
             self._carried_out += 1
             change()
+        self.wake()
+
+    def begin(self, changes: Iterable[Change]) -> None:
+        """Carry out many changes before all that are taken from now on, a few at a time."""
+        self._beginnings.append(iter(changes))
         self.wake()
 
     async def caught_up(self) -> None:
@@ -130,10 +135,9 @@ class Scheduler:
         """Carry out what was kept; a change that makes no sense costs none of the others."""
         turn = Slice()
         self._carried_out = 0
-        while self._kept:
+        while (change := self._next_change()) is not None:
             if turn.over:
                 await turn.rest()
-            change = self._kept.popleft()
             try:
                 change()
             except Exception:
@@ -141,6 +145,14 @@ class Scheduler:
         for error in self.state.refused:
             log.error("ledger.refused", error=str(error))
         self.state.refused.clear()
+
+    def _next_change(self) -> Change | None:
+        while self._beginnings:
+            change = next(self._beginnings[0], None)
+            if change is not None:
+                return change
+            self._beginnings.popleft()
+        return self._kept.popleft() if self._kept else None
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
@@ -197,7 +209,7 @@ class Scheduler:
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
             if decision.admission is None or not same or not _in_line(workload):
                 return None  # it is not what was decided about any more
-            draft = StatusDraft(workload, self.world.now)
+            draft = self.world.draft(workload)
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
@@ -284,7 +296,7 @@ class Scheduler:
                 return None
             if not self._still_waits(decision):
                 return None
-            draft = StatusDraft(workload, self.world.now)
+            draft = self.world.draft(workload)
             draft.evict("Preempted", victim.message)
             draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
             return draft.patch()
@@ -311,7 +323,7 @@ class Scheduler:
         def patch(workload: Workload) -> Patch | None:
             if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
                 return None
-            draft = StatusDraft(workload, self.world.now)
+            draft = self.world.draft(workload)
             draft.evict(victim.reason, victim.message)
             return draft.patch()
 
@@ -364,7 +376,7 @@ class Scheduler:
             nonlocal said
             if workload.metadata.uid != decision.uid or not _in_line(workload):
                 return None
-            draft = StatusDraft(workload, self.world.now)
+            draft = self.world.draft(workload)
             draft.unreserve(reason=decision.condition_reason, message=reason_message(decision))
             if decision.outcome == "gated":
                 draft.set(
@@ -416,7 +428,7 @@ class Scheduler:
         why = self.state.waits(workload.metadata.key)
         if why is None or not _in_line(workload) or _told(workload):
             return None
-        draft = StatusDraft(workload, self.world.now)
+        draft = self.world.draft(workload)
         draft.unreserve(reason=why.reason, message=_sentence(why.message, explanation))
         return draft.patch()
 
