@@ -113,6 +113,14 @@ def workload(
     )
 
 
+def changed(base: Workload, **parts: Any) -> Workload:
+    """The workload with parts of it replaced: `metadata`, `spec` and `status` are merged."""
+    body = msgspec.to_builtins(base)
+    for part, value in parts.items():
+        body[part] = {**body.get(part, {}), **value}
+    return msgspec.convert(body, Workload)
+
+
 def with_conditions(base: Workload, *, drop: tuple[str, ...] = (), **conditions: tuple[str, str]) -> Workload:
     """The workload with conditions by type: (status, reason)."""
     body = msgspec.to_builtins(base)
