@@ -1,21 +1,9 @@
 """Rules of what happens around the queues: what moves a workload, what wakes the parked, what an inactive queue is."""
 
-from typing import Any
-
-import msgspec
 import pytest
 
-from app.api.workload import Workload
 from app.engine import State, cycle
 from tests.unit.engine import builders as b
-
-
-def changed(base: Workload, **parts: Any) -> Workload:
-    """The workload with parts of it replaced: `metadata`, `spec` and `status` are merged."""
-    body = msgspec.to_builtins(base)
-    for part, value in parts.items():
-        body[part] = {**body.get(part, {}), **value}
-    return msgspec.convert(body, Workload)
 
 
 def places(state: State, name: str) -> list[str]:
@@ -152,11 +140,11 @@ class TestWakes:
             case "finished":
                 state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
             case "released":
-                held = changed(b.released(running), spec={"active": False})
+                held = b.changed(b.released(running), spec={"active": False})
                 state.put_workload(held, b.NOW)
             case "reclaimed":
                 done = {"reclaimablePods": [{"name": "main", "count": 1}]}
-                state.put_workload(changed(running, status=done), b.NOW)
+                state.put_workload(b.changed(running, status=done), b.NOW)
         b.settle(state)
         assert "team/w" in b.admitted(state)
 
@@ -170,7 +158,7 @@ class TestWakes:
         state.put_workload(running, b.NOW)
         state.put_workload(b.workload("w", cpu=4, priority=3), b.NOW)
         assert [decision.outcome for decision in b.settle(state)] == ["pending"]
-        state.put_workload(changed(running, spec={"priority": 1}), b.NOW)
+        state.put_workload(b.changed(running, spec={"priority": 1}), b.NOW)
         assert [decision.outcome for decision in b.settle(state)][:1] == ["preempting"]
 
     def test_a_flavor_that_changes(self) -> None:

@@ -12,14 +12,6 @@ from app.engine.queues import requeue
 from tests.unit.engine import builders as b
 
 
-def changed(base: Workload, **parts: b.Json) -> Workload:
-    """The workload with parts of it replaced: `metadata`, `spec` and `status` are merged."""
-    body = msgspec.to_builtins(base)
-    for part, value in parts.items():
-        body[part] = {**body.get(part, {}), **value}
-    return msgspec.convert(body, Workload)
-
-
 def parked(state: State, name: str = "a") -> set[str]:
     """Names of what is not tried."""
     return {info.key.partition("/")[2] for info in state.cluster_queues[name].pending.inadmissible_infos()}
@@ -58,7 +50,7 @@ class TestWhoMayWait:
     def test_inactive_held_and_incomplete_workloads_stay_out(self) -> None:
         """Deactivated, on hold, or waiting for replacement pods."""
         state = b.world(b.queue("a"))
-        state.put_workload(changed(b.workload("inactive"), spec={"active": False}), b.NOW)
+        state.put_workload(b.changed(b.workload("inactive"), spec={"active": False}), b.NOW)
         state.put_workload(b.with_conditions(b.workload("held"), QuotaReserved=("False", "OnHold")), b.NOW)
         incomplete = b.with_conditions(b.workload("pods"), WaitingForReplacementPods=("True", "PodsFailed"))
         state.put_workload(incomplete, b.NOW)
@@ -67,7 +59,7 @@ class TestWhoMayWait:
 
     def test_a_parent_of_variants_never_stands_in_line(self) -> None:
         """Under concurrent admission its variants compete; without the gate the label means nothing."""
-        parent = changed(b.workload("w"), metadata={"labels": {"kueue.x-k8s.io/concurrent-admission-parent": "true"}})
+        parent = b.changed(b.workload("w"), metadata={"labels": {"kueue.x-k8s.io/concurrent-admission-parent": "true"}})
         for on, waits in ((True, []), (False, ["w"])):
             state = b.world(b.queue("a"), options=Options(gates=Gates(concurrent_admission=on)))
             state.put_workload(parent, b.NOW)
@@ -83,9 +75,9 @@ class TestOrder:
             for reason in ("PodsReadyTimeout", "AdmissionCheck", "Preempted", "ClusterQueueStopped"):
                 options = Options(wait_for_pods_ready=WaitForPodsReady(requeuing_timestamp=setting))  # type: ignore[arg-type]
                 state = b.world(b.queue("a"), options=options)
-                old = changed(b.workload("w"), metadata={"creationTimestamp": "2026-01-02T03:03:00Z"})
+                old = b.changed(b.workload("w"), metadata={"creationTimestamp": "2026-01-02T03:03:00Z"})
                 state.put_workload(b.with_conditions(old, Evicted=("True", reason)), b.NOW)
-                other = changed(b.workload("other"), metadata={"creationTimestamp": "2026-01-02T03:03:30Z"})
+                other = b.changed(b.workload("other"), metadata={"creationTimestamp": "2026-01-02T03:03:30Z"})
                 state.put_workload(other, b.NOW)
                 want = {"PodsReadyTimeout": first, "AdmissionCheck": "other"}.get(reason, "w")
                 assert in_line(state)[0] == want, (setting, reason)
@@ -93,11 +85,11 @@ class TestOrder:
     def test_reclaimed_while_borrowing_goes_behind_only_without_priority_sorting(self) -> None:
         """Then its time is that of the preemption and a millisecond."""
         old = b.with_conditions(
-            changed(b.workload("w"), metadata={"creationTimestamp": "2026-01-02T03:00:00Z"}),
+            b.changed(b.workload("w"), metadata={"creationTimestamp": "2026-01-02T03:00:00Z"}),
             Preempted=("True", "InCohortReclaimWhileBorrowing"),
             Evicted=("True", "Preempted"),
         )
-        same_second = changed(b.workload("other"), metadata={"creationTimestamp": b.STAMP})
+        same_second = b.changed(b.workload("other"), metadata={"creationTimestamp": b.STAMP})
         for on, first in ((True, "w"), (False, "other")):
             state = b.world(b.queue("a"), options=Options(gates=Gates(priority_sorting_within_cohort=on)))
             state.put_workload(old, b.NOW)
@@ -146,7 +138,7 @@ class TestParked:
         """A workload parked alone: without hashes nobody speaks for it."""
         gates = Gates(scheduling_equivalence_hashing=False, priority_boost=bool(options))
         state = full(Options(gates=gates))
-        waits = changed(
+        waits = b.changed(
             b.workload("w", cpu=2),
             spec={"preemptionGates": [{"name": "g"}]},
             status={"preemptionGates": [{"name": "g", "position": "Closed", "lastTransitionTime": b.STAMP}]},
@@ -160,7 +152,7 @@ class TestParked:
         """Neither why it waits nor what it asks for helps it."""
         state, waits = self.park()
         told = b.with_conditions(waits, QuotaReserved=("False", "WaitingForQuota"))
-        state.put_workload(changed(told, status={"resourceRequests": [{"name": "main"}]}), b.NOW)
+        state.put_workload(b.changed(told, status={"resourceRequests": [{"name": "main"}]}), b.NOW)
         assert parked(state) == {"w"}
 
     def test_another_generation_spec_eviction_or_reclaimable_count_helps(self) -> None:
@@ -172,7 +164,7 @@ class TestParked:
             {"status": {"preemptionGates": [{"name": "g", "position": "Open", "lastTransitionTime": b.STAMP}]}},
         ):
             state, waits = self.park()
-            state.put_workload(changed(waits, **change), b.NOW)
+            state.put_workload(b.changed(waits, **change), b.NOW)
             assert in_line(state) == ["w"], change
         for condition in ({"Evicted": ("True", "Preempted")}, {"Requeued": ("True", "Preempted")}):
             state, waits = self.park()
@@ -183,14 +175,16 @@ class TestParked:
         """Only whether a preemption gate is closed counts, not when it was."""
         state, waits = self.park()
         moved = [{"name": "g", "position": "Closed", "lastTransitionTime": "2026-01-02T03:09:00Z"}]
-        state.put_workload(changed(waits, status={"preemptionGates": moved}), b.NOW)
+        state.put_workload(b.changed(waits, status={"preemptionGates": moved}), b.NOW)
         assert parked(state) == {"w"}
 
     def test_a_boost_helps_only_with_its_gate(self) -> None:
         """Without PriorityBoost the annotation means nothing."""
         for options, where in ((None, parked), (Options(), in_line)):
             state, waits = self.park(options)
-            state.put_workload(changed(waits, metadata={"annotations": {"kueue.x-k8s.io/priority-boost": "1"}}), b.NOW)
+            state.put_workload(
+                b.changed(waits, metadata={"annotations": {"kueue.x-k8s.io/priority-boost": "1"}}), b.NOW
+            )
             assert list(where(state)) == ["w"]
 
     def test_back_off_holds_what_waits_with_its_equals(self) -> None:
@@ -199,7 +193,7 @@ class TestParked:
         for number in range(3):
             state.put_workload(b.workload(f"w{number}", cpu=2, second=number), b.NOW)
         b.settle(state)
-        waits = changed(b.workload("w1", cpu=2, second=1), status={"requeueState": {"requeueAt": b.stamp(60)}})
+        waits = b.changed(b.workload("w1", cpu=2, second=1), status={"requeueState": {"requeueAt": b.stamp(60)}})
         state.put_workload(waits, b.NOW)
         state.drop_workload("team/runs")
         b.settle(state)
