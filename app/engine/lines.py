@@ -299,11 +299,10 @@ class Lines:
 
     def _retry(self, queue: ClusterQueue, now: Instant, pace: Pace) -> Sliced[bool]:
         pending = queue.pending
-        if not pending.inadmissible and not pending.bulk_moved:
-            pending.retry_cycle = pending.pop_cycle
-            return False
         self.touch(queue)
         pending.retry_cycle = pending.pop_cycle
+        if not pending.inadmissible and not pending.bulk_moved:
+            return False
         moved = yield from pending.put_back_classes(pace)
         selected: dict[str, bool] = {}
         moving = []
