@@ -177,7 +177,7 @@ class Leader:
 
     def _job_changed(self, key: str, old: Kind | None, new: Kind | None) -> None:
         job = new or old
-        if job is not None and wakes.job_concerned(old, new):
+        if job is not None and wakes.job_concerned(old, new, options=self.world.options):
             self.jobs.add(jobs.key_of(job))
 
     def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:

@@ -11,14 +11,17 @@ from app.api import workload as wl
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
 from app.jobs import table
+from app.jobs.options import Options
 
 
-def job_concerned(old: Kind | None, new: Kind | None) -> bool:
+def job_concerned(old: Kind | None, new: Kind | None, *, options: Options) -> bool:
     """Whether a job has to be looked at after this change of itself."""
-    if old is None or new is None:
+    if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
-    significant = table.by_kind(type(new)).significant
-    return _metadata(old.metadata) != _metadata(new.metadata) or significant(old) != significant(new)
+    integration = table.by_kind(type(new))
+    if options.pods_ready is not None and integration.pods_ready(old) != integration.pods_ready(new):
+        return True
+    return integration.significant(old) != integration.significant(new)
 
 
 def owner_concerned(old: Workload | None, new: Workload | None) -> bool:
@@ -55,7 +58,6 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
         workload.admitted,
         find_condition(status.conditions, wl.EVICTED),
         find_condition(status.conditions, wl.FINISHED),
-        find_condition(status.conditions, wl.PODS_READY),
         find_condition(status.conditions, wl.PODS_READY),
         status.admission,
         status.admission_checks,

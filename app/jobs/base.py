@@ -137,8 +137,8 @@ class Integration(ABC, Generic[J]):
         return {}
 
     def significant(self, job: J) -> tuple[object, ...]:
-        """What decisions depend on beyond metadata, as values to compare: a change of the object that leaves them equal
-        is not looked at.
+        """What decisions depend on beyond metadata and `pods_ready`, as values to compare: a change of the object that
+        leaves them equal is not looked at.
 
         Unless a kind says what matters, every version does. A kind that says so leaves out what none of its other
         methods reads, such as a count of pods.

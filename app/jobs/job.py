@@ -146,7 +146,7 @@ class BatchJob(Integration[Job]):
         How many pods run, and since when, is of interest only while none should: stopping and starting depend on it.
         """
         halted = (self.active(job), job.status.start_time) if job.spec.suspend else ()
-        return job.spec, self.finished(job), self.pods_ready(job), self.reclaimable(job), halted
+        return job.spec, self.finished(job), self.reclaimable(job), halted
 
     def managed_by(self, job: Job) -> str | None:
         """`spec.managedBy`."""

@@ -106,8 +106,8 @@ class PlainPod(Integration[Pod]):
         return _is_true(job, "Ready")
 
     def significant(self, job: Pod) -> tuple[object, ...]:
-        """The spec, how it ended, whether it is ready, and whether its stop was announced."""
-        return job.spec, self.finished(job), self.pods_ready(job), _is_true(job, "TerminationTarget")
+        """The spec, how it ended, and whether its stop was announced."""
+        return job.spec, self.finished(job), _is_true(job, "TerminationTarget")
 
 
 def _is_true(pod: Pod, condition: str) -> bool:

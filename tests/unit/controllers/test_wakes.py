@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
@@ -10,6 +11,7 @@ from app.api.core import Job, Pod
 from app.api.workload import Workload
 from app.controllers import wakes, workload
 from app.controllers.actions import Decision, Emit
+from app.jobs.options import Options, PodsReadyOptions
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from tests.unit.controllers.test_jobs_histories import OneJob
 
@@ -22,7 +24,9 @@ class Recorder:
         self.owner: list[bool] = []
         self.workload: list[bool] = []
         for kind in (Job, Pod):
-            cluster.world.jobs[kind].subscribe(lambda _, old, new: self.job.append(wakes.job_concerned(old, new)))
+            cluster.world.jobs[kind].subscribe(
+                lambda _, old, new: self.job.append(wakes.job_concerned(old, new, options=cluster.world.options))
+            )
         cluster.world.workloads.subscribe(lambda _, old, new: self.owner.append(wakes.owner_concerned(old, new)))
         cluster.world.workloads.subscribe(lambda _, old, new: self.workload.append(wakes.workload_concerned(old, new)))
 
@@ -54,12 +58,14 @@ class TestJobThatRuns:
         status(cluster, failed=1)
         assert woken.job == [False, False, False]
 
-    def test_pods_ready_is_looked_at(self) -> None:
+    @pytest.mark.parametrize("waits", [True, False])
+    def test_pods_ready_is_looked_at_where_it_is_waited_for(self, *, waits: bool) -> None:
         """That all pods are ready is told once."""
         cluster, woken = running(parallelism=2, completions=2)
+        cluster.world.options = Options(pods_ready=PodsReadyOptions() if waits else None)
         status(cluster, active=2, ready=1)
         status(cluster, ready=2)
-        assert woken.job == [False, True]
+        assert woken.job == [False, waits]
 
     def test_reclaimable_pods_are_looked_at(self) -> None:
         """A pod that will not be made again gives its quota back."""
@@ -103,14 +109,14 @@ class TestPod:
     """A plain pod."""
 
     def test_conditions_that_nothing_reads_are_passed_over(self) -> None:
-        """Its way onto a node is the scheduler's affair; that it is ready, and how it ends, is told."""
+        """Its way onto a node is the scheduler's affair; how it ends is told."""
         cluster = Cluster()
         cluster.pod()
         woken = Recorder(cluster)
         for conditions, phase in ((["PodScheduled"], "Pending"), (["Ready"], "Running"), ([], "Succeeded")):
             listed = [{"type": each, "status": "True"} for each in conditions]
             cluster.patch(Pod, "team/train", {"status": {"phase": phase, "conditions": listed}})
-        assert woken.job == [False, True, True]
+        assert woken.job == [False, False, True]
 
 
 class TestWorkload:
@@ -141,7 +147,10 @@ class Unlooked(OneJob):
         self.missed: list[Decision] = []
         self.latest = (self.cluster.decide(), self.workload_look())
         world = self.cluster.world
-        world.jobs[Job].subscribe(lambda _, old, new: self.check((not wakes.job_concerned(old, new), True)))
+        options = world.options
+        world.jobs[Job].subscribe(
+            lambda _, *change: self.check((not wakes.job_concerned(*change, options=options), True))
+        )
         world.workloads.subscribe(
             lambda _, old, new: self.check(
                 (not wakes.owner_concerned(old, new), not wakes.workload_concerned(old, new))
