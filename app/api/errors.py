@@ -7,6 +7,7 @@
     ├── WireError               the request may or may not have arrived
     │   ├── ConnectionLost      refused, reset, cut, half closed
     │   └── RequestTimeout      no answer within the caller's limit
+    │       └── Silent          a watch that was answered, and then said nothing
     ├── NotLeading              the Lease is lost: the write was refused here and never sent
     └── ApiError                the API server answered with a Status
         ├── BadRequest          400
@@ -63,6 +64,10 @@ class ConnectionLost(WireError):
 
 class RequestTimeout(WireError):
     """No answer within the limit."""
+
+
+class Silent(RequestTimeout):
+    """A watch that was answered brought nothing for long: its connection is dead, or there is nothing to tell."""
 
 
 class NotLeading(TurnstileError):

@@ -10,7 +10,9 @@ everything or from where the last one ended; `_take` is one line of it. The rule
 - A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
   or as an event) means a new start. So do several refusals in a row without a single event, for then the version
   itself may be what the server stumbles over.
-- Silence is told from calm by bookmarks, which the server sends about once a minute.
+- Silence ends a watch, for it may be dead. Bookmarks, which the server sends about once a minute, keep a calm one
+  alive. For a kind that nothing has happened to since it started the server sends none: such a watch is begun anew
+  each time, and only one that falls silent after bookmarks is told as a failure.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
 
 Never drops an event it cannot place, and never asks again without a pause.
@@ -25,7 +27,7 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
-from app.api.errors import ApiError, BadRequest, ConnectionLost, Expired, Invalid, RequestTimeout, WireError
+from app.api.errors import ApiError, BadRequest, ConnectionLost, Expired, Invalid, RequestTimeout, Silent, WireError
 from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
@@ -36,7 +38,7 @@ T = TypeVar("T", bound=Kind)
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 IDLE_TIMEOUT = 90.0
-"""Seconds without a byte after which a watch counts as dead. Bookmarks come about every 60 s."""
+"""Seconds without a byte after which a watch is begun anew. Bookmarks come about every 60 s."""
 SERVER_TIMEOUT = 290.0
 """Seconds after which the server is asked to end a watch, plus up to a tenth, so that watches do not end together."""
 HEALTHY_AFTER = 30.0
@@ -93,6 +95,7 @@ class Reflector(Generic[T]):
         self._version = ""
         self._highest = 0
         self._initial: _Initial[T] | None = None
+        self._bookmarked = False
         self.synced = asyncio.Event()
         self.last_contact = float("-inf")
         self.relisted = 0
@@ -100,7 +103,7 @@ class Reflector(Generic[T]):
         self.events = 0
         """Watch events taken in."""
         self.failures = 0
-        """Streams that ended in any way but a clean close."""
+        """Streams that ended in any way but a clean close, or the silence of a kind without news."""
         self.undecodable = 0
         """Versions of objects that could not be decoded, since the start."""
         self.bad: dict[str, str] = {}
@@ -124,6 +127,11 @@ class Reflector(Generic[T]):
                 _log.info("reflector.version_expired", kind=self._kind.KIND, version=self._version)
                 self._version = ""
                 in_vain = 0
+            except Silent as error:
+                if self._bookmarked:
+                    self._failed(error, attempt)
+                else:
+                    _log.debug("reflector.calm", kind=self._kind.KIND)
             except WireError as error:
                 self._failed(error, attempt)
             except ApiError as error:
@@ -181,6 +189,7 @@ class Reflector(Generic[T]):
 
     async def _read(self, params: Params) -> None:
         """The lines of one watch request."""
+        self._bookmarked = False
         loop = asyncio.get_running_loop()
         stream = self._transport.stream(self._path, params=params, idle_timeout=self._idle_timeout)
         # A server that trickles would never be idle: what it said it would do bounds the whole.
@@ -220,6 +229,7 @@ class Reflector(Generic[T]):
                         self._complete(self._initial, version)
                         self._initial = None
                         return True
+                    self._bookmarked = True
                 case "ERROR":
                     raise _error_event(event.object)
                 case other:

@@ -20,7 +20,7 @@ import msgspec
 import yarl
 
 from app.api import names
-from app.api.errors import ApiError, ConnectionLost, Expired, RequestTimeout, Unauthorized
+from app.api.errors import ApiError, ConnectionLost, Expired, RequestTimeout, Silent, Unauthorized
 from app.api.meta import Kind
 from app.kube import answers, auth
 from app.kube.backoff import Backoff, Jitter
@@ -240,9 +240,9 @@ class Transport:
     ) -> AsyncGenerator[bytes, None]:
         """The lines of one long answer, without their line ends, until the server closes it cleanly.
 
-        Raises an ApiError if the server refuses, RequestTimeout after `idle_timeout` seconds without a byte,
-        ConnectionLost if the connection is cut (in mid-line too) or the answer is no JSON. Close the iterator
-        (`contextlib.aclosing`).
+        Raises an ApiError if the server refuses, RequestTimeout if it does not answer within `idle_timeout` seconds,
+        Silent after so many without a byte from then on, ConnectionLost if the connection is cut (in mid-line too) or
+        the answer is no JSON. Close the iterator (`contextlib.aclosing`).
         """
         url = self._url(path, params)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
@@ -258,7 +258,7 @@ class Transport:
                     raise
                 await self._refresh(generation)
             except TimeoutError:
-                raise RequestTimeout(f"WATCH {path}: silent for {idle_timeout:g} s") from None
+                raise RequestTimeout(f"WATCH {path}: no answer within {idle_timeout:g} s") from None
             except (aiohttp.ClientError, OSError) as error:
                 raise ConnectionLost(f"WATCH {path}: {_reason(error)}") from error
             else:
@@ -283,7 +283,7 @@ class Transport:
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
                 rest = b""
                 given = 0
-                while chunk := await response.content.readany():
+                while chunk := await self._heard(response, path, timeout):
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         if line:
@@ -295,6 +295,13 @@ class Transport:
                         raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
                 if rest:
                     raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+
+    @staticmethod
+    async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout) -> bytes:
+        try:
+            return await response.content.readany()
+        except TimeoutError:
+            raise Silent(f"WATCH {path}: silent for {timeout.sock_read:g} s") from None
 
     # --- objects ------------------------------------------------------------------------------------------------------
 

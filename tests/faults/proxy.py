@@ -140,15 +140,30 @@ def stream(*lines: bytes, content_type: str = "application/json") -> Fault:
     """Answer a watch in the server's place with these lines and end it cleanly."""
 
     async def fault(exchange: Exchange) -> bool:
-        await exchange.write(
-            f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
-        )
-        for line in lines:
-            await exchange.write(b"%x\r\n%s\r\n" % (len(line), line))
+        await _write_lines(exchange, lines, content_type)
         await exchange.write(b"0\r\n\r\n")
         return True
 
     return fault
+
+
+def hushed(*lines: bytes) -> Fault:
+    """Answer a watch in the server's place with these lines, then nothing more, with the connection open."""
+
+    async def fault(exchange: Exchange) -> bool:
+        await _write_lines(exchange, lines, "application/json")
+        await exchange.proxy.closing.wait()
+        return False
+
+    return fault
+
+
+async def _write_lines(exchange: Exchange, lines: tuple[bytes, ...], content_type: str) -> None:
+    await exchange.write(
+        f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    )
+    for line in lines:
+        await exchange.write(b"%x\r\n%s\r\n" % (len(line), line))
 
 
 async def black_hole(exchange: Exchange) -> bool:

@@ -24,6 +24,7 @@ from tests.faults.proxy import (
     deafened,
     half_close,
     held,
+    hushed,
     silence_after,
     stream,
     trickle,
@@ -168,6 +169,39 @@ class TestResuming:
         assert reflector.relisted == 1
         assert all("resourceVersion" in request.query for request in proxy.watches[1:])
 
+    async def test_a_kind_without_news_is_calm(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """The server sends no bookmarks for it: its watch is begun anew, which is no failure, and misses nothing."""
+        store, reflector = mirror(through, namespace, idle_timeout=0.2)
+        async with running(reflector):
+            await until(lambda: len(proxy.watches) >= 4)
+            assert reflector.failures == 0
+            await direct.create(ConfigMap, namespace, config("news"))
+            await until(lambda: "news" in contents(store))
+        assert reflector.relisted == 1
+
+    async def test_silence_after_a_bookmark_is_a_failure(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """Where bookmarks have come, more were to come."""
+        _store, reflector = mirror(through, namespace, idle_timeout=0.2)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            version = int(proxy.watches[0].query.get("resourceVersion", "0"))
+            proxy.plan(hushed(event("BOOKMARK", version + 10**6)), applies=resumes)
+            await until(lambda: reflector.failures == 1)
+
+    async def test_a_watch_that_is_not_answered_is_a_failure(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """Nobody says that there is nothing to tell."""
+        _store, reflector = mirror(through, namespace, idle_timeout=0.2)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            proxy.plan(black_hole, applies=resumes)
+            await until(lambda: reflector.failures == 1)
+
     async def test_a_bookmark_moves_the_version_on(self, proxy: Proxy, through: Transport, namespace: str) -> None:
         """So that a quiet kind does not fall out of the server's memory."""
         _store, reflector = mirror(through, namespace, idle_timeout=0.3)
@@ -204,7 +238,7 @@ class TestResuming:
             before = store.changes
             page = stream(b"<html>\n", b"<body>\n", b"</html>\n", content_type=type_)
             proxy.plan(page, answer("502 Bad Gateway", b"<html>x</html>", content_type="text/html"), applies=resumes)
-            await until(lambda: reflector.failures >= 3)
+            await until(lambda: reflector.failures >= 2)
             assert store.changes == before
             await direct.create(ConfigMap, namespace, config("a"))
             await until(lambda: "a" in contents(store))
