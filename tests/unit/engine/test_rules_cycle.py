@@ -278,22 +278,21 @@ class TestScanProgress:
         assert b.admitted(state) == {"team/later"}
 
     def test_a_scan_to_the_end_parks(self) -> None:
-        """Without a change meanwhile nothing is tried twice."""
-        state = b.world(
-            b.queue(
-                "a",
-                {"x": {"cpu": 4}, "y": {"cpu": 1}},
-                preemption={"withinClusterQueue": "LowerPriority"},
-                flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
-            ),
-            flavors=("x", "y"),
+        """The first pod set has another flavor to try, the second none at all: it goes on once, and no more."""
+        state = b.world(b.queue("a", {"x": {"cpu": 4}, "y": {"cpu": 4}}), flavors=("x", "y"))
+        body = msgspec.to_builtins(b.workload("w"))
+        small, large = (
+            body["spec"]["podSets"][0] | {"name": name, "count": count} for name, count in (("s", 1), ("l", 9))
         )
-        state.put_workload(b.workload("runs", cpu=4), b.NOW)
-        b.settle(state)
-        state.put_workload(b.workload("w", cpu=2), b.NOW)
-        decisions = b.settle(state)
-        assert len(decisions) <= 2
-        assert [info.key for info in state.cluster_queues["a"].pending.inadmissible_infos()] == ["team/w"]
+        body["spec"]["podSets"] = [small, large]
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        pending = state.cluster_queues["a"].pending
+        first = only(list(cycle(state, b.NOW)))
+        assert first.requeue_reason == "NoFit"
+        assert [info.key for info in pending.in_order()] == ["team/w"]
+        cycle(state, b.NOW)
+        assert [info.key for info in pending.inadmissible_infos()] == ["team/w"]
+        assert b.settle(state) == []
 
 
 class TestChecks:
