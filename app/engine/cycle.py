@@ -18,7 +18,7 @@ from operator import attrgetter
 from app.engine import tree, variants
 from app.engine.amounts import Amounts
 from app.engine.decisions import Decision, Outcome, Status, Victim, preempted_message
-from app.engine.entries import Entry, entry_rank, to_reserve
+from app.engine.entries import Entry, after_their_preemptors, entry_rank, to_reserve
 from app.engine.fairness import Tournament
 from app.engine.info import Info, PodSetTotals, backoff_over, preemption_gated
 from app.engine.instants import Instant
@@ -88,7 +88,8 @@ class _Run:
         self.preempted: dict[str, Target] = {}
         self.freed: dict[ClusterQueue, Amounts] = {}  # what the preempted hold together
         self.expected: list[str] = []
-        self.marks: list[tuple[Pending, str | None, int, bool]] = []  # whose turn it was to come first
+        self.marks: list[tuple[Pending, str | None, int, bool, Sequence[tuple[str, str]]]] = []
+        """Whose turn it was to come first."""
         self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
@@ -122,7 +123,7 @@ class _Run:
             if self.state.options.fair_sharing is not None:
                 ordered = iter((yield from self._tournament(result.entries)))
             else:
-                ordered = iter(sorted(result.entries, key=attrgetter("rank")))
+                ordered = iter(after_their_preemptors(sorted(result.entries, key=attrgetter("rank"))))
             for entry in ordered:
                 self.ordered.append(entry)
                 result.order.append(entry.info.key)
@@ -423,8 +424,14 @@ class _Run:
                 if entry.blocked or (entry.status and not entry.requeue_reason):
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending
-                self.marks.append((pending, pending.preemptor, pending.preemptor_generation, pending.sticky))
+                self.marks.append(
+                    (pending, pending.preemptor, pending.preemptor_generation, pending.sticky, pending.chosen)
+                )
                 in_line, fresh = self._requeue(entry)
+                if entry.requeue_reason == "PendingPreemption":
+                    chosen = dict(pending.chosen) if entry.preemptor else {}
+                    chosen.update((target.info.key, target.reason) for target in entry.targets)
+                    pending.chosen = list(chosen.items())
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:
@@ -470,8 +477,9 @@ class _Run:
             del state.retry_queues[name]
         for key in self.expected:
             state.forget_eviction(key)
-        for pending, preemptor, generation, sticky in reversed(self.marks):
+        for pending, preemptor, generation, sticky, chosen in reversed(self.marks):
             pending.preemptor, pending.preemptor_generation, pending.sticky = preemptor, generation, sticky
+            pending.chosen = chosen
         for entry in (*result.entries, *result.inadmissible):
             entry.info.last_assignment = entry.before
             if entry.settled and entry.held is None:

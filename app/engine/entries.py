@@ -83,6 +83,33 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
     )
 
 
+def after_their_preemptors(entries: list[Entry]) -> list[Entry]:
+    """In the order given, but nobody before the one it was preempted for, while that one waits.
+
+    In Kueue a victim that borrows less than its preemptor comes first; it is let in again, and preempted again.
+    """
+    waits_for = {
+        victim: entry.info.key for entry in entries if entry.preemptor for victim, _ in entry.queue.pending.chosen
+    }
+    if not waits_for:
+        return entries
+    ordered: list[Entry] = []
+    ahead = {entry.info.key for entry in entries}  # not placed yet, and held up by nobody
+    behind: dict[str, list[Entry]] = {}
+    for entry in entries:
+        key = entry.info.key
+        ahead.discard(key)
+        preemptor = waits_for.get(key)
+        if preemptor in ahead:
+            behind.setdefault(preemptor, []).append(entry)
+            continue
+        placed = [entry]
+        while placed:
+            ordered.append(placed.pop(0))
+            placed.extend(behind.pop(ordered[-1].info.key, ()))
+    return ordered
+
+
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
     """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
     node = queue.node

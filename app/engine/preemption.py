@@ -26,6 +26,7 @@ from app.engine.candidates import (
 from app.engine.fairness import FairPreemption
 from app.engine.instants import Instant
 from app.engine.pace import Pace, Sliced, Trial
+from app.engine.queues import is_preemptor
 from app.engine.reasons import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -131,7 +132,35 @@ class Preemptor:
         """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
         pairs = assignment.needing_preemption(self._state.surroundings.catalog.pair)
         requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
-        return self.find(queue, info, requests, pairs)
+        return self._standing(queue, info, requests) or self.find(queue, info, requests, pairs)
+
+    def _standing(self, queue: "ClusterQueue", info: "Info", requests: Amounts) -> Targets:
+        """Those that were preempted for this workload before and are on their way out still, if it fits once they are
+        gone; else none.
+
+        They go one by one. Kueue searches anew each time, and may find that those who are left may not be preempted any
+        more, now that their queue is within its quota: then it lets the ones that went come back, and preempts again.
+        """
+        state, pending = self._state, queue.pending
+        if not pending.chosen or not is_preemptor(queue, info.key, info.workload.metadata.generation):
+            return NO_TARGETS
+        targets = Targets()
+        with Trial() as trial:
+            for key, reason in pending.chosen:
+                held = state.ledger.holder(key)
+                if held is None or key in self.gone or not (held.evicted or key in state.evicting):
+                    continue
+                other = state.cluster_queues.get(state.ledger.holders[key])
+                if other is not None:
+                    trial.remove(other.node, held.usage)
+                    targets.append(Target(held, other, reason))
+            if not targets or not fits(queue.node, requests, borrow=True):
+                return NO_TARGETS
+        for target in targets:
+            freed = targets.freed.setdefault(target.queue, {})
+            for pair, amount in target.info.usage.items():
+                freed[pair] = freed.get(pair, 0) + amount
+        return targets
 
     def oracle(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
         """Whether room can be made for so much of one resource in one flavor, and the borrowing level then. Raises

@@ -4,7 +4,7 @@ A waiting workload is in exactly one place of its queue: active (in line), inadm
 or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -52,6 +52,7 @@ class Pending:
     __slots__ = (
         "active",
         "bulk_moved",
+        "chosen",
         "classes",
         "heads",
         "in_classes",
@@ -84,6 +85,8 @@ class Pending:
         self.retry_cycle = -1
         self.preemptor: str | None = None
         self.preemptor_generation = 0
+        self.chosen: Sequence[tuple[str, str]] = ()
+        """Whom the preemptor had preempted: key and reason of each."""
         self.sticky = False
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
@@ -320,6 +323,7 @@ class Pending:
         """The workload is through: it comes first no more for having had others preempted."""
         if self.preemptor == key:
             self.preemptor = None
+            self.chosen = ()
             self.sticky = False
 
 

@@ -1,0 +1,152 @@
+"""Victims stop in their own time. Whoever had them preempted gets their room, in whatever order they go."""
+
+import random
+from itertools import permutations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.api.workload import Workload
+from app.engine import Options, State, cycle
+from app.engine.options import FairSharing
+from tests.unit.engine import builders as b
+
+LOWER = {
+    "withinClusterQueue": "LowerPriority",
+    "reclaimWithinCohort": "LowerPriority",
+    "borrowWithinCohort": {"policy": "LowerPriority"},
+}
+
+
+class Play:
+    """Workloads that arrive one after the other, are let in, evicted, and give their quota back when they are told."""
+
+    def __init__(self, *, fair: bool = False) -> None:
+        self.state = State(Options(fair_sharing=FairSharing() if fair else None))
+        self.state.put_namespace("team", {})
+        self.state.put_flavor(b.flavor())
+        self.workloads: dict[str, Workload] = {}
+        self.going: list[str] = []
+        self.evictions: list[tuple[str, str]] = []
+        """Victim and preemptor."""
+        self.now = b.NOW
+
+    def queue(self, name: str, cpu: object, cohort: str, preemption: b.Json) -> None:
+        """A ClusterQueue with a LocalQueue of its name."""
+        self.state.put_cluster_queue(b.queue(name, {"default": {"cpu": cpu}}, cohort, preemption=preemption), self.now)
+        self.state.put_local_queue(b.local(name, name), self.now)
+
+    def arrive(self, name: str, queue: str, cpu: int, *, priority: int = 0) -> None:
+        """A Workload, a second after the one before."""
+        made = b.workload(name, queue, cpu=cpu, priority=priority, second=len(self.workloads))
+        self._put(name, made)
+
+    def _put(self, name: str, workload: Workload) -> None:
+        self.workloads[name] = workload
+        self.state.put_workload(workload, self.now)
+        while self.state.has_work:
+            self._cycle()
+
+    def _cycle(self) -> None:
+        self.now += 1
+        for decision in cycle(self.state, self.now):
+            name = decision.key.removeprefix("team/")
+            if decision.outcome == "admit":
+                self.workloads[name] = b.reserved(self.workloads[name], self.state)
+                self.state.put_workload(self.workloads[name], self.now)
+            for victim in decision.victims:
+                if victim.new:
+                    evicted = victim.key.removeprefix("team/")
+                    self.going.append(evicted)
+                    self.evictions.append((evicted, name))
+                    before = self.workloads[evicted]
+                    self.workloads[evicted] = b.with_conditions(before, Evicted=("True", "Preempted"))
+                    self.state.put_workload(self.workloads[evicted], self.now)
+
+    def gone(self, name: str) -> None:
+        """Its pods are gone: it gives its quota back and is in line again."""
+        self.going.remove(name)
+        body = msgspec.to_builtins(
+            b.with_conditions(
+                self.workloads[name],
+                drop=("Admitted",),
+                QuotaReserved=("False", "PendingEvaluation"),
+                Requeued=("True", "Preempted"),
+            )
+        )
+        del body["status"]["admission"]
+        self._put(name, msgspec.convert(body, Workload))
+
+    def holding(self) -> set[str]:
+        """Who has quota and need not go."""
+        held = {name for name in self.workloads if self.state.ledger.holder(f"team/{name}") is not None}
+        return held.difference(self.going)
+
+
+def test_a_victim_that_borrows_less_is_not_let_in_before_its_preemptor() -> None:
+    """It fits into the smaller cohort and the preemptor only into the whole tree; still the room is the preemptor's."""
+    play = Play()
+    play.state.put_cohort(b.cohort("left", parent="org"))
+    play.queue("urgent", 3, "left", LOWER)
+    play.queue("other", 3, "left", {})
+    play.queue("lender", 2, "org", {})
+    play.arrive("victim", "other", 4)
+    play.arrive("big", "urgent", 7, priority=20)
+    assert play.evictions == [("victim", "big")]
+    play.gone("victim")
+    assert play.holding() == {"big"}
+
+
+@pytest.mark.parametrize("order", list(permutations(["first", "second"])))
+def test_victims_stay_victims_when_others_have_gone_before(order: tuple[str, ...]) -> None:
+    """With one of two gone, the queue of the other is within its quota: it is on its way out all the same."""
+    play = Play()
+    play.state.put_cohort(b.cohort("org", {"default": {"cpu": 2}}))
+    play.state.put_cohort(b.cohort("left", {"default": {"cpu": 1}}, parent="org"))
+    for name, cpu, cohort in (("a", 4, "left"), ("b", 3, "left"), ("c", 3, "org"), ("d", 6, "org")):
+        play.queue(name, cpu, cohort, LOWER)
+    for name, queue, cpu in (("in-d", "d", 6), ("in-c", "c", 2), ("in-a", "a", 3), ("in-b", "b", 2)):
+        play.arrive(name, queue, cpu, priority=20)
+    play.arrive("first", "a", 2)
+    play.arrive("second", "b", 4, priority=10)
+    play.arrive("big", "d", 6, priority=20)
+    assert sorted(play.evictions) == [("first", "big"), ("second", "big")]
+    for name in order:
+        play.gone(name)
+    assert "big" in play.holding()
+    assert len(set(play.evictions)) == len(play.evictions)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_nobody_is_preempted_twice_for_the_same_one(seed: int) -> None:
+    """Over random trees, policies and workloads that only ever arrive, with victims that go in any order."""
+    lots = random.Random(seed)
+    play = Play(fair=lots.random() < 0.4)
+
+    def limit() -> int | None:
+        return lots.choice([None, None, 0, 1, 2, 4])
+
+    play.state.put_cohort(b.cohort("org", {"default": {"cpu": lots.randint(0, 2)}}))
+    for name, parent in (("left", "org"), ("right", "org"), ("inner", "left")):
+        play.state.put_cohort(b.cohort(name, {"default": {"cpu": (lots.randint(0, 2), limit(), limit())}}, parent))
+    for name, cohort in (("a", "left"), ("b", "left"), ("c", "org"), ("d", "right"), ("e", "inner")):
+        policy: b.Json = {
+            "withinClusterQueue": lots.choice(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+            "reclaimWithinCohort": lots.choice(["Never", "LowerPriority", "Any"]),
+        }
+        if policy["reclaimWithinCohort"] != "Never" and lots.random() < 0.6:
+            policy["borrowWithinCohort"] = {
+                "policy": "LowerPriority",
+                **lots.choice([{}, {"maxPriorityThreshold": 10}]),
+            }
+        play.queue(name, (lots.randint(0, 5), limit(), limit()), cohort, policy)
+    for number in range(18):
+        play.arrive(f"w-{number}", lots.choice("abcde"), lots.randint(1, 7), priority=lots.choice([0, 10, 20]))
+        while play.going and lots.random() < 0.5:
+            play.gone(lots.choice(play.going))
+    while play.going:
+        play.gone(lots.choice(play.going))
+        assert len(play.evictions) == len(set(play.evictions))
