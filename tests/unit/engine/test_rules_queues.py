@@ -281,6 +281,27 @@ class TestPreemptor:
         state.flush_retries(b.NOW)
         assert in_line(state)[0] == "urgent"
 
+    def test_in_a_strict_line_it_gives_way_to_higher_priority(self) -> None:
+        """Only a BestEffortFIFO queue holds the room for it."""
+        for strategy, first in (("StrictFIFO", "urgent"), ("BestEffortFIFO", "high")):
+            state = b.world(
+                b.queue(
+                    "a",
+                    {"default": {"cpu": 4}},
+                    preemption={"withinClusterQueue": "LowerPriority"},
+                    queueingStrategy=strategy,
+                )
+            )
+            state.put_workload(b.workload("low", cpu=4), b.NOW)
+            b.settle(state)
+            state.put_workload(b.workload("high", cpu=4, priority=5), b.NOW)
+            b.settle(state)
+            state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
+            head = state.cluster_queues["a"].pending.peek()
+            assert head is not None
+            assert head.key == f"team/{first}"
+            assert in_line(state)[0] == first
+
     def test_a_namesake_of_one_that_is_gone_has_none(self) -> None:
         """Deletion ends it, also of one whose admission is only assumed."""
         state = self.served()
