@@ -52,6 +52,8 @@ def decide(key: str, world: World) -> Decision:
     return (
         _deactivated(workload, world)
         or _requeue(workload, world)
+        or _gated(workload, world)
+        or _answered(workload, world)
         or _stopped(workload, world)
         or _checked(workload, world)
         or _timed(workload, world)
@@ -71,7 +73,7 @@ def _orphan(workload: Workload, world: World) -> Decision:
     meta = workload.metadata
     if not workload.finished and not meta.deletion_timestamp:
         draft = world.draft(workload)
-        draft.finish("OwnerNotFound", "The owner of the workload is gone")
+        draft.finish("OwnerNotFound", "The workload's owner no longer exists")
         decision.actions.append(draft.patch())
     elif names.RESOURCE_IN_USE in meta.finalizers:
         finalizers = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
@@ -84,8 +86,12 @@ def _orphan(workload: Workload, world: World) -> Decision:
 def _deactivated(workload: Workload, world: World) -> Decision | None:
     if workload.spec.active:
         return None
+    told = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if evicted_by_deactivation(workload):
-        return Decision(why="deactivated")
+        draft = world.draft(workload)
+        if not workload.quota_reserved and draft.granular and (told is None or told.reason != DEACTIVATED):
+            draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
+        return Decision([draft.patch()] if draft.changed else [], why="deactivated")
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
     message = f"The workload is deactivated{detail}"
@@ -96,10 +102,11 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
         draft.field("requeueState", None)
     if not workload.quota_reserved and draft.granular:
         draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
-    reason = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
-    # Kueue's wire string for a deactivation without a cause differs from its condition reason.
-    event = reason if cause else "EvictedDueToDeactivation"
-    return Decision([draft.patch(), Emit(workload, "Normal", event, message)], why=message)
+    decision = Decision([draft.patch()], why=message)
+    if workload.status.admission is not None:
+        event = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
+        decision.actions.append(Emit(workload, "Normal", event, message))
+    return decision
 
 
 def evicted_by_deactivation(workload: Workload) -> bool:
@@ -166,18 +173,43 @@ def _end_backoff(draft: StatusDraft) -> None:
         draft.field("requeueState", {"requeueAt": None})
 
 
+def _gated(workload: Workload, world: World) -> Decision | None:
+    """A gate that comes after the reservation takes it back, unless the job was admitted already."""
+    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    if not gates or not workload.quota_reserved or workload.admitted:
+        return None
+    draft = world.draft(workload)
+    draft.unreserve(reason="AdmissionGated", message=f"Admission is gated by: {gates}")
+    return Decision([draft.patch(), _gate_seen(workload, gates)], why="gated")
+
+
+def _gate_seen(workload: Workload, gates: str) -> Emit:
+    return Emit(workload, "Normal", "AdmissionGated", f"Workload admission is gated by: {gates}")
+
+
 def _stopped(workload: Workload, world: World) -> Decision | None:
-    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted."""
+    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted, and so does a queue that is
+    gone."""
     if not workload.quota_reserved:
         return None
     queue = world.local_queue_of(workload)
     admission = workload.status.admission
     cluster_queue = world.cluster_queues.get(admission.cluster_queue) if admission else _cluster_queue(queue, world)
+    named = {
+        "LocalQueue": workload.spec.queue_name or "",
+        "ClusterQueue": admission.cluster_queue if admission else queue.spec.cluster_queue if queue else "",
+    }
     for word, stopped_by in (("LocalQueue", queue), ("ClusterQueue", cluster_queue)):
-        policy = stopped_by.spec.stop_policy if stopped_by is not None else "None"
-        if policy == "None" or stopped_by is None:
-            continue
         draft = world.draft(workload)
+        if stopped_by is None or stopped_by.metadata.deletion_timestamp:
+            if workload.admitted:
+                continue
+            message = f"{word} {named[word]} is terminating or missing"
+            draft.unreserve(reason="Misconfigured", message=message)
+            return Decision([draft.patch()], why=message)
+        policy = stopped_by.spec.stop_policy
+        if policy == "None":
+            continue
         if workload.admitted:
             if policy != "HoldAndDrain" or workload.evicted:
                 continue
@@ -192,37 +224,54 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
     return None
 
 
-def _checked(workload: Workload, world: World) -> Decision | None:
-    """List the admission checks that it needs, then follow their answers: admit, try again later, or give up.
-
-    Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
-    its job takes quota and admission back.
-    """
-    admission = workload.status.admission if workload.quota_reserved else None
-    queue = (
-        world.cluster_queues.get(admission.cluster_queue)
-        if admission
-        else _cluster_queue(world.local_queue_of(workload), world)
-    )
-    draft = world.draft(workload)
-    if queue is not None:
-        draft.checks = listed(draft.checks, required(queue, admission), now=world.now)
-    evicted = workload.evicted
-    if queue is not None and workload.quota_reserved and not workload.admitted and not evicted:
+def _answered(workload: Workload, world: World) -> Decision | None:
+    """A check that rejects ends the attempts; one that wants to try again ends this attempt."""
+    if workload.evicted:
+        return None
+    draft = _with_checks(workload, world)
+    if not workload.admitted:
         draft.sync_admitted()
-        if is_true(draft.conditions, wl.ADMITTED):
-            return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
-    if not evicted and (rejected := in_state(draft.checks, "Rejected")):
+    if rejected := in_state(draft.checks, "Rejected"):
         draft.set(wl.DEACTIVATION_TARGET, "True", reason=ADMISSION_CHECK, message=rejected)
         note = f"Deactivated due to {rejected}"
         return Decision([draft.patch(), Emit(workload, "Warning", "AdmissionCheckRejected", note)], why=rejected)
-    if not evicted and (retried := in_state(draft.checks, "Retry")):
+    if retried := in_state(draft.checks, "Retry"):
         message = f"Evicted due to {retried}"
         draft.evict(ADMISSION_CHECK, message)
         return Decision(
             [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{ADMISSION_CHECK}", message)], why=message
         )
+    return None
+
+
+def _checked(workload: Workload, world: World) -> Decision | None:
+    """List the admission checks that it needs, and admit it when all are ready.
+
+    Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
+    its job takes quota and admission back. One that is evicted is not admitted, whatever its checks say.
+    """
+    draft = _with_checks(workload, world)
+    if workload.quota_reserved and not workload.admitted and not workload.evicted and _queue_of(workload, world):
+        draft.sync_admitted()
+        if is_true(draft.conditions, wl.ADMITTED):
+            return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
     return Decision([draft.patch()], why="waits for its checks") if draft.changed else None
+
+
+def _with_checks(workload: Workload, world: World) -> StatusDraft:
+    """A draft that lists the checks that the Workload needs in its ClusterQueue, as long as that is known."""
+    draft = world.draft(workload)
+    if (queue := _queue_of(workload, world)) is not None:
+        draft.checks = listed(draft.checks, required(queue, workload.status.admission), now=world.now)
+    return draft
+
+
+def _queue_of(workload: Workload, world: World) -> ClusterQueue | None:
+    """The ClusterQueue that holds quota for it, else the one it waits for."""
+    admission = workload.status.admission
+    if admission is not None:
+        return world.cluster_queues.get(admission.cluster_queue)
+    return _cluster_queue(world.local_queue_of(workload), world)
 
 
 def _admitted(workload: Workload, world: World) -> Emit:
@@ -292,10 +341,11 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
     reason, message = why_not_tried(workload, world)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not reason:
+        written = _WRITTEN_HERE | _COARSE if world.options.granular_reasons else _WRITTEN_HERE
         said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
-        stale = current is not None and current.reason in _WRITTEN_HERE and not said_by_scheduler
+        stale = current is not None and current.reason in written and not said_by_scheduler
         if not stale:
-            return None
+            return _synced(workload, world)
         cleared = current is not None and current.reason == "AdmissionGated"
         reason = "PendingEvaluation"
         message = (
@@ -306,12 +356,24 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
     draft = world.draft(workload)
     told = ("False", draft.reason(reason), message)
     if current is not None and (current.status, current.reason, current.message) == told:
-        return Decision(why=message)
+        return _synced(workload, world) or Decision(why=message)
     draft.unreserve(reason=reason, message=message)
-    return Decision([draft.patch()], why=message)
+    decision = Decision([draft.patch()], why=message)
+    if reason == "AdmissionGated":
+        gates = workload.metadata.annotations[names.ADMISSION_GATED_BY]
+        decision.actions.append(_gate_seen(workload, gates))
+    return decision
+
+
+def _synced(workload: Workload, world: World) -> Decision | None:
+    """What waits without a word of Admitted was written by an older version, or by hand."""
+    draft = world.draft(workload)
+    return Decision([draft.patch()], why="not admitted") if draft.sync_admitted() else None
 
 
 _WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated", "Inadmissible"}
+_COARSE = {"Pending", "Waiting"}
+"""Reasons of older versions for all that waits."""
 _SAID_BY_SCHEDULER = (
     "resources validation failed: ",
     "resources didn't satisfy LimitRange constraints: ",

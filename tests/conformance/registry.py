@@ -20,6 +20,7 @@ from tests.conformance import (
     pod_parts,
     priorities,
     workload_calls,
+    workload_reconcile,
 )
 from tests.conformance.cases import Case
 
@@ -97,6 +98,8 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("workload.TestValidateResources", engine_tables.violations),
     ("workload.TestValidateLimitRange", engine_tables.range_violations),
     ("workload.*", workload_calls.check),
+    ("controller.core.TestReconcileSyncAdmissionChecks", workload_calls.check),
+    ("controller.core.TestReconcile*", workload_reconcile.check),
     ("controller.core.TestSyncCheckStates", workload_calls.check),
     ("controller.core.TestAdmittedNotReadyWorkload", workload_calls.check),
     ("util.limitrange.TestValidatePodSpec", engine_tables.range_violations),

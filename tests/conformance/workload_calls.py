@@ -78,9 +78,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         handler = CALLS.get(step["op"])
         if handler is None:
             continue
-        gates: dict[str, bool] = {}
-        for given in (case.body, case.body.get("case"), {"featureGates": run.get("gates")}):
-            gates |= (given or {}).get("featureGates") or {}
+        gates = gates_of(case, run)
         texts = handler(
             Call(step.get("args") or {}, step.get("results") or [], run, case.body.get("case") or {}, gates)
         )
@@ -89,24 +87,33 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found if compared else None
 
 
+def gates_of(case: Case, run: dict[str, Json]) -> dict[str, bool]:
+    """Feature gates in force which differ from the default."""
+    gates: dict[str, bool] = {}
+    for given in (case.body, case.body.get("case"), {"featureGates": run.get("gates")}):
+        gates |= (given or {}).get("featureGates") or {}
+    return gates
+
+
 # What a call changes
 
 
 def _patched(before: Json, draft: StatusDraft) -> Json:
     """The recorded object with the patch of a draft applied."""
-    return _merged(before, orjson.loads(draft.patch().body)) if draft.changed else before
+    return merged(before, orjson.loads(draft.patch().body)) if draft.changed else before
 
 
-def _merged(target: Json, patch: Json) -> Json:
+def merged(target: Json, patch: Json) -> Json:
+    """An object with a merge patch applied."""
     if not isinstance(patch, dict):
         return patch
-    merged = dict(target) if isinstance(target, dict) else {}
+    whole = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
-            merged.pop(name, None)
+            whole.pop(name, None)
         else:
-            merged[name] = _merged(merged.get(name), value)
-    return merged
+            whole[name] = merged(whole.get(name), value)
+    return whole
 
 
 def _seen(call: Call) -> Iterator[tuple[tuple[str, ...], Json]]:
@@ -120,13 +127,13 @@ def _seen(call: Call) -> Iterator[tuple[tuple[str, ...], Json]]:
             yield ("status",), got.get("status")
 
 
-def _bare(value: Json, name: str = "") -> Json:
+def bare(value: Json, name: str = "") -> Json:
     """Without what is empty; conditions by their type, as their order says nothing; times of conditions as they are."""
     if isinstance(value, dict):
-        parts = {key: _bare(part, key) for key, part in value.items()}
+        parts = {key: bare(part, key) for key, part in value.items()}
         return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
     if isinstance(value, list):
-        parts_of_list = [_bare(part) for part in value]
+        parts_of_list = [bare(part) for part in value]
         return sorted(parts_of_list, key=lambda part: str(part.get("type"))) if name == "conditions" else parts_of_list
     return value
 
@@ -140,10 +147,10 @@ def _changed(call: Call, draft: StatusDraft) -> list[str]:
         have = after
         for name in path:
             have = (have or {}).get(name)
-        found += differs(".".join(path), _bare(want, path[-1]), _bare(have, path[-1]))
+        found += differs(".".join(path), bare(want, path[-1]), bare(have, path[-1]))
     for item in call.run.get("finalObjects") or ():
         if item.get("kind") == "Workload" and world.key_of(item) == world.key_of({"metadata": meta}):
-            found += differs("status in the API", _bare(item.get("status")), _bare(after.get("status")))
+            found += differs("status in the API", bare(item.get("status")), bare(after.get("status")))
     return found
 
 
@@ -216,7 +223,7 @@ def _set_check_state(call: Call) -> list[str] | None:
     found = differs("changed", call.result(), after != before)
     for item in call.run.get("checks") or ():
         if isinstance(item.get("got"), list):
-            found += differs("states", _bare(item["got"]), _bare(to_plain(after)))
+            found += differs("states", bare(item["got"]), bare(to_plain(after)))
     return found
 
 
@@ -256,7 +263,18 @@ def _synced_checks(call: Call) -> list[str]:
     states = [world.load(AdmissionCheckState, item) for item in call.args["conds"] or ()]
     names = call.args["admissionChecks"] or ()
     have = [to_plain(state) for state in admissionchecks.listed(states, names, now=call.now)]
-    return differs("states", _bare(call.result() or []), _bare(have))
+    return differs("states", bare(call.result() or []), bare(have))
+
+
+def _synced_workload(call: Call) -> list[str]:
+    states = world.load(Workload, call.workload).status
+    needed = admissionchecks.required(world.load(ClusterQueue, call.args["cq"]), states.admission)
+    have = admissionchecks.listed(states.admission_checks, needed, now=call.now)
+    want = call.table.get("wantChecks") or []
+    untimed = [{**to_plain(state), "lastTransitionTime": ""} for state in have]
+    return differs("changed", call.result(), have != states.admission_checks) + differs(
+        "checks", bare([{**state, "lastTransitionTime": ""} for state in want]), bare(untimed)
+    )
 
 
 def _patience(call: Call) -> list[str]:
@@ -389,6 +407,7 @@ CALLS: dict[str, Handler] = {
     "workload.HasRetryChecks": _has("Retry"),
     "workload.HasRejectedChecks": _has("Rejected"),
     "controller/core.WorkloadReconciler.admittedNotReadyWorkload": _patience,
+    "controller/core.WorkloadReconciler.reconcileSyncAdmissionChecks": _synced_workload,
     "controller/core.syncAdmissionCheckConditions": _synced_checks,
     "workload/evict.IsEvicted": _asks(lambda workload: workload.evicted),
     "workload/evict.IsEvictedByDeactivation": _asks(evicted_by_deactivation),

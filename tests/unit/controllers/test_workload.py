@@ -20,6 +20,8 @@ from tests.unit.controllers.worlds import (
     world,
 )
 
+NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
+
 
 def patches(decision: Decision) -> list[dict[str, Any]]:
     """Bodies of the patches, decoded."""
@@ -41,7 +43,7 @@ class TestDeactivation:
         )
         assert conditions(decision)["Evicted"] == ("True", "Deactivated", "The workload is deactivated")
         assert conditions(decision)["QuotaReserved"][0] == "True"
-        assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["EvictedDueToDeactivation"]
+        assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["EvictedDueToDeactivated"]
 
     def test_a_waiting_one_says_that_it_is_deactivated(self) -> None:
         """QuotaReserved is False with reason Deactivated."""
@@ -51,8 +53,17 @@ class TestDeactivation:
     def test_it_is_said_once(self) -> None:
         """A second look at what was written writes nothing."""
         evicted = condition("Evicted", "True", "Deactivated", "The workload is deactivated")
-        decision = decide("ns/wl", world(workload(evicted, spec={"active": False}), local_queue(), cluster_queue()))
-        assert decision.actions == []
+        told = condition("QuotaReserved", "False", "Deactivated", "The workload is deactivated")
+        off = workload(evicted, told, NOT_ADMITTED, spec={"active": False})
+        assert decide("ns/wl", world(off, local_queue(), cluster_queue())).actions == []
+
+    def test_one_that_gave_its_quota_back_says_that_it_is_deactivated(self) -> None:
+        """Not that it waits, as it said when its job had stopped."""
+        evicted = condition("Evicted", "True", "Deactivated", "The workload is deactivated")
+        waits = condition("QuotaReserved", "False", "PendingEvaluation", "The workload is deactivated")
+        stopped = workload(evicted, waits, NOT_ADMITTED, spec={"active": False})
+        decision = decide("ns/wl", world(stopped, local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
 
     def test_reactivation_puts_it_back_in_the_queue(self) -> None:
         """Requeued turns True with reason Reactivated."""
@@ -177,6 +188,29 @@ class TestWhyNotTried:
         gated = workload(annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/a"})
         decision = decide("ns/wl", world(gated, local_queue(), cluster_queue()))
         assert conditions(decision)["QuotaReserved"][1:] == ("AdmissionGated", "Admission is gated by: example.com/a")
+        assert [(a.reason, a.note) for a in decision.actions if isinstance(a, Emit)] == [
+            ("AdmissionGated", "Workload admission is gated by: example.com/a")
+        ]
+
+    def test_a_gate_takes_back_what_was_not_admitted_yet(self) -> None:
+        """Who is admitted runs on."""
+        gate = {"kueue.x-k8s.io/admission-gated-by": "example.com/a"}
+        held = workload(RESERVED, admission=True, annotations=gate)
+        decision = decide("ns/wl", world(held, local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][:2] == ("False", "AdmissionGated")
+        runs = workload(RESERVED, ADMITTED, admission=True, annotations=gate)
+        assert decide("ns/wl", world(runs, local_queue(), cluster_queue())).actions == []
+
+    def test_a_queue_that_is_gone_takes_back_what_was_not_admitted_yet(self) -> None:
+        """Who is admitted runs on."""
+        held = workload(RESERVED, admission=True)
+        for there, told in (
+            ([cluster_queue()], "LocalQueue lq is terminating or missing"),
+            ([local_queue()], "ClusterQueue cq is terminating or missing"),
+        ):
+            decision = decide("ns/wl", world(held, *there))
+            assert conditions(decision)["QuotaReserved"] == ("False", "Misconfigured", told)
+        assert decide("ns/wl", world(workload(RESERVED, ADMITTED, admission=True))).actions == []
 
     def test_what_is_mended_is_evaluated_again(self) -> None:
         """The stale reason gives way to PendingEvaluation."""
@@ -187,8 +221,25 @@ class TestWhyNotTried:
     def test_the_schedulers_reason_stays(self) -> None:
         """What the engine said is not overwritten."""
         waiting = condition("QuotaReserved", "False", "WaitingForQuota", "insufficient")
-        decision = decide("ns/wl", world(workload(waiting), local_queue(), cluster_queue()))
+        decision = decide("ns/wl", world(workload(waiting, NOT_ADMITTED), local_queue(), cluster_queue()))
         assert decision.actions == []
+
+    def test_admitted_follows(self) -> None:
+        """One that an older version left without that condition gets it."""
+        waiting = condition("QuotaReserved", "False", "WaitingForQuota", "insufficient")
+        decision = decide("ns/wl", world(workload(waiting), local_queue(), cluster_queue()))
+        assert conditions(decision)["Admitted"] == ("False", "NoReservation", "The workload has no reservation")
+
+    def test_the_coarse_reason_of_an_older_version_gives_way(self) -> None:
+        """It says no more than that it waits."""
+        waiting = condition("QuotaReserved", "False", "Pending", "Workload is pending")
+        decision = decide("ns/wl", world(workload(waiting, NOT_ADMITTED), local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][1] == "PendingEvaluation"
+
+    def test_one_on_hold_stays_so(self) -> None:
+        """Its job asks for nothing, so that no queue is missed."""
+        held = condition("QuotaReserved", "False", "OnHold", "StatefulSet scaled to zero; workload on hold")
+        assert decide("ns/wl", world(workload(held, NOT_ADMITTED))).actions == []
 
     def test_a_fresh_one_in_good_order_is_left_alone(self) -> None:
         """No condition is written before there is something to say."""

@@ -1,0 +1,207 @@
+"""Replays recorded looks of Kueue's workload reconciler: the world as the recording built it, one decision, its writes.
+
+Compared are the Workload as it is afterwards (or that it is gone), the events, and when it is to be looked at again.
+"""
+
+import copy
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.workload import decide
+from app.controllers.world import World, index_stores
+from app.jobs.options import Options, PodsReadyOptions
+from app.kube.store import Store
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import bare, gates_of, merged
+
+Json = Any
+_STORES: dict[str, tuple[str, type[Kind]]] = {
+    kind.KIND: (name, kind)
+    for name, kind in (
+        ("workloads", Workload),
+        ("cluster_queues", ClusterQueue),
+        ("local_queues", LocalQueue),
+        ("cohorts", Cohort),
+        ("flavors", ResourceFlavor),
+        ("admission_checks", AdmissionCheck),
+        ("namespaces", Namespace),
+        ("limit_ranges", LimitRange),
+        ("runtime_classes", RuntimeClass),
+        ("priority_classes", PriorityClass),
+        ("workload_priority_classes", WorkloadPriorityClass),
+    )
+}
+
+
+class Objects:
+    """What is in the API at a time of the recording."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Json] = {}
+
+    def put(self, item: Json) -> None:
+        """An object is created or changed."""
+        self._found[item.get("kind", ""), world.key_of(item)] = item
+
+    def drop(self, item: Json) -> None:
+        """An object is deleted; one with finalizers stays for now."""
+        key = item.get("kind", ""), world.key_of(item)
+        old = self._found.get(key)
+        if old is not None and (old.get("metadata") or {}).get("finalizers"):
+            self._found[key] = merged(old, {"metadata": {"deletionTimestamp": world.NOW}})
+        else:
+            self._found.pop(key, None)
+
+    def replace(self, key: str, workload: Json) -> None:
+        """Put a Workload in the place of what is there; None takes it away."""
+        self._found.pop(("Workload", key), None)
+        if workload is not None:
+            self.put(workload)
+
+    def get(self, kind: str, key: str) -> Json:
+        """An object, None if it is not there."""
+        return self._found.get((kind, key))
+
+    def seen(self, options: Options, now: datetime) -> World:
+        """The same as reconcilers see it."""
+        stores: dict[str, Store[Any]] = {name: Store() for name, _ in _STORES.values()}
+        for number, ((kind, _), item) in enumerate(sorted(self._found.items()), 1):
+            if kind in _STORES:
+                name, struct = _STORES[kind]
+                obj = world.load(struct, item)
+                obj.metadata.resource_version = obj.metadata.resource_version or str(number)
+                stores[name].observe(obj)
+        made = World(clock=lambda: now, options=options, jobs={}, **stores)
+        index_stores(made.workloads, made.local_queues, made.cluster_queues)
+        return made
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Every look at a Workload in the recording. Where it was recorded with merge patches too, that run is ours."""
+    gates = run.get("gates") or {}
+    merging = {**gates, "WorkloadRequestUseMergePatch": True}
+    if gates != merging and any(other.get("gates") == merging for other in case.body["runs"]):
+        return None
+    objects = Objects()
+    found: list[str] = []
+    compared = False
+    for step in run.get("trace") or ():
+        args = step.get("args") or {}
+        match step["op"]:
+            case "client.build":
+                for item in args.get("objects") or ():
+                    objects.put(item)
+            case "client.create" | "client.update" | "client.status.update":
+                objects.put(args["object"])
+            case "client.delete":
+                objects.drop(args["object"])
+            case "controller/core.WorkloadReconciler.Reconcile":
+                results = step.get("results") or [{}]
+                if any(isinstance(result, dict) and "$error" in result for result in results):
+                    continue
+                name = args["req"]["NamespacedName"]
+                key = f"{name['Namespace']}/{name['Name']}"
+                now = datetime.fromisoformat(world.NOW)
+                options = _options(case, run)
+                theirs = copy.deepcopy(objects)
+                decision = decide(key, objects.seen(options, now))
+                _carry_out(decision, objects, key)
+                compared = True
+                found += _requeued(results[0] or {}, decision) + _told(run, decision)
+                theirs.replace(key, _want(run, key))
+                if _differences(theirs, objects, key):
+                    for each in (theirs, objects):
+                        _settle(each, key, options, now)
+                    found += _differences(theirs, objects, key)
+    return found if compared else None
+
+
+def _options(case: Case, run: dict[str, Json]) -> Options:
+    chosen: dict[str, Json] = {}
+    for option in (case.body.get("case") or {}).get("reconcilerOpts") or ():
+        chosen |= option.get("sets") or {}
+    waiting = chosen.get("waitForPodsReady") or {}
+    limits = PodsReadyOptions(
+        timeout=world.seconds(waiting.get("timeout", "0s")),
+        recovery_timeout=world.seconds(waiting["recoveryTimeout"]) if "recoveryTimeout" in waiting else None,
+        backoff_base=waiting.get("requeuingBackoffBaseSeconds", 0),
+        backoff_max=world.seconds(waiting.get("requeuingBackoffMaxDuration", "0s")),
+        backoff_limit=waiting.get("requeuingBackoffLimitCount"),
+    )
+    granular = gates_of(case, run).get("UnadmittedWorkloadsObservability", True)
+    return Options(pods_ready=limits if waiting else None, granular_reasons=granular)
+
+
+def _carry_out(decision: Decision, objects: Objects, key: str) -> None:
+    for action in decision.actions:
+        if isinstance(action, Patch) and action.kind is Workload:
+            body = orjson.loads(action.body)
+            (body.get("metadata") or {}).pop("resourceVersion", None)
+            after = merged(objects.get("Workload", key), body)
+            objects.put(after)
+            meta = after["metadata"]
+            if meta.get("deletionTimestamp") and not meta.get("finalizers"):
+                objects.drop(after)
+
+
+def _settle(objects: Objects, key: str, options: Options, now: datetime) -> None:
+    """Look until nothing is written: what is one write here may be several looks there, and the other way round."""
+    for _ in range(6):
+        decision = decide(key, objects.seen(options, now))
+        if not any(isinstance(action, Patch) for action in decision.actions):
+            return
+        _carry_out(decision, objects, key)
+
+
+def _want(run: dict[str, Json], key: str) -> Json:
+    """The Workload after the recorded look; None if it is gone."""
+    if f"Workload/{key}" in {str(item) for item in run.get("deletedObjects") or ()}:
+        return None
+    built = (
+        item
+        for step in run["trace"]
+        if step["op"] == "client.build"
+        for item in (step.get("args") or {}).get("objects") or ()
+    )
+    for item in (*(run.get("finalObjects") or ()), *built):
+        if item.get("kind") == "Workload" and world.key_of(item) == key:
+            return item
+    return None
+
+
+def _differences(theirs: Objects, ours: Objects, key: str) -> list[str]:
+    """Compared by what decisions change: whether it is there, finalizers, `active` and the status."""
+    want, have = theirs.get("Workload", key), ours.get("Workload", key)
+    if want is None or have is None:
+        return differs("gone", want is None, have is None)
+    return [
+        *differs("finalizers", want["metadata"].get("finalizers") or [], have["metadata"].get("finalizers") or []),
+        *differs("active", want["spec"].get("active", True), have["spec"].get("active", True)),
+        *differs("status", bare(want.get("status")), bare(have.get("status"))),
+    ]
+
+
+def _told(run: dict[str, Json], decision: Decision) -> list[str]:
+    want = sorted((event["reason"], event["message"]) for event in run.get("recordedEvents") or ())
+    have = sorted((action.reason, action.note) for action in decision.actions if isinstance(action, Emit))
+    return differs("events", want, have)
+
+
+def _requeued(result: Json, decision: Decision) -> list[str]:
+    want = world.seconds(result.get("RequeueAfter", "0s"))
+    have = next((action.seconds for action in decision.actions if isinstance(action, RequeueAfter)), 0.0)
+    return differs("again in", want, have)
