@@ -120,8 +120,7 @@ class _Job:
             return self._decision(why or self._follow(matching))
         except build.PriorityClassMissing as error:
             self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
-            self.actions.append(RequeueAfter(RETRY_SECONDS))
-            return self._decision(str(error))
+            return self._decision(str(error))  # its creation wakes the job
         except LookupError as error:
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return self._decision(str(error))

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from app.api import names
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
-from app.api.core import Job, Namespace
+from app.api.core import Job, Namespace, PriorityClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
@@ -23,6 +24,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import jobs, queues, wakes, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
+from app.controllers.jobs import WORKLOADS_BY_JOB
 from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.scheduler import Scheduler
@@ -122,7 +124,8 @@ class Leader:
             world.flavors.subscribe(self._flavor_changed),
             world.admission_checks.subscribe(self._check_changed),
             world.namespaces.subscribe(self._namespace_changed),
-            world.workload_priority_classes.subscribe(lambda key, old, new: self.priority_classes.add(key)),
+            world.workload_priority_classes.subscribe(self._workload_priority_class_changed),
+            world.priority_classes.subscribe(self._priority_class_changed),
             *(store.subscribe(self._job_changed) for store in world.jobs.values()),
         ]
         try:
@@ -164,10 +167,7 @@ class Leader:
             for key in seen.keys(ordered=True):
                 queue.add(key)
                 yield
-        for store in world.jobs.values():
-            for job in store.values(ordered=True):
-                self.jobs.add(jobs.key_of(job))
-                yield
+        yield from self._jobs_where(lambda job: True)
         for held in world.workloads.values(ordered=True):
             for owner in table.jobs_of(held):  # also a job that was deleted while nobody led
                 self.jobs.add(owner)
@@ -256,6 +256,27 @@ class Leader:
             self.workloads.add(key)
             yield
 
+    def _workload_priority_class_changed(
+        self, key: str, old: WorkloadPriorityClass | None, new: WorkloadPriorityClass | None
+    ) -> None:
+        """Workloads of the class follow its value; jobs that name it may have waited for it."""
+        self.priority_classes.add(key)
+        if old is None:
+            self._later(self._jobs_where(lambda job: job.metadata.labels.get(names.PRIORITY_CLASS_LABEL) == key))
+
+    def _priority_class_changed(self, key: str, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        """Jobs whose pods name a class that is not there have no Workload."""
+        if old is None:
+            workloads = self.world.workloads
+            self._later(self._jobs_where(lambda job: not workloads.keys_by_index(WORKLOADS_BY_JOB, jobs.key_of(job))))
+
+    def _jobs_where(self, concerned: Callable[[Kind], bool]) -> Iterator[None]:
+        for store in self.world.jobs.values():
+            for job in store.values(ordered=True):
+                if concerned(job):
+                    self.jobs.add(jobs.key_of(job))
+                yield
+
     def _namespace_changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
         """A namespace that was relabelled may be managed from now on, or no longer, or be let into other queues.
 
@@ -266,11 +287,7 @@ class Leader:
         self._later(self._in_namespace(key))
 
     def _in_namespace(self, namespace: str) -> Iterator[None]:
-        for store in self.world.jobs.values():
-            for job in store.values(ordered=True):
-                if job.metadata.namespace == namespace:
-                    self.jobs.add(jobs.key_of(job))
-                yield
+        yield from self._jobs_where(lambda job: job.metadata.namespace == namespace)
         for key in self.world.workloads.keys(ordered=True):
             if key.startswith(f"{namespace}/"):
                 self.workloads.add(key)

@@ -195,6 +195,16 @@ class Scenario:
         admission: Json = workload["status"]["admission"]
         return admission
 
+    def wait_event(self, name: str, *, reason: str, timeout: float = 10) -> Json:
+        """The first event with that reason about an object of that name."""
+        path = resource_path("events.k8s.io/v1", "events", namespace=self.namespace)
+
+        def look() -> Json | None:
+            found = (e for e in self.api.items(path) if (e["regarding"].get("name"), e["reason"]) == (name, reason))
+            return next(found, None)
+
+        return wait_until(look, timeout=timeout, describe=lambda: f"no event {reason} about {name}")
+
     def pods_of(self, name: str) -> list[Json]:
         """Pods of a Job."""
         return self.api.items(

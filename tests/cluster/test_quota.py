@@ -169,6 +169,26 @@ class TestFlavors:
             assert node["metadata"]["labels"]["pool"] == nodes["spot"]
 
 
+class TestPriorityClass:
+    @pytest.mark.parametrize("of_pods", [False, True], ids=["of the Workload", "of the pods"])
+    def test_a_job_whose_class_is_missing_starts_when_it_comes(self, scenario: Scenario, *, of_pods: bool) -> None:
+        """Until then it has no Workload and its owner is told why."""
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+        name = scenario.named("late")
+        labels = {} if of_pods else {"kueue.x-k8s.io/priority-class": name}
+        template = {"priorityClassName": name} if of_pods else None
+        scenario.job("job", queue="team", labels=labels, template=template)
+        scenario.wait_event("job", reason="WorkloadPriorityClassNotFound")
+        if of_pods:
+            scenario.create(
+                {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
+            )
+        else:
+            scenario.priority_class("late", 7)
+        scenario.wait_started("job")
+        assert scenario.workload_of("job")["spec"]["priority"] == 7
+
+
 class TestDefaultQueue:
     def test_a_job_without_a_queue_gets_the_default_one(self, scenario: Scenario) -> None:
         """A LocalQueue named default takes what names no queue."""
