@@ -274,6 +274,27 @@ class TestEligibility:
         fields = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
         assert self._chosen(flavors, self._affinity(fields))[0] == "one"
 
+    @pytest.mark.parametrize(
+        ("operator", "values", "holds"),
+        [
+            ("In", ["4", "8"], True),
+            ("In", ["4"], False),
+            ("NotIn", ["4"], True),
+            ("NotIn", ["4", "8"], False),
+            ("Exists", [], True),
+            ("DoesNotExist", [], False),
+            ("Gt", ["7"], True),
+            ("Gt", ["8"], False),
+            ("Lt", ["9"], True),
+            ("Lt", ["8"], False),
+        ],
+    )
+    def test_operators(self, operator: str, values: list[str], holds: bool) -> None:
+        """Against a label `cores: 8`."""
+        term = {"matchExpressions": [{"key": "cores", "operator": operator, "values": values}]}
+        chosen, _ = self._chosen({"one": {"nodeLabels": {"cores": "8"}}}, self._affinity(term))
+        assert chosen == ("one" if holds else "")
+
     def test_affinity_without_terms_says_nothing(self) -> None:
         """There is no term that could fail."""
         assert self._chosen({"one": {"nodeLabels": {"type": "one"}}}, self._affinity())[0] == "one"
@@ -301,6 +322,9 @@ class TestEligibility:
         assert self._chosen({"one": {"nodeTaints": [taint]}}, {"tolerations": [toleration]})[0] == "one"
         assert self._chosen({"one": {"nodeTaints": [taint], "tolerations": [toleration]}}, {})[0] == "one"
         assert self._chosen({"one": {"nodeTaints": [soft]}}, {})[0] == "one"
+        bare = {"key": "spot", "effect": "NoSchedule"}
+        assert self._chosen({"one": {"nodeTaints": [bare]}}, {"tolerations": [{"key": "spot"}]})[0] == "one"
+        assert self._chosen({"one": {"nodeTaints": [taint]}}, {"tolerations": [{"key": "spot"}]})[0] == ""
         assert self._chosen({"one": {"nodeTaints": [hard]}}, {"tolerations": [{"operator": "Exists"}]})[0] == "one"
 
 
