@@ -281,6 +281,8 @@ class Turnstile:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:  # also when another role fails: the Lease is given back while there is a connection
             stopping.cancel()
+            if self._leader is not None:  # what is under way lands before another may lead
+                await self._leader.executor.drain(at_most=LAST_WRITES_SECONDS)
             campaign.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await campaign
@@ -340,6 +342,10 @@ class Turnstile:
 
 SHEDDING = 0.5
 """So much pressure of the API server, from 0 to 1, that it had better not get events."""
+
+
+LAST_WRITES_SECONDS = 1.0
+"""How long a leader that stops waits for answers to what it wrote before it gives the Lease back."""
 
 
 class _Ended(Exception):

@@ -11,6 +11,7 @@ It decides nothing: what to write comes from `decide` functions, what failed goe
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -121,6 +122,11 @@ class Executor:
         self._last_urgent = float("-inf")
         self._idle = asyncio.Event()
         self._idle.set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._sent = 0
+        self._answered = asyncio.Event()
+        self._answered.set()
         self.stats = Stats()
 
     @property
@@ -249,6 +255,17 @@ class Executor:
             else:
                 self._drop(target, entry)
 
+    async def drain(self, *, at_most: float) -> None:
+        """Begin no more writes, and return once those that were begun have their answer, or after so many seconds.
+
+        A write that is cancelled in the middle may still arrive: the next leader would read, and then see it change.
+        Whoever wants to write from now on waits to be cancelled.
+        """
+        self._open.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(at_most, self._fence.remaining))):
+                await self._answered.wait()
+
     # --- single writes ------------------------------------------------------------------------------------------------
 
     async def _patched(self, action: Patch) -> None:
@@ -275,15 +292,16 @@ class Executor:
         store, (_, key) = self._stores.get(action.kind), _target(action)
         before = store.get(key) if store is not None else None
         try:
-            answer = await self._transport.patch(
-                action.kind,
-                action.name,
-                action.namespace,
-                action.body,
-                type=action.type,
-                subresource=action.subresource,
-                timeout=self._time_left(),
-            )
+            async with self._sending():
+                answer = await self._transport.patch(
+                    action.kind,
+                    action.name,
+                    action.namespace,
+                    action.body,
+                    type=action.type,
+                    subresource=action.subresource,
+                    timeout=self._time_left(),
+                )
         except NotFound as error:
             # Only the server's own word about this very object counts, not a proxy's 404.
             if store is not None and before is store.get(key) and error.details.get("name") == action.name:
@@ -297,9 +315,10 @@ class Executor:
         target = _target(action)
         try:
             async with self._writing(target):
-                answer = await self._transport.create(
-                    action.kind, action.namespace, action.body, timeout=self._time_left()
-                )
+                async with self._sending():
+                    answer = await self._transport.create(
+                        action.kind, action.namespace, action.body, timeout=self._time_left()
+                    )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
         except AlreadyExists:
@@ -309,14 +328,15 @@ class Executor:
     async def _deleted(self, action: Delete) -> None:
         async with self._writing(_target(action)):
             try:
-                await self._transport.delete(
-                    action.kind,
-                    action.name,
-                    action.namespace,
-                    uid=action.uid,
-                    propagation=action.propagation,
-                    timeout=self._time_left(),
-                )
+                async with self._sending():
+                    await self._transport.delete(
+                        action.kind,
+                        action.name,
+                        action.namespace,
+                        uid=action.uid,
+                        propagation=action.propagation,
+                        timeout=self._time_left(),
+                    )
             except (NotFound, Conflict):
                 return  # gone, or another object of that name: what was meant is deleted
             self._count(action.kind, "delete")
@@ -341,6 +361,19 @@ class Executor:
                 self._last_urgent = asyncio.get_running_loop().time()
                 if not self._urgent:
                     self._idle.set()
+
+    @asynccontextmanager
+    async def _sending(self) -> AsyncIterator[None]:
+        """One call that writes; none is begun after `drain`."""
+        await self._open.wait()
+        self._sent += 1
+        self._answered.clear()
+        try:
+            yield
+        finally:
+            self._sent -= 1
+            if not self._sent:
+                self._answered.set()
 
     def _time_left(self) -> float:
         """Seconds that a call with its retries may take: none of it after the fence's end. Asked right before a write.
