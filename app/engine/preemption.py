@@ -132,21 +132,27 @@ class Preemptor:
         """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
         pairs = assignment.needing_preemption(self._state.surroundings.catalog.pair)
         requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
-        return self._standing(queue, info, requests) or self.find(queue, info, requests, pairs)
+        if queue.pending.chosen and is_preemptor(queue, info.key, info.workload.metadata.generation):
+            question = f"{info.key} again", frozenset(requests.items()), frozenset(pairs)
+            standing = self._answer(question, lambda: self._standing(queue, requests))
+            if standing:
+                return standing
+        return self.find(queue, info, requests, pairs)
 
-    def _standing(self, queue: "ClusterQueue", info: "Info", requests: Amounts) -> Targets:
+    def _standing(self, queue: "ClusterQueue", requests: Amounts) -> Sliced[Targets]:
         """Those that were preempted for this workload before and are on their way out still, if it fits once they are
         gone; else none.
 
         They go one by one. Kueue searches anew each time, and may find that those who are left may not be preempted any
         more, now that their queue is within its quota: then it lets the ones that went come back, and preempts again.
         """
-        state, pending = self._state, queue.pending
-        if not pending.chosen or not is_preemptor(queue, info.key, info.workload.metadata.generation):
-            return NO_TARGETS
+        state, pace = self._state, self.pace
         targets = Targets()
         with Trial() as trial:
-            for key, reason in pending.chosen:
+            for key, reason in queue.pending.chosen:
+                pace.left -= 2
+                if pace.left <= 0:
+                    yield
                 held = state.ledger.holder(key)
                 if held is None or key in self.gone or not (held.evicted or key in state.evicting):
                     continue
@@ -156,10 +162,7 @@ class Preemptor:
                     targets.append(Target(held, other, reason))
             if not targets or not fits(queue.node, requests, borrow=True):
                 return NO_TARGETS
-        for target in targets:
-            freed = targets.freed.setdefault(target.queue, {})
-            for pair, amount in target.info.usage.items():
-                freed[pair] = freed.get(pair, 0) + amount
+        targets.freed = yield from held_by_queue(targets, pace)
         return targets
 
     def oracle(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
@@ -178,10 +181,13 @@ class Preemptor:
         """The smallest set of victims found that makes `requests` fit; `pairs` are those without room. Not to be
         changed: it is what is remembered. Raises Unfinished."""
         question = info.key, frozenset(requests.items()), frozenset(pairs)
+        return self._answer(question, lambda: self._search(queue, info, requests, pairs))
+
+    def _answer(self, question: Question, begin: Callable[[], Sliced[Targets]]) -> Targets:
         found = self._answers.get(question)
         if found is not None:  # what the oracle asked, and then the workload itself
             return found
-        search = self._search(queue, info, requests, pairs)
+        search = begin()
         try:
             next(search)
         except StopIteration as end:
