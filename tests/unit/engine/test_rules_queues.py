@@ -302,6 +302,23 @@ class TestPreemptor:
             assert head.key == f"team/{first}"
             assert in_line(state)[0] == first
 
+    def test_it_holds_nobody_up_once_it_is_parked(self) -> None:
+        """It fails after all and is parked with its equals; it is first again when they are tried again."""
+        state = full()
+        pending = state.cluster_queues["a"].pending
+        pending.preemptor, pending.sticky = "team/w1", True
+        for number in range(2):
+            state.put_workload(b.workload(f"w{number}", cpu=3, second=number), b.NOW)
+        assert [decision.key for decision in b.settle(state)] == ["team/w1"]
+        assert pending.peek() is None
+        state.put_workload(b.workload("other", cpu=1, second=9), b.NOW)
+        head = pending.peek()
+        assert head is not None
+        assert head.key == "team/other"
+        state.drop_workload("team/runs")
+        state.flush_retries(b.NOW)
+        assert in_line(state) == ["w1", "w0", "other"]
+
     def test_a_namesake_of_one_that_is_gone_has_none(self) -> None:
         """Deletion ends it, also of one whose admission is only assumed."""
         state = self.served()
