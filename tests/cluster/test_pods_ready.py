@@ -59,8 +59,7 @@ def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenar
     world.job("other", queue="team", cpu="2", run_for="3s")
     started = world.wait_workload("other", lambda w: condition(w, "PodsReady").get("status") == "True", timeout=15)
     assert condition(started, "PodsReady")["reason"] == "Started"
-    given_up = world.wait_workload("stuck", lambda w: w["spec"].get("active") is False, timeout=30)
-    assert given_up["status"]["requeueState"]["count"] == 1
+    world.wait_workload("stuck", lambda w: w["spec"].get("active") is False, timeout=30)
     told = world.wait_workload(
         "stuck", lambda w: condition(w, "Evicted")["reason"].startswith("Deactivated"), timeout=10
     )
