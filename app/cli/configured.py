@@ -49,6 +49,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         frameworks=tuple(config.integrations.frameworks or ()),
         pods_ready=_pods_ready(loaded),
+        granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
     )
 
 

@@ -111,6 +111,14 @@ def test_times_of_the_election() -> None:
     assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
 
 
+def test_coarse_reasons_are_a_gate() -> None:
+    """It changes what reconcilers write as well as what the engine says."""
+    file = loaded("featureGates: {UnadmittedWorkloadsObservability: false}")
+    assert not JobFlags().options(file).granular_reasons
+    assert not configured.engine_options(file).gates.unadmitted_workloads_observability
+    assert JobFlags().options(loaded()).granular_reasons
+
+
 class TestWaitingForPods:
     """Both halves: what the reconcilers time, and what the engine orders and holds back."""
 
