@@ -377,7 +377,11 @@ def everything(state: State) -> tuple[Any, ...]:
             key: info.last_assignment.tried if info.last_assignment is not None else None
             for key, info in sorted(state.waiting.items())
         },
-        {key: (line.consumed, line.penalties) for key, line in sorted(state.lines.items())},
+        {
+            key: (line.consumed, line.penalties)
+            for key, line in sorted(state.lines.items())
+            if line.consumed or line.penalties
+        },
     )
 
 
@@ -392,6 +396,7 @@ def seen(state: State) -> tuple[Any, ...]:
 
 def assert_sums(state: State) -> None:
     """Usage kept step by step is the usage computed from scratch."""
+    state.ledger.settle()
     for queue in state.cluster_queues.values():
         total: dict[str, int] = {}
         for info in queue.workloads.values():
