@@ -4,9 +4,10 @@ import os
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from app.api.workload import Workload
 from app.engine import Cycle, Decision, Options, State, cycle, cycle_steps
@@ -22,9 +23,16 @@ COHORTS = ("left", "outer", "right")
 QUEUES = ("a", "b", "c", "d")
 LINES = tuple(f"{name}-{line}" for name in QUEUES for line in ("first", "second"))
 
+TRIED = (
+    *("run", "run", "run", "more quota", "another queue", "another cohort", "no cohort", "no queue", "one more"),
+    *("failures", "fewer", "more urgent", "writes", "lines", "time"),
+)
+
 limit = st.none() | st.integers(0, 4)
 quota = st.tuples(st.integers(0, 6), limit, limit)
 few = st.tuples(st.integers(0, 2), limit, limit)
+priorities = st.integers(0, 2)
+seconds = st.integers(0, 8)
 weights = st.sampled_from(["1", "1", "0", "2"])
 borrowing = st.one_of(
     st.just({"policy": "Never"}),
@@ -172,6 +180,7 @@ class Histories(RuleBasedStateMachine):
         self.before: set[str] = set()
 
     @initialize(
+        target=keys,
         fair=st.none() | st.builds(lambda given: FairSharing(strategies=given), given=strategies),
         usage=st.sampled_from([None, AdmissionFairSharing(usage_half_life=10.0, usage_sampling_interval=5.0)]),
         progress=st.booleans(),
@@ -179,7 +188,7 @@ class Histories(RuleBasedStateMachine):
     )
     def start(
         self, fair: FairSharing | None, usage: AdmissionFairSharing | None, progress: bool, data: st.DataObject
-    ) -> None:
+    ) -> MultipleResults[str]:
         """Namespaces, flavors, four queues in a tree of cohorts."""
         gates = Gates(flavor_fungibility_preserve_scan_progress=progress)
         self.options = Options(fair_sharing=fair, admission_fair_sharing=usage, gates=gates)
@@ -190,6 +199,8 @@ class Histories(RuleBasedStateMachine):
             self.put_queue(name, parent, data.draw(resource_groups), data.draw(specs))
             for line in ("first", "second"):
                 self.put_line(f"{name}-{line}", "None", "1")
+        some = st.tuples(st.sampled_from(LINES), pod_sets, priorities, seconds)
+        return multiple(*(str(self.create(*given)) for given in data.draw(st.lists(some, max_size=5))))
 
     # What people do
 
@@ -227,8 +238,8 @@ class Histories(RuleBasedStateMachine):
         target=keys,
         line=st.sampled_from(LINES),
         pod_sets=pod_sets,
-        priority=st.integers(0, 2),
-        second=st.integers(0, 8),
+        priority=priorities,
+        second=seconds,
     )
     def create(self, line: str, pod_sets: Any, priority: int, second: int) -> str:
         """A workload is created."""
@@ -299,7 +310,7 @@ class Histories(RuleBasedStateMachine):
     def reserved(self, item: Workload) -> Workload:
         """As the API has it after the write."""
         info = self.state.assumed[item.metadata.key].info
-        status = {"admission": told.msgspec.to_builtins(admission_of(info, info.cluster_queue))}
+        status = {"admission": msgspec.to_builtins(admission_of(info, info.cluster_queue))}
         if not info.admitted and not item.status.admission_checks:
             status["admissionChecks"] = told.check_states("Pending")
         made = told.changed(item, status=status)
@@ -507,6 +518,36 @@ class Histories(RuleBasedStateMachine):
         missed = b.admitted(self.state) - before
         assert not missed, f"left waiting: {missed}"
 
+    @rule(change=st.sampled_from(["finish", "delete", "fail", "quota", "cohort", "move", "pods"]), data=st.data())
+    def one_thing_changes(self, change: str, data: st.DataObject) -> None:
+        """When all is quiet and one thing changes, whoever fits now is let in."""
+        self.fixed_point()
+        holders = sorted(b.admitted(self.state)) or ["nobody"]
+        key = data.draw(st.sampled_from(holders))
+        match change:
+            case "quota":
+                name = data.draw(st.sampled_from(QUEUES))
+                queue = self.told.queues[name]
+                spec = {**msgspec.to_builtins(queue.spec), "resourceGroups": data.draw(resource_groups)}
+                parent = spec.pop("cohortName", "")
+                self.put_queue(name, parent, spec.pop("resourceGroups"), spec)
+            case "cohort":
+                name = data.draw(st.sampled_from(COHORTS))
+                parent = self.told.cohorts[name].spec.parent_name or ""
+                self.put_cohort(name, told.groups(*data.draw(st.tuples(few, few, few))), parent, "1")
+            case "delete":
+                self.delete(key)
+            case "fail":
+                self.write_fails(key)
+            case "move":
+                waiting = sorted(self.state.waiting) or ["nobody"]
+                self.move(data.draw(st.sampled_from(waiting)), data.draw(st.sampled_from(LINES)))
+            case _:
+                self.write_succeeds(key, lag=False)
+                self.check_answers(key, ready=True)
+                self.finish(key) if change == "finish" else self.pods_end(key, 2)
+        self.fixed_point()
+
     def run_out(self) -> None:
         """Cycles until there is nothing to decide."""
         for _ in range(400):
@@ -568,37 +609,56 @@ class Histories(RuleBasedStateMachine):
 
     # A second look
 
-    @rule(run=st.integers(1, 3), data=st.data())
-    def fork(self, run: int, data: st.DataObject) -> None:
+    @rule(tried=st.lists(st.sampled_from(TRIED), min_size=1, max_size=8))
+    def fork(self, tried: list[str]) -> None:
         """What is tried on a fork leaves no trace."""
         self.end_slices()
         before = dump(self.state)
         with self.state.fork() as what_if:
-            big = told.groups((20, None, None), (20, None, None), (9, None, None))
-            what_if.put_cluster_queue(told.cluster_queue("a", big, "outer"), b.NOW)
-            what_if.put_cluster_queue(told.cluster_queue("new", big, "left"), b.NOW)
-            what_if.put_cohort(told.cohort("right", big, parent="", weight="3"))
-            what_if.put_workload(
-                told.workload("what-if", "a-first", pod_sets=[(2, 0, 1, None)], priority=9, second=0), b.NOW
-            )
-            for _ in range(run):
-                cycle(what_if, b.NOW)
-            for key in sorted(what_if.assumed)[:2]:
-                what_if.forget(key, b.NOW)
-            for key in sorted(what_if.workloads)[:2]:
-                what_if.drop_workload(key)
-            for key, item in sorted(self.told.workloads.items())[2:4]:
-                if key in what_if.workloads:
-                    what_if.put_workload(told.changed(item, spec={"priority": 5}), b.NOW)
-            what_if.put_local_queue(b.local("c-first", "d", stopPolicy="Hold"), b.NOW)
-            what_if.drop_local_queue("team/d-first")
-            what_if.drop_cohort("outer")
-            what_if.drop_cluster_queue("b")
-            cycle(what_if, b.NOW)
-            for key in sorted(what_if.lines)[:1]:
-                what_if.sample_usage(key, b.NOW + 60)
+            for what in tried:
+                self.what_if(what_if, what)
         found = list(differences(before, dump(self.state)))
         assert not found, "\n".join(found)
+
+    def what_if(self, state: State, what: str) -> None:
+        """One thing that is tried."""
+        big = told.groups((20, None, None), (20, None, None), (9, None, None))
+        match what:
+            case "run":
+                cycle(state, b.NOW)
+            case "more quota":
+                state.put_cluster_queue(told.cluster_queue("a", big, "outer"), b.NOW)
+            case "another queue":
+                state.put_cluster_queue(told.cluster_queue("new", big, "left"), b.NOW)
+            case "another cohort":
+                state.put_cohort(told.cohort("right", big, parent="", weight="3"))
+            case "no cohort":
+                state.drop_cohort("outer")
+            case "no queue":
+                state.drop_cluster_queue("b")
+            case "one more":
+                sets = [(2, 0, 1, None)]
+                state.put_workload(told.workload("what-if", "a-first", pod_sets=sets, priority=9, second=0), b.NOW)
+            case "failures":
+                for key in sorted(state.assumed)[:2]:
+                    state.forget(key, b.NOW)
+            case "fewer":
+                for key in sorted(state.workloads)[:2]:
+                    state.drop_workload(key)
+            case "more urgent":
+                for key in sorted(state.workloads)[2:4]:
+                    if key in self.told.workloads:
+                        state.put_workload(told.changed(self.told.workloads[key], spec={"priority": 5}), b.NOW)
+            case "writes":
+                for key in sorted(state.assumed)[:2]:
+                    if key in self.told.workloads:
+                        state.put_workload(self.reserved(self.told.workloads[key]), b.NOW)
+            case "lines":
+                state.put_local_queue(b.local("c-first", "d", stopPolicy="Hold"), b.NOW)
+                state.drop_local_queue("team/d-first")
+            case _:
+                for key in sorted(state.lines):
+                    state.sample_usage(key, b.NOW + 60)
 
     @rule(backwards=st.booleans())
     def restart(self, backwards: bool) -> None:

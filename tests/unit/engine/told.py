@@ -1,6 +1,7 @@
 """The objects of the API as they were last told to an engine: what a restart would read, and what the rules in plain
 words judge by. Resources are `gpu` (flavors x and y) and `tpu` (flavor z)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -43,7 +44,7 @@ def cluster_queue(name: str, resource_groups: list[Json], parent: str, **spec: A
     return msgspec.convert({"metadata": {"name": name}, "spec": body}, ClusterQueue)
 
 
-def workload(name: str, line: str, *, pod_sets: list[tuple[int, int, int, int | None]], **given: Any) -> Workload:
+def workload(name: str, line: str, *, pod_sets: Sequence[tuple[int, int, int, int | None]], **given: Any) -> Workload:
     """A Workload of pod sets (gpus and tpus of a pod, count, minimal count)."""
     body = msgspec.to_builtins(b.workload(name, line, **given))
     body["spec"]["podSets"] = []
