@@ -294,7 +294,7 @@ class Scheduler:
         def patch(workload: Workload) -> Patch | None:
             if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
                 return None
-            if not self._still_waits(decision):
+            if workload.finished or not self._still_waits(decision):
                 return None
             draft = self.world.draft(workload)
             draft.evict("Preempted", victim.message)

@@ -123,8 +123,8 @@ class _Run:
             if self.state.options.fair_sharing is not None:
                 ordered = iter((yield from self._tournament(result.entries)))
             else:
-                ordered = iter(after_their_preemptors(sorted(result.entries, key=attrgetter("rank"))))
-            for entry in ordered:
+                ordered = iter(sorted(result.entries, key=attrgetter("rank")))
+            for entry in after_their_preemptors(result.entries, ordered):
                 self.ordered.append(entry)
                 result.order.append(entry.info.key)
                 if blocked:

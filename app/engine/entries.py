@@ -3,6 +3,8 @@
 Must never decide; see `app.engine.cycle`.
 """
 
+from collections.abc import Iterable, Iterator
+
 from app.engine.amounts import Amounts
 from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
@@ -83,31 +85,33 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
     )
 
 
-def after_their_preemptors(entries: list[Entry]) -> list[Entry]:
-    """In the order given, but nobody before the one it was preempted for, while that one waits.
+def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
+    """In the order given, but nobody before the one it was preempted for, while that one is among the entries.
 
-    In Kueue a victim that borrows less than its preemptor comes first; it is let in again, and preempted again.
+    In Kueue a victim that borrows less than its preemptor, or whose share is smaller, comes first; it is let in again,
+    and preempted again.
     """
     waits_for = {
         victim: entry.info.key for entry in entries if entry.preemptor for victim, _ in entry.queue.pending.chosen
     }
     if not waits_for:
-        return entries
-    ordered: list[Entry] = []
+        yield from order
+        return
     ahead = {entry.info.key for entry in entries}  # not placed yet, and held up by nobody
     behind: dict[str, list[Entry]] = {}
-    for entry in entries:
-        key = entry.info.key
-        ahead.discard(key)
-        preemptor = waits_for.get(key)
-        if preemptor in ahead:
+    for entry in order:
+        ahead.discard(entry.info.key)
+        preemptor = waits_for.get(entry.info.key)
+        if preemptor is not None and preemptor in ahead:
             behind.setdefault(preemptor, []).append(entry)
             continue
         placed = [entry]
         while placed:
-            ordered.append(placed.pop(0))
-            placed.extend(behind.pop(ordered[-1].info.key, ()))
-    return ordered
+            first = placed.pop(0)
+            yield first
+            placed.extend(behind.pop(first.info.key, ()))
+    for held_up in behind.values():
+        yield from held_up
 
 
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:

@@ -103,25 +103,23 @@ class Judge:
     # --- never over quota -----------------------------------------------------------------------------------------
 
     def _starts(self, index: int, before: Moment, moment: Moment) -> None:
-        """Who gets quota or starts must fit beside all that have quota, or run, at that revision."""
-        for what, old, new in (
-            ("gets quota", before.holding, moment.holding),
-            ("runs", before.running, moment.running),
-        ):
-            if old is new:
-                continue
-            for uid, claim in new.items():
-                if uid in old:
+        """Who gets quota must fit beside all that have some at that revision; who runs must have quota for it."""
+        if before.holding is not moment.holding:
+            usage = total(before.holding)
+            trees = [moment.tree, *(self.moments[earlier].tree for earlier in self._lately(index))]
+            for uid, claim in moment.holding.items():
+                if uid in before.holding:
                     continue
-                self.verdict.figures[what] += 1
-                usage = total(old)
-                trees = [moment.tree, *(self.moments[earlier].tree for earlier in self._lately(index))]
+                self.verdict.figures["got quota"] += 1
                 if not any(tree.fits(claim.queue, claim.cpus, usage) for tree in trees if claim.queue in tree):
-                    self._wrong(
-                        index, f"{claim.name} of {claim.cpus} {what} in {claim.queue} beside {usage}: {moment.limits}"
-                    )
-                if what == "runs" and claim.job not in {held.job for held in moment.holding.values()}:
-                    self._wrong(index, f"{claim.name} runs without quota")
+                    limits = moment.limits
+                    self._wrong(index, f"{claim.name} gets {claim.cpus} in {claim.queue} beside {usage}: {limits}")
+        if before.running is not moment.running:
+            held = {claim.job: claim.cpus for claim in moment.holding.values()}
+            for uid, claim in moment.running.items():
+                self.verdict.figures["started"] += uid not in before.running
+                if claim.cpus > held.get(uid, 0) and uid not in before.running:
+                    self._wrong(index, f"{claim.name} runs {claim.cpus} with quota for {held.get(uid, 0)}")
 
     # --- the order of things --------------------------------------------------------------------------------------
 
@@ -194,12 +192,15 @@ class Judge:
     def _allowed(self, preemption: Preemption) -> None:
         """The policy of the preemptor's queue allows it, at a moment when the preemptor waited there."""
         seen = "the preemptor did not wait there"
+        coming = self._coming(preemption)
         for preemptor in self._preemptors(preemption):
             for earlier in self._lately(preemption.index):
                 moment = self.moments[earlier]
-                victim = moment.holding.get(preemption.victim.uid)
-                if victim is not None and not (seen := self._refusal(preemption.reason, preemptor, victim, moment)):
-                    return
+                victim = moment.holding.get(preemption.victim.uid, preemption.victim)
+                for usage in (moment.usage, total({**coming, **moment.holding})):
+                    seen = self._refusal(preemption.reason, preemptor, victim, moment, usage)
+                    if not seen:
+                        return
         self._wrong(preemption.index, f"{preemption}: {preemption.reason} is not allowed: {seen}")
 
     def _preemptors(self, preemption: Preemption) -> list[Claim]:
@@ -211,7 +212,14 @@ class Judge:
                 found.append(claim)
         return found
 
-    def _refusal(self, reason: str, preemptor: Claim, victim: Claim, moment: Moment) -> str:
+    def _coming(self, preemption: Preemption) -> dict[str, Claim]:
+        """Who may have been let in already when that was decided, and had it written a little later."""
+        soon = (preemption.index, *self._soon(preemption.index))
+        coming = {uid: claim for after in soon for uid, claim in self.moments[after].holding.items()}
+        coming.pop(preemption.preemptor, None)
+        return coming
+
+    def _refusal(self, reason: str, preemptor: Claim, victim: Claim, moment: Moment, usage: Mapping[str, int]) -> str:
         policy = moment.policies[preemptor.queue]
         lower = victim.priority < preemptor.priority
         newer = victim.priority == preemptor.priority and preemptor.created < victim.created
@@ -226,16 +234,14 @@ class Judge:
             allowed = allowed and (threshold is None or victim.priority <= threshold)
         if own != (reason == "InClusterQueue") or (reason == "InCohortFairSharing" and not self.fair) or not allowed:
             return f"{preemptor} preempts {victim} under {policy}"
-        if not own and not moment.tree.borrows(victim.queue, moment.usage):
-            return f"{victim} is within the quota of its queue: {moment.usage}, {moment.limits}"
+        if not own and not moment.tree.borrows(victim.queue, usage):
+            return f"{victim} is within the quota of its queue: {usage}, {moment.limits}"
         return ""
 
     def _needed(self, preemption: Preemption) -> None:
         """With its victims gone the preemptor fits, and without any one of them it does not."""
         batch, all_of_them = self._batch(preemption)
-        soon = (preemption.index, *self._soon(preemption.index))
-        coming = {uid: claim for after in soon for uid, claim in self.moments[after].holding.items()}
-        coming.pop(preemption.preemptor, None)
+        coming = self._coming(preemption)
         seen = "the preemptor did not wait there"
         for preemptor in self._preemptors(preemption):
             for earlier in self._lately(preemption.index):
@@ -267,7 +273,7 @@ class Judge:
             return moment.tree.fits(preemptor.queue, preemptor.cpus, usage, borrow=borrow)
 
         going = set(moment.going)
-        if not fits_without(going | batch | all_of_them):
+        if not self._cut_short(preemption) and not fits_without(going | batch | all_of_them):
             return f"{preemptor} would not fit though all its victims went: {moment.usage}, {moment.limits}"
         own = (
             set()
@@ -277,6 +283,16 @@ class Judge:
         if fits_without((own | batch) - {preemption.victim.uid}):
             return f"{preemptor} would have fitted without: {moment.usage}, {moment.limits}, gone {own | batch}"
         return ""
+
+    def _cut_short(self, preemption: Preemption) -> bool:
+        """Whether not all evictions of a decision may have been written: its leader died, or there was room after
+        all."""
+        here = self.moments[preemption.index]
+        around = (*self._lately(preemption.index, seconds=UNSEEN), *self._soon(preemption.index))
+        return any(
+            self.moments[index].leader != here.leader or preemption.preemptor in self.moments[index].holding
+            for index in around
+        )
 
     def _batch(self, preemption: Preemption) -> tuple[set[str], set[str]]:
         """Victims of the same decision, and all victims of the same preemptor about that time."""
@@ -307,9 +323,12 @@ class Judge:
     def _outcome(self, preemption: Preemption) -> str:
         uid = preemption.preemptor
         decided = self._decided(preemption)
-        if decided is None:
+        waited = self._preemptors(preemption)
+        if decided is None and self._cut_short(preemption):
+            decided = preemption.index
+        if decided is None or not waited:
             return "its preemptor never fitted beside the others"
-        terms = self._preemptors(preemption)[0].terms
+        terms = waited[0].terms
         leaving = self._leaving(preemption)
         for index in range(decided + 1, len(self.moments)):
             before, moment = self.moments[index - 1], self.moments[index]
@@ -366,6 +385,8 @@ class Judge:
         if not came:
             return f"room was lost by {moment.event.kind} {moment.event.obj['metadata']['name']}"
         (other,) = came
+        if moment.leader == self.moments[preemption.index].leader and other.uid in self._victims_of(preemption, index):
+            return f"its victim {other} was let in again before {preemptor}: {moment.usage}, {moment.limits}"
         written = moment.event.at - self.moments[preemption.index].event.at < UNSEEN
         if other.queue == preemptor.queue and written and _place(other) <= _place(preemptor):
             return "outranked"
@@ -378,6 +399,11 @@ class Judge:
             if self._hidden(preemptor, self.moments[earlier], preemption):
                 return "not at the head"
         return f"{other} took its room though {preemptor} comes first: {moment.usage}, {moment.limits}"
+
+    def _victims_of(self, preemption: Preemption, index: int) -> set[str]:
+        """Whom its preemptor had had preempted by then."""
+        mine = (each for each in self.preemptions if each.preemptor == preemption.preemptor)
+        return {each.victim.uid for each in mine if each.index < index}
 
     def _comes_first(self, other: Claim, preemptor: Claim, moment: Moment) -> bool:
         """The order in which heads are taken: who borrows least, then priority, then age."""

@@ -12,7 +12,7 @@ import pytest_asyncio
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import Namespace
 from app.api.localqueue import LocalQueue
-from app.api.meta import Kind
+from app.api.meta import Kind, to_plain
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.controllers.executor import Executor
@@ -277,6 +277,26 @@ class TestAnEviction:
         gate.set()
         await at.workload("later", pods=2)
         await at.eventually("later", lambda w: bool(w.status.conditions))
+        assert not (await at.see("first")).evicted
+
+    async def test_is_left_alone_once_it_has_finished(self, at: Desk, stale: Fault) -> None:
+        """Its quota is free already, and its end is not to be told as an eviction."""
+        await at.workload("first", pods=3)
+        await at.eventually("first", lambda w: w.quota_reserved)
+        gate = asyncio.Event()
+        at.proxy.plan(held(gate, stale), applies=at.patches("first"))
+        sent = at.sent("first")
+        await at.workload("urgent", pods=3, priority=10)
+        await at.asked("first", times=sent + 1)
+        seen = to_plain((await at.see("first")).status.conditions)
+        end = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
+        conditions = [*seen, {**end, "lastTransitionTime": "2026-01-02T03:04:05Z"}]
+        body = {"status": {"conditions": conditions}}
+        await at.direct.patch(Workload, "first", at.namespace, body, subresource="status")
+        await at.eventually("urgent", lambda w: w.quota_reserved)
+        gate.set()
+        await at.workload("last")
+        await at.eventually("last", lambda w: bool(w.status.conditions))
         assert not (await at.see("first")).evicted
 
     async def test_is_made_again_while_it_is_needed(self, at: Desk, stale: Fault) -> None:
