@@ -21,7 +21,7 @@ from app.api.meta import Object
 from app.api.v1beta1.conversion import convert
 from app.webhooks.dispatch import Refused, answer, read_body, refuse
 from app.webhooks.health import Health
-from app.webhooks.review import Malformed
+from app.webhooks.review import Malformed, read_review
 
 PATH: Final = "/convert"
 BODY_LIMIT: Final = 16 * 1024 * 1024
@@ -94,19 +94,7 @@ class Conversions:
 
 def read(body: bytes) -> _Request:
     """The request of a conversion review. Raises Malformed with a sentence that names the field."""
-    try:
-        review = _reviews.decode(body)
-    except RecursionError:
-        raise Malformed("the body is nested too deeply") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Malformed(f"the body is no ConversionReview: {error}") from None
-    if review.kind != KIND or review.api_version != API_VERSION:
-        raise Malformed(
-            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}, got {review.api_version!r} and {review.kind!r}"
-        )
-    if not review.request.uid:
-        raise Malformed("request.uid is empty")
-    return review.request
+    return read_review(body, _reviews, api_version=API_VERSION, kind=KIND).request
 
 
 async def review(request: _Request) -> tuple[bytes, bool]:

@@ -6,7 +6,7 @@ kind, and nothing here writes anything: every handler has to be safe for a dry r
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -106,19 +106,41 @@ def read(body: bytes) -> Request:
 
     Raises Malformed with a sentence that names the field, when the body is not an AdmissionReview v1 with a uid.
     """
+    return read_review(body, _reviews, api_version=API_VERSION, kind=KIND).request
+
+
+class _Asked(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+
+class _Envelope(Protocol):
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def request(self) -> _Asked: ...
+
+
+R = TypeVar("R", bound=_Envelope)
+
+
+def read_review(body: bytes, decoder: msgspec.json.Decoder[R], *, api_version: str, kind: str) -> R:
+    """A review of that kind, whatever it asks. Raises Malformed with a sentence that names the field."""
     try:
-        review = _reviews.decode(body)
+        review = decoder.decode(body)
     except RecursionError:
         raise Malformed("the body is nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Malformed(f"the body is no AdmissionReview: {error}") from None
-    if review.kind != KIND or review.api_version != API_VERSION:
+        raise Malformed(f"the body is no {kind}: {error}") from None
+    if review.kind != kind or review.api_version != api_version:
         raise Malformed(
-            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}, got {review.api_version!r} and {review.kind!r}"
+            f"expected apiVersion {api_version!r} and kind {kind!r}, got {review.api_version!r} and {review.kind!r}"
         )
     if not review.request.uid:
         raise Malformed("request.uid is empty")
-    return review.request
+    return review
 
 
 class _Status(Object):
