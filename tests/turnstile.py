@@ -8,8 +8,8 @@ import pytest
 from testbed.controlplane import ControlPlane
 from testbed.installation import MANAGED, Installation
 from testbed.processes import Process
-from tests.cluster.old_versions import wait_served
 from tests.cluster.scenario import Scenario
+from tests.cluster.versions import wait_served
 
 
 class Turnstile:

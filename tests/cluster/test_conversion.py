@@ -11,7 +11,7 @@ from app.api.kinds import KINDS, Definition
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from tests.cluster.schema_server import CRDS, DEFINITIONS, Json
-from tests.cluster.versions import all_served, of, path, served
+from tests.cluster.versions import of, path, served, wait_served
 from tests.turnstile import Turnstile
 
 __all__ = ["served"]
@@ -139,10 +139,10 @@ def test_served_as_wanted(served: Turnstile, api: Api) -> None:
     finally:
         process.terminate()
         served.start()
-    wait_until(lambda: all_served(api), timeout=20, describe="every version is served again")
+    wait_served(api)
     for manifest in sorted(CRDS.glob("*.yaml")):
         api.apply_yaml(manifest)
-    wait_until(lambda: all_served(api), timeout=20, describe="every version is served after an upgrade of the CRDs")
+    wait_served(api)
 
 
 def test_served_but_for_workloads(served: Turnstile, api: Api) -> None:
@@ -156,7 +156,7 @@ def test_served_but_for_workloads(served: Turnstile, api: Api) -> None:
     finally:
         process.terminate()
         served.start()
-    wait_until(lambda: all_served(api), timeout=20, describe="every version is served again")
+    wait_served(api)
 
 
 def none_served(api: Api) -> bool:

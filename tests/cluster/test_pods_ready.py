@@ -7,8 +7,8 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import condition
 from testbed.installation import MANAGED, Installation
-from tests.cluster.old_versions import wait_served
 from tests.cluster.scenario import Scenario, job
+from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 

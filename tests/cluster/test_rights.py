@@ -10,8 +10,8 @@ from testbed import Api, ApiError, ControlPlane
 from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
-from tests.cluster.old_versions import wait_served
 from tests.cluster.scenario import Scenario
+from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 

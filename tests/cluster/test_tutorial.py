@@ -14,7 +14,7 @@ import yaml
 from testbed import ControlPlane
 from testbed.client import Json, condition
 from testbed.installation import Installation
-from tests.cluster.old_versions import wait_served
+from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 

@@ -1,31 +1,49 @@
-"""Turnstile with all versions of its kinds served."""
+"""The older versions of our kinds: the leader lets them be served, which restarts their storage."""
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from app.api.kinds import KINDS, Definition
-from testbed import Api
+from testbed import Api, ApiError
 from testbed.client import wait_until
 from tests.cluster.schema_server import DEFINITIONS
-from tests.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from tests.turnstile import Turnstile
 
 GROUP = "/apis/kueue.x-k8s.io"
 
 
-def all_served(api: Api) -> bool:
-    """Whether the API server serves all versions of all kinds."""
-    return all(
-        version["served"] for kinds in KINDS for version in api.get(f"{DEFINITIONS}/{kinds.name}")["spec"]["versions"]
-    ) and all(
-        kinds.stored.PLURAL in {resource["name"] for resource in api.get(f"{GROUP}/{version}")["resources"]}
-        for kinds in KINDS
-        for version in kinds.older
-    )
+def wait_served(api: Api, *, timeout: float = 30) -> None:
+    """Return once every version of every kind is to be served and answers; until then requests may get a 429."""
+    missing: list[str] = []
+
+    def look() -> bool:
+        nonlocal missing
+        missing = [
+            path(kinds, version["name"])
+            for kinds in KINDS
+            for version in api.get(f"{DEFINITIONS}/{kinds.name}")["spec"]["versions"]
+            if not version["served"] or not _answers(api, path(kinds, version["name"]))
+        ]
+        return not missing
+
+    wait_until(look, timeout=timeout, describe=lambda: f"not served: {missing}")
+
+
+def _answers(api: Api, where: str) -> bool:
+    try:
+        api.get(where)
+    except ApiError:
+        return False
+    return True
 
 
 @pytest.fixture
-def served(turnstile: Turnstile, api: Api) -> Turnstile:
+def served(turnstile: "Turnstile", api: Api) -> "Turnstile":
     """Turnstile, with all versions served."""
-    wait_until(lambda: all_served(api), timeout=20, describe="every version is served")
+    wait_served(api)
     return turnstile
 
 
