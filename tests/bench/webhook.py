@@ -106,7 +106,7 @@ def body() -> bytes:
         "env": [{"name": f"SETTING_{n}", "value": "v" * 24} for n in range(14)],
         "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"memory": "4Gi"}},
     }
-    written = {f"f:field{n}": {"f:inner": {}, "f:other": {}} for n in range(50)}
+    written: dict[str, object] = {f"f:field{n}": {"f:inner": {}, "f:other": {}} for n in range(50)}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -309,7 +309,7 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
                         found.setdefault((which, connections), []).append(figures)
     rows = []
     for (which, connections), samples in found.items():
-        rate, p50, p99, cpu, others, failed = zip(*samples, strict=True)
+        rate, p50, p99, cpu, elsewhere, failed = zip(*samples, strict=True)
         middle = statistics.median
         rows.append(
             Row(
@@ -320,7 +320,7 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
                 p99_ms=middle(p99),
                 best_p99_ms=min(p99),
                 cpu_ms=middle(cpu),
-                others=middle(others),
+                others=middle(elsewhere),
                 failed=int(sum(failed)),
             )
         )

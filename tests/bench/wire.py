@@ -72,7 +72,7 @@ def workload(number: int) -> bytes:
         "lastTransitionTime": "2026-11-21T09:00:00Z",
         "observedGeneration": 1,
     }
-    fields = {f"f:field{n}": {"f:inner": {}, "f:other": {}} for n in range(25)}
+    fields: dict[str, object] = {f"f:field{n}": {"f:inner": {}, "f:other": {}} for n in range(25)}
     return json.dumps(
         {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -180,7 +180,7 @@ async def _watch(server: str, session: aiohttp.ClientSession, transport: Transpo
     floor = (time.process_time() - started) / len(seen) * 1e6
     seen.clear()
     store = Store[Workload]()
-    store.add_index("queue", lambda each: (each.spec.queue_name,))
+    store.add_index("queue", lambda each: (each.spec.queue_name or "",))
     reflector = Reflector(transport, store, Workload)
     gc.collect()
     started = time.process_time()
