@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "100"))
 KILLS = int(os.environ.get("HISTORY_KILLS", "5"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
-SETTLED_SECONDS = 10.0
+SETTLED_SECONDS = float(os.environ.get("HISTORY_SETTLED", "10"))
 """From the start of the last process until nothing is left to do."""
 PAUSE_SECONDS = 0.08
 """Between two operations, on average."""
