@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
@@ -520,7 +521,10 @@ class Histories(RuleBasedStateMachine):
 
     @rule(change=st.sampled_from(["finish", "delete", "fail", "quota", "cohort", "move", "pods"]), data=st.data())
     def one_thing_changes(self, change: str, data: st.DataObject) -> None:
-        """When all is quiet and one thing changes, whoever fits now is let in."""
+        """When all is quiet in a full queue and one thing changes, whoever fits now is let in."""
+        line = data.draw(st.sampled_from(LINES))
+        for gpu in data.draw(st.lists(st.integers(1, 3), max_size=4)):
+            self.create(line, [(gpu, 0, 1, None)], 1, 4)
         self.fixed_point()
         holders = sorted(b.admitted(self.state)) or ["nobody"]
         key = data.draw(st.sampled_from(holders))
@@ -720,7 +724,7 @@ class Histories(RuleBasedStateMachine):
 
 NO = ("False", "QuotaReserved")
 
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.timeout(3600)(Histories.TestCase)
 TestHistories.settings = settings(
     max_examples=int(os.environ.get("HISTORIES", "200")),
     stateful_step_count=30,
