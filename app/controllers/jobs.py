@@ -8,41 +8,29 @@ what is seen then. What is so already is not written.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
-from app.api import names
 from app.api import workload as wl
 from app.api.errors import PermanentError
-from app.api.meta import Kind, find_condition, to_plain
-from app.api.workload import PodSet, Workload
+from app.api.meta import Kind, find_condition
+from app.api.workload import Workload
 from app.controllers import podsready
-from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
-from app.controllers.status import metadata_patch
+from app.controllers.actions import Action, Create, Decision, Patch, RequeueAfter
+from app.controllers.look import RETRY_SECONDS, released
+from app.controllers.matching import Matching
 from app.controllers.world import World
 from app.jobs import podsets, table
 from app.jobs import workload as build
 from app.jobs.ancestors import managed_ancestor
-from app.jobs.base import (
-    NO_MATCHING_WORKLOAD,
-    NOT_ADMITTED,
-    WORKLOAD_DELETED,
-    WORKLOAD_EVICTED,
-    Change,
-    Integration,
-)
+from app.jobs.base import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
 from app.jobs.naming import job_key, split_job_key, workload_name
-from app.jobs.podsets import JobPodSet
 from app.kube.store import Store
 
 WORKLOADS_BY_JOB: Final = "job"
 """Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
 
-RETRY_SECONDS: Final = 5.0
-"""How soon to look again for an object that is missing and whose arrival wakes nobody."""
 _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 
@@ -80,29 +68,12 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:
-            actions.extend(_released(workload))
+            actions.extend(released(workload))
     return actions
 
 
-def _released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
-    """Our finalizer taken from a Workload; nothing if it is not there."""
-    meta = workload.metadata
-    if names.RESOURCE_IN_USE not in meta.finalizers:
-        return []
-    rest = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-    body = metadata_patch(workload, {"finalizers": rest})
-    return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
-
-
-@dataclass
-class _Job:
-    """One look at one job. `actions` grows until the decision is made."""
-
-    integration: Integration[Any]
-    job: Kind
-    workloads: list[Workload]
-    world: World
-    actions: list[Action] = field(default_factory=list)
+class _Job(Matching):
+    """One look at one job, from the first step to the decision."""
 
     def decide(self) -> Decision:
         """Kueue's steps in Kueue's order; each either decides or leaves the matter to the next."""
@@ -186,132 +157,6 @@ class _Job:
         )
         return newest is not None and newest.admitted
 
-    # The one Workload of a job.
-
-    def _ensure_one_workload(self) -> tuple[Workload | None, str]:
-        """The Workload that fits the job, if any; or why the decision ends here."""
-        if build.prebuilt_name(self.job):
-            return self._prebuilt()
-        matching: Workload | None = None
-        surplus: list[Workload] = []
-        for workload in self.workloads:
-            if matching is None and self._fits(workload):
-                matching = workload
-            else:
-                surplus.append(workload)
-        if matching is None and self.outcome is None and self._to_stop:
-            known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
-            complete = self._stop(
-                known,
-                reason=NO_MATCHING_WORKLOAD,
-                message="No matching Workload; restoring pod templates according to existent Workload"
-                if known is not None
-                else "Missing Workload; unable to restore pod templates",
-            )
-            if not complete:
-                return None, "the Workload that does not fit is kept until its pods are gone"
-        elif matching is None and surplus and self.suspended and _rewritable(surplus[0]):
-            self._rewrite(surplus[0])
-            return None, "the Workload is brought in line with its job"
-        if surplus:
-            for workload in surplus:
-                self._discard(workload)
-            return None, "extra workloads" if matching else "no matching workloads"
-        if matching is not None and self._synchronize(matching):
-            return None, "the Workload follows its job"
-        return matching, ""
-
-    def _prebuilt(self) -> tuple[Workload | None, str]:
-        name = build.prebuilt_name(self.job)
-        meta = self.job.metadata
-        workload = self.world.workloads.get(f"{meta.namespace}/{name}")
-        owner = workload.metadata.controller if workload is not None else None
-        if workload is None or (owner is not None and owner.uid != meta.uid):
-            self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
-            self.actions.append(RequeueAfter(RETRY_SECONDS))
-            return None, f"prebuilt workload not found: {name}"
-        if owner is None:
-            others = [to_plain(each) for each in workload.metadata.owner_references]
-            reference = build.owner_reference(self.integration.kind, self.job)
-            body = metadata_patch(
-                workload, {"labels": build.job_uid_label(self.job), "ownerReferences": [*others, reference]}
-            )
-            self.actions.append(Patch(Workload, meta.namespace, name, body))
-            return None, f"takes over prebuilt workload {name}"
-        if not workload.finished and not self._fits(workload):
-            self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
-            return None, f"prebuilt workload {name} does not fit the job"
-        return workload, ""
-
-    def _fits(self, workload: Workload) -> bool:
-        """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""
-        owner = workload.metadata.controller
-        if owner is None or owner.uid != self.job.metadata.uid:
-            return False
-        if workload.spec.maximum_execution_time_seconds != build.max_execution_seconds(self.job):
-            return False
-        if workload.quota_reserved:
-            try:
-                infos = podsets.infos_of(workload, self.world.flavors.get)
-            except (LookupError, PermanentError):
-                infos = None
-            if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
-                return True
-            if infos is not None and not self.suspended:
-                return False
-        return podsets.equivalent(self.pod_sets, workload, None)
-
-    def _rewrite(self, workload: Workload) -> None:
-        """The spec made anew in place: cheaper than another Workload, and it keeps its place in the queue."""
-        meta = workload.metadata
-        body = {
-            "metadata": {"resourceVersion": meta.resource_version},
-            "spec": build.spec_change(self.job, self.pod_sets, self._priority()),
-        }
-        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
-        self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
-
-    def _discard(self, workload: Workload) -> None:
-        meta = workload.metadata
-        self.actions.extend(_released(workload))
-        if not meta.deletion_timestamp:
-            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
-            self._emit("DeletedWorkload", f"Deleted not matching Workload: {meta.key}")
-
-    def _synchronize(self, workload: Workload) -> bool:
-        """Carry priority class and admission gates over to the Workload; whether anything was written."""
-        meta = workload.metadata
-        if workload.finished or meta.deletion_timestamp:
-            return False
-        metadata: dict[str, Any] = {"resourceVersion": meta.resource_version}
-        body: dict[str, Any] = {"metadata": metadata}
-        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
-        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
-            metadata["annotations"] = {names.ADMISSION_GATED_BY: gates}
-            self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
-        priority = self._class_priority(workload)
-        if priority is not None:
-            body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
-            self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
-        if "annotations" not in metadata and "spec" not in body:
-            return False
-        self.actions.insert(0, Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
-        return True
-
-    def _class_priority(self, workload: Workload) -> build.Priority | None:
-        """The priority that the class of the job's label gives, if the Workload has another and may have that one.
-
-        A Workload keeps the PriorityClass of its pods, and one that holds quota without a class stays so: the API
-        server would refuse the change.
-        """
-        label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
-        ref = workload.spec.priority_class_ref
-        if not label or (ref is None and workload.quota_reserved) or (ref is not None and ref.kind == "PriorityClass"):
-            return None
-        priority = build.workload_class_priority(label, self.world.workload_priority_classes)
-        same = ref is not None and ref.name == label and (workload.spec.priority or 0) == priority.value
-        return None if same else priority
-
     # A job and its Workload.
 
     def _follow(self, workload: Workload | None) -> str:
@@ -322,7 +167,7 @@ class _Job:
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
             if self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted"):
-                self.actions.extend(_released(workload))
+                self.actions.extend(released(workload))
             return "the Workload is being deleted"
         if (outcome := self.outcome) is not None:
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
@@ -358,11 +203,11 @@ class _Job:
     def _after_end(self, workload: Workload) -> str:
         self._finalize()
         deferrable = workload.metadata.deletion_timestamp is None
-        released = _released(workload, deferrable=deferrable)
-        self.actions.extend(released)
+        release = released(workload, deferrable=deferrable)
+        self.actions.extend(release)
         finished = find_condition(workload.status.conditions, wl.FINISHED)
         # An end of the job's own was told when it was written.
-        if released and finished is not None and finished.reason not in _OWN_END:
+        if release and finished is not None and finished.reason not in _OWN_END:
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
         return "the Workload is finished"
 
@@ -446,75 +291,3 @@ class _Job:
         body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"queueName": queue or None}}
         self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
         return f"moves to queue {queue}"
-
-    # Words of the steps above.
-
-    @cached_property
-    def pod_sets(self) -> list[JobPodSet]:
-        """What the job asks for now."""
-        return self.integration.pod_sets(self.job)
-
-    @cached_property
-    def suspended(self) -> bool:
-        """Whether no pod of the job can run."""
-        return self.integration.suspended(self.job)
-
-    @cached_property
-    def outcome(self) -> Any:
-        """How the job ended, if it has."""
-        return self.integration.finished(self.job)
-
-    @property
-    def _half_stopped(self) -> bool:
-        return self.integration.half_stopped(self.job)
-
-    @property
-    def _to_stop(self) -> bool:
-        """Running, or suspended by somebody else before what admission added was taken back."""
-        return not self.suspended or self.integration.carries_admission(self.job)
-
-    def _priority(self) -> build.Priority:
-        classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)
-        return build.priority_of(self.integration, self.job, classes)
-
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
-        """Add what is left to do to stop the job; whether nothing will be left then."""
-        stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
-        meta = self.job.metadata
-        for step in stop.steps:
-            if isinstance(step, Change):
-                self.actions.append(self._patch(step))
-            else:
-                self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
-        if stop.announce:
-            self._emit("Stopped", message)
-        return stop.complete
-
-    def _finish(self, workload: Workload, reason: str, message: str) -> None:
-        draft = self.world.draft(workload)
-        draft.finish(reason, message)
-        self.actions.append(draft.patch())
-
-    def _finalize(self) -> None:
-        self.actions.extend(self._patch(change) for change in self.integration.finalize(self.job))
-
-    def _patch(self, change: Change) -> Patch:
-        meta = self.job.metadata
-        return Patch(
-            self.integration.kind,
-            meta.namespace,
-            meta.name,
-            orjson.dumps(change.body),
-            type=change.type,
-            subresource=change.subresource,
-        )
-
-    def _emit(self, reason: str, note: str, *, warning: bool = False) -> None:
-        self.actions.append(Emit(self.job, "Warning" if warning else "Normal", reason, note))
-
-    def _decision(self, why: str) -> Decision:
-        return Decision(self.actions, why=why)
-
-
-def _rewritable(workload: Workload) -> bool:
-    return not (workload.quota_reserved or workload.finished or workload.metadata.deletion_timestamp)

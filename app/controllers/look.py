@@ -1,0 +1,110 @@
+"""One look at one job: what was seen, what is decided so far, and the words that decisions are made of.
+
+A look only collects actions. It must never carry one out, and never decide by itself what follows from what.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.api.meta import Kind
+from app.api.workload import PodSet, Workload
+from app.controllers.actions import Action, Decision, Delete, Emit, Patch
+from app.controllers.status import metadata_patch
+from app.controllers.world import World
+from app.jobs import workload as build
+from app.jobs.base import Change, Integration
+from app.jobs.podsets import JobPodSet
+
+RETRY_SECONDS: Final = 5.0
+"""How soon to look again for an object that is missing and whose arrival wakes nobody."""
+
+
+def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
+    """Our finalizer taken from a Workload; nothing if it is not there."""
+    meta = workload.metadata
+    if names.RESOURCE_IN_USE not in meta.finalizers:
+        return []
+    rest = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
+    body = metadata_patch(workload, {"finalizers": rest})
+    return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
+
+
+@dataclass
+class Look:
+    """One look at one job. `actions` grows until the decision is made."""
+
+    integration: Integration[Any]
+    job: Kind
+    workloads: list[Workload]
+    world: World
+    actions: list[Action] = field(default_factory=list)
+
+    @cached_property
+    def pod_sets(self) -> list[JobPodSet]:
+        """What the job asks for now."""
+        return self.integration.pod_sets(self.job)
+
+    @cached_property
+    def suspended(self) -> bool:
+        """Whether no pod of the job can run."""
+        return self.integration.suspended(self.job)
+
+    @cached_property
+    def outcome(self) -> Any:
+        """How the job ended, if it has."""
+        return self.integration.finished(self.job)
+
+    @property
+    def _half_stopped(self) -> bool:
+        return self.integration.half_stopped(self.job)
+
+    @property
+    def _to_stop(self) -> bool:
+        """Running, or suspended by somebody else before what admission added was taken back."""
+        return not self.suspended or self.integration.carries_admission(self.job)
+
+    def _priority(self) -> build.Priority:
+        classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)
+        return build.priority_of(self.integration, self.job, classes)
+
+    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+        """Add what is left to do to stop the job; whether nothing will be left then."""
+        stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
+        meta = self.job.metadata
+        for step in stop.steps:
+            if isinstance(step, Change):
+                self.actions.append(self._patch(step))
+            else:
+                self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
+        if stop.announce:
+            self._emit("Stopped", message)
+        return stop.complete
+
+    def _finish(self, workload: Workload, reason: str, message: str) -> None:
+        draft = self.world.draft(workload)
+        draft.finish(reason, message)
+        self.actions.append(draft.patch())
+
+    def _finalize(self) -> None:
+        self.actions.extend(self._patch(change) for change in self.integration.finalize(self.job))
+
+    def _patch(self, change: Change) -> Patch:
+        meta = self.job.metadata
+        return Patch(
+            self.integration.kind,
+            meta.namespace,
+            meta.name,
+            orjson.dumps(change.body),
+            type=change.type,
+            subresource=change.subresource,
+        )
+
+    def _emit(self, reason: str, note: str, *, warning: bool = False) -> None:
+        self.actions.append(Emit(self.job, "Warning" if warning else "Normal", reason, note))
+
+    def _decision(self, why: str) -> Decision:
+        return Decision(self.actions, why=why)

@@ -1,0 +1,152 @@
+"""The one Workload of a job: which of those it owns fits it, and what becomes of the others.
+
+A Workload that fits is kept in line with its job; one that does not is rewritten while it waits, else replaced once the
+job has stopped. Must never start a job, and never make a Workload.
+"""
+
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.errors import PermanentError
+from app.api.meta import to_plain
+from app.api.workload import Workload
+from app.controllers.actions import Delete, Patch, RequeueAfter
+from app.controllers.look import RETRY_SECONDS, Look, released
+from app.controllers.status import metadata_patch
+from app.jobs import podsets
+from app.jobs import workload as build
+from app.jobs.base import NO_MATCHING_WORKLOAD
+
+
+class Matching(Look):
+    """The part of a look that settles on one Workload."""
+
+    def _ensure_one_workload(self) -> tuple[Workload | None, str]:
+        """The Workload that fits the job, if any; or why the decision ends here."""
+        if build.prebuilt_name(self.job):
+            return self._prebuilt()
+        matching: Workload | None = None
+        surplus: list[Workload] = []
+        for workload in self.workloads:
+            if matching is None and self._fits(workload):
+                matching = workload
+            else:
+                surplus.append(workload)
+        if matching is None and self.outcome is None and self._to_stop:
+            known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
+            complete = self._stop(
+                known,
+                reason=NO_MATCHING_WORKLOAD,
+                message="No matching Workload; restoring pod templates according to existent Workload"
+                if known is not None
+                else "Missing Workload; unable to restore pod templates",
+            )
+            if not complete:
+                return None, "the Workload that does not fit is kept until its pods are gone"
+        elif matching is None and surplus and self.suspended and _rewritable(surplus[0]):
+            self._rewrite(surplus[0])
+            return None, "the Workload is brought in line with its job"
+        if surplus:
+            for workload in surplus:
+                self._discard(workload)
+            return None, "extra workloads" if matching else "no matching workloads"
+        if matching is not None and self._synchronize(matching):
+            return None, "the Workload follows its job"
+        return matching, ""
+
+    def _prebuilt(self) -> tuple[Workload | None, str]:
+        name = build.prebuilt_name(self.job)
+        meta = self.job.metadata
+        workload = self.world.workloads.get(f"{meta.namespace}/{name}")
+        owner = workload.metadata.controller if workload is not None else None
+        if workload is None or (owner is not None and owner.uid != meta.uid):
+            self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+            self.actions.append(RequeueAfter(RETRY_SECONDS))
+            return None, f"prebuilt workload not found: {name}"
+        if owner is None:
+            others = [to_plain(each) for each in workload.metadata.owner_references]
+            reference = build.owner_reference(self.integration.kind, self.job)
+            body = metadata_patch(
+                workload, {"labels": build.job_uid_label(self.job), "ownerReferences": [*others, reference]}
+            )
+            self.actions.append(Patch(Workload, meta.namespace, name, body))
+            return None, f"takes over prebuilt workload {name}"
+        if not workload.finished and not self._fits(workload):
+            self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
+            return None, f"prebuilt workload {name} does not fit the job"
+        return workload, ""
+
+    def _fits(self, workload: Workload) -> bool:
+        """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""
+        owner = workload.metadata.controller
+        if owner is None or owner.uid != self.job.metadata.uid:
+            return False
+        if workload.spec.maximum_execution_time_seconds != build.max_execution_seconds(self.job):
+            return False
+        if workload.quota_reserved:
+            try:
+                infos = podsets.infos_of(workload, self.world.flavors.get)
+            except (LookupError, PermanentError):
+                infos = None
+            if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
+                return True
+            if infos is not None and not self.suspended:
+                return False
+        return podsets.equivalent(self.pod_sets, workload, None)
+
+    def _rewrite(self, workload: Workload) -> None:
+        """The spec made anew in place: cheaper than another Workload, and it keeps its place in the queue."""
+        meta = workload.metadata
+        body = {
+            "metadata": {"resourceVersion": meta.resource_version},
+            "spec": build.spec_change(self.job, self.pod_sets, self._priority()),
+        }
+        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
+
+    def _discard(self, workload: Workload) -> None:
+        meta = workload.metadata
+        self.actions.extend(released(workload))
+        if not meta.deletion_timestamp:
+            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+            self._emit("DeletedWorkload", f"Deleted not matching Workload: {meta.key}")
+
+    def _synchronize(self, workload: Workload) -> bool:
+        """Carry priority class and admission gates over to the Workload; whether anything was written."""
+        meta = workload.metadata
+        if workload.finished or meta.deletion_timestamp:
+            return False
+        metadata: dict[str, Any] = {"resourceVersion": meta.resource_version}
+        body: dict[str, Any] = {"metadata": metadata}
+        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
+        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
+            metadata["annotations"] = {names.ADMISSION_GATED_BY: gates}
+            self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
+        priority = self._class_priority(workload)
+        if priority is not None:
+            body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
+            self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
+        if "annotations" not in metadata and "spec" not in body:
+            return False
+        self.actions.insert(0, Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        return True
+
+    def _class_priority(self, workload: Workload) -> build.Priority | None:
+        """The priority that the class of the job's label gives, if the Workload has another and may have that one.
+
+        A Workload keeps the PriorityClass of its pods, and one that holds quota without a class stays so: the API
+        server would refuse the change.
+        """
+        label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+        ref = workload.spec.priority_class_ref
+        if not label or (ref is None and workload.quota_reserved) or (ref is not None and ref.kind == "PriorityClass"):
+            return None
+        priority = build.workload_class_priority(label, self.world.workload_priority_classes)
+        same = ref is not None and ref.name == label and (workload.spec.priority or 0) == priority.value
+        return None if same else priority
+
+
+def _rewritable(workload: Workload) -> bool:
+    return not (workload.quota_reserved or workload.finished or workload.metadata.deletion_timestamp)
