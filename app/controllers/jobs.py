@@ -243,7 +243,9 @@ class _Job(Matching):
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
         self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
-            return f"evicted: {condition.message}"
+            # In Kueue it stays in its queue until it has been admitted once more; here who waits may move.
+            moved = self._moved(workload) if build.queue_name(self.job) and not self.actions else ""
+            return moved or f"evicted: {condition.message}"
         if self.integration.active(self.job):
             return "evicted, but pods still run"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
@@ -284,9 +286,13 @@ class _Job(Matching):
             if checks:
                 self._emit("UpdatedAdmissionCheck", "; ".join(checks))
             return "waiting for admission checks"
+        return self._moved(workload) or "waiting"
+
+    def _moved(self, workload: Workload) -> str:
+        """Follow the job to another queue; empty if it stays."""
         queue = build.queue_name(self.job)
         if queue == (workload.spec.queue_name or ""):
-            return "waiting"
+            return ""
         meta = workload.metadata
         body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"queueName": queue or None}}
         self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))

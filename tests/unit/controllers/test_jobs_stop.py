@@ -102,6 +102,16 @@ class TestEviction:
         running.settle()
         assert running.condition("Requeued") == (requeued, reason, "why")
 
+    def test_and_another_queue_move_the_workload(self, running: Cluster) -> None:
+        """Who was stopped waits like the others, and may try another queue."""
+        running.evict()
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        running.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        running.settle()
+        assert running.workload["spec"]["queueName"] == "other"
+
     def test_and_another_admission_start_the_job_again(self, running: Cluster) -> None:
         """What the first flavor added is gone, what the second adds is there."""
         running.flavor("other", nodeLabels={"pool": "b"})
