@@ -109,8 +109,13 @@ def shape(state: State) -> Any:
         infos = [*queue.pending.active_infos(), *queue.pending.inadmissible_infos()]
         lines[name] = (
             sorted((info.order, info.local_queue, info.hash) for info in infos),
-            sorted((key, str(info.usage), info.admitted) for key, info in queue.workloads.items()),
-            sorted((key, sorted(held.infos), str(held.usage), held.admitted) for key, held in queue.holders.items()),
+            sorted(
+                (key, str(sorted(info.usage.items(), key=str)), info.admitted) for key, info in queue.workloads.items()
+            ),
+            sorted(
+                (key, sorted(held.infos), str(sorted(held.usage.items(), key=str)), held.admitted)
+                for key, held in queue.holders.items()
+            ),
             queue.active,
         )
     counts = {key: state.local_queue_counts(key) for key in sorted(state.local_queues)}
