@@ -445,9 +445,12 @@ class Judge:
         for preemption in self.preemptions:
             pair = preemption.preemptor, preemption.victim.uid
             earlier, last[pair] = last.get(pair), preemption
-            if earlier is not None and not any(
-                self._matters(index, preemption) for index in range(earlier.index + 1, preemption.index + 1)
-            ):
+            if earlier is None:
+                continue
+            pause = self.moments[preemption.index].event.at - self.moments[earlier.index].event.at
+            if pause > LAG and self._outcome(earlier) != "served":
+                continue  # somebody who comes first had the room for a while
+            if not any(self._matters(index, preemption) for index in range(earlier.index + 1, preemption.index + 1)):
                 self._wrong(preemption.index, f"{preemption} again, after #{earlier.index}")
 
     def _matters(self, index: int, preemption: Preemption) -> bool:
