@@ -49,6 +49,10 @@ class Candidate:
         self.line_usage = line_usage
 
 
+Found = tuple[list[Candidate], list[Candidate]]
+"""Candidates: those on their way out already, and the others."""
+
+
 def satisfies(policy: str, preemptor: "Info", candidate: "Info") -> bool:
     """Whether a preemption policy allows one workload to preempt another (Kueue: SatisfiesPreemptionPolicy)."""
     match policy:

@@ -16,16 +16,18 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from app.engine import tree, variants
-from app.engine.amounts import Amounts
-from app.engine.decisions import Decision, Outcome, Status, Victim, preempted_message
+from app.engine.claims import Claims, usage_of
+from app.engine.decisions import Decision, Status
 from app.engine.entries import Entry, after_their_preemptors, entry_rank, to_reserve
 from app.engine.fairness import Tournament
 from app.engine.info import Info, PodSetTotals, backoff_over, preemption_gated
 from app.engine.instants import Instant
 from app.engine.nomination import Nomination
+from app.engine.outcomes import decision_on, evicts, victims_of
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
-from app.engine.preemption import NOBODY, Preemptor, Target, Targets, Unfinished
-from app.engine.queues import ClusterQueue, Pending, requeue
+from app.engine.pending import Pending
+from app.engine.preemption import Preemptor, Unfinished
+from app.engine.queues import requeue
 from app.engine.reasons import (
     ADMISSION_GATED,
     PENDING_EVALUATION,
@@ -33,9 +35,9 @@ from app.engine.reasons import (
     WAITING_FOR_PREEMPTED_WORKLOADS,
     WAITING_FOR_QUOTA,
     Mode,
-    legacy,
 )
 from app.engine.state import State
+from app.engine.targets import NOBODY, Target, Targets
 
 Pins = dict[str, dict[str, str]]
 """Flavor by pod set and resource."""
@@ -85,12 +87,10 @@ class _Run:
         self.now = now
         self.pace = pace
         self.gates = state.options.gates
-        self.preempted: dict[str, Target] = {}
-        self.freed: dict[ClusterQueue, Amounts] = {}  # what the preempted hold together
+        self.claims = Claims(state.ledger)
         self.expected: list[str] = []
         self.marks: list[tuple[Pending, str | None, int, bool, Sequence[tuple[str, str]]]] = []
         """Whose turn it was to come first."""
-        self.counted: list[tuple[ClusterQueue, Amounts, bool]] = []
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now, pace)
@@ -175,7 +175,7 @@ class _Run:
     def _tournament(self, entries: list[Entry]) -> Sliced[Tournament]:
         gates = self.gates
         tournament = Tournament(
-            self._usage,
+            usage_of,
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
             preemptors_first=gates.prioritize_preemptor_workloads,
@@ -187,62 +187,15 @@ class _Run:
 
     # Processing
 
-    def _count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
-        """Usage that those after see, until the cycle ends; whether it is of an admission."""
-        self.state.ledger.keep_usage(queue)
-        tree.add_all(queue.node, usage)
-        self.counted.append((queue, usage, admitted))
-
-    def _fits(self, entry: Entry) -> bool:
-        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
-        assert entry.assignment is not None
-        if not entry.targets and not self.preempted and entry.replaced is None:
-            return tree.fits(entry.queue.node, self._usage(entry))
-        with Trial() as trial:
-            for freed in (self.freed, entry.targets.freed):
-                for queue, amounts in freed.items():
-                    trial.remove(queue.node, amounts)
-            old = entry.replaced
-            if old is not None and old.info.key not in self.preempted and not _among(old, entry.targets):
-                trial.remove(old.queue.node, old.info.usage)
-            return tree.fits(entry.queue.node, self._usage(entry))
-
-    def _fits_beside_victims(self, entry: Entry) -> Sliced[bool]:
-        """Whether the entry fits while the victims of others still run and those others do not yet.
-
-        Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
-        until the victims are gone; here quota is given when it is free.
-        """
-        with Trial() as trial:
-            for queue, usage, admitted in self.counted:
-                self.pace.left -= 1
-                if self.pace.left <= 0:
-                    yield
-                    self.pace.renew()
-                if not admitted:
-                    trial.remove(queue.node, usage)
-            return tree.fits(entry.queue.node, self._usage(entry))
-
-    def _usage(self, entry: Entry) -> Amounts:
-        assert entry.assignment is not None
-        return {} if entry.info.reserved else entry.assignment.usage
-
-    def _overlaps(self, entry: Entry) -> bool:
-        if not self.preempted:
-            return False
-        if entry.replaced is not None and entry.replaced.info.key in self.preempted:
-            return True
-        return any(target.info.key in self.preempted for target in entry.targets)
-
     def _refresh(self, entry: Entry) -> Sliced[None]:
         """Find flavors and targets anew for an entry whose victims an earlier one took."""
         assert entry.assignment is not None
         entry.info.last_assignment = None
         pins = entry.assignment.pins()
-        self.preemptor.gone = self.preempted
+        self.preemptor.gone = self.claims.preempted
         try:
             with Trial() as trial:
-                for queue, amounts in self.freed.items():
+                for queue, amounts in self.claims.freed.items():
                     trial.remove(queue.node, amounts)
                 if not self._assigned(entry, pins):
                     yield from self._assign(entry, pins)
@@ -251,15 +204,6 @@ class _Run:
         self._for_now(entry)
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
-
-    def _preempts(self, entry: Entry) -> None:
-        """Those after it see that its victims are gone, or will be."""
-        for target in entry.targets:
-            self.preempted[target.info.key] = target
-        for queue, amounts in entry.targets.freed.items():
-            total = self.freed.setdefault(queue, {})
-            for pair, amount in amounts.items():
-                total[pair] = total.get(pair, 0) + amount
 
     def _process(self, entry: Entry) -> Sliced[None]:
         """Decide on one entry, given what those before it took."""
@@ -271,7 +215,7 @@ class _Run:
             if where is not None and any(other < where for other, _ in siblings):
                 self._skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
                 return
-        if self.gates.recompute_assignment_upon_preemption_targets_overlap and self._overlaps(entry):
+        if self.gates.recompute_assignment_upon_preemption_targets_overlap and self.claims.overlap(entry):
             yield from self._refresh(entry)
         assignment = entry.assignment
         assert assignment is not None
@@ -286,7 +230,7 @@ class _Run:
             if queue.preemption.reclaim_within_cohort != "Any" or (
                 self.gates.prioritize_preemptor_workloads and entry.preemptor
             ):
-                self._count(queue, to_reserve(queue, assignment))
+                self.claims.count(queue, to_reserve(queue, assignment))
             return
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
@@ -300,25 +244,25 @@ class _Run:
             )
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
             info.last_assignment = None
-            self._count(queue, self._usage(entry))
+            self.claims.count(queue, usage_of(entry))
             return
-        if self._overlaps(entry):
+        if self.claims.overlap(entry):
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        fits = self._fits(entry)
-        if fits and mode is Mode.FIT and self.preempted:
-            fits = yield from self._fits_beside_victims(entry)
+        fits = self.claims.fits(entry)
+        if fits and mode is Mode.FIT and self.claims.preempted:
+            fits = yield from self.claims.fits_beside_victims(entry, self.pace)
         if not fits:
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
         if entry.targets:
-            self._preempts(entry)
+            self.claims.preempt(entry)
         blocked = (
             mode is Mode.FIT
             and self.state.options.wait_for_pods_ready.block_admission
             and bool(self.state.not_ready or self.admitted)
         )
-        self._count(queue, self._usage(entry), admitted=mode is Mode.FIT and not blocked)
+        self.claims.count(queue, usage_of(entry), admitted=mode is Mode.FIT and not blocked)
         if mode is Mode.PREEMPT:
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
             entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
@@ -413,7 +357,8 @@ class _Run:
     def _end(self, result: Cycle) -> Sliced[None]:
         """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
         state = self.state
-        self._uncount()
+        observable = self.gates.unadmitted_workloads_observability
+        self.claims.take_off(self.admitted)
         changed, progress = bool(self.admitted), False
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
@@ -436,8 +381,8 @@ class _Run:
                 progress = progress or fresh
             if not entry.blocked:
                 expected = len(self.expected)
-                victims = (yield from self._victims(entry)) if self._evicts(entry) else ()
-                decision = self._decision(entry, victims)
+                victims = (yield from victims_of(entry, state, self.expected, self.pace)) if evicts(entry) else ()
+                decision = decision_on(entry, victims, observable=observable)
                 changed = changed or len(self.expected) > expected
                 state.remember(decision)
                 result.decisions.append(decision)
@@ -446,24 +391,10 @@ class _Run:
         result.progress = progress or changed
         state.end_cycle(changed=changed, progress=progress)
 
-    def _uncount(self) -> None:
-        """Take off what was counted for this cycle only; what was admitted stays, as it will be held."""
-        staying = {id(info.usage) for _, info in self.admitted}
-        for queue, usage, _ in self.counted:
-            if id(usage) in staying:
-                staying.remove(id(usage))
-            else:
-                tree.remove_all(queue.node, usage)
-        self.counted.clear()
-        for entry, info in self.admitted:
-            if id(info.usage) in staying:
-                tree.add_all(entry.queue.node, info.usage)
-
     def _abandon(self, result: Cycle) -> None:
         """The caller left before the end and will never see what was decided: all heads go back to their places."""
         state = self.state
-        if self.counted:
-            self._uncount()
+        self.claims.take_off(self.admitted)
         state.cycling = False
         marked = set(state.retry_queues)
         for entry, info in self.admitted:
@@ -522,71 +453,3 @@ class _Run:
             seen = frozenset()
         info.tags = (self.state.epoch, seen | {mark})
         return True, mark not in seen
-
-    @staticmethod
-    def _evicts(entry: Entry) -> bool:
-        return entry.requeue_reason in {"PendingPreemption", "PendingMigration"} and bool(entry.targets)
-
-    def _decision(self, entry: Entry, victims: Sequence[Victim]) -> Decision:
-        info, workload, assignment = entry.info, entry.info.workload, entry.assignment
-        outcome: Outcome = "inadmissible" if assignment is None else "pending"
-        if entry.held is not None:
-            outcome, info = "admit", entry.held
-        elif entry.status == "skipped":
-            outcome = "skipped"
-        elif entry.status == "preemptionGated":
-            outcome = "gated"
-        elif self._evicts(entry):
-            outcome = "preempting" if entry.requeue_reason == "PendingPreemption" else "migrating"
-        admitting = outcome == "admit"
-        reason = entry.quota_reason
-        if not admitting and not self.gates.unadmitted_workloads_observability:
-            reason = legacy(reason)
-        return Decision(
-            key=info.key,
-            uid=info.uid,
-            generation=workload.metadata.generation,
-            cluster_queue=entry.queue.name,
-            workload=workload,
-            info=info,
-            outcome=outcome,
-            status=entry.status,
-            mode=assignment.mode if assignment is not None else None,
-            admitted=admitting and info.admitted,
-            victims=victims,
-            condition_reason=reason,
-            message="" if admitting else entry.message,
-            requeue_reason=entry.requeue_reason,
-            assignment=assignment,
-            borrowing=assignment.borrowing if assignment is not None else 0,
-        )
-
-    def _victims(self, entry: Entry) -> Sliced[list[Victim]]:
-        state, victims = self.state, []
-        own = entry.queue.node.path()
-        messages: dict[tuple[str, str], str] = {}
-        for target in entry.targets:
-            self.pace.left -= 2
-            if self.pace.left <= 0:
-                yield
-                self.pace.renew()
-            info, reason, name = target.info, target.reason, target.queue.name
-            new = not info.evicted and info.key not in state.evicting
-            if new:
-                self.expected.append(info.key)
-                state.expect_eviction(info.key, reason)
-            message = messages.get((name, reason))
-            if message is None:
-                message = messages[name, reason] = (
-                    variants.migration_message(entry.info.uid)
-                    if reason == "FlavorMigration"
-                    else preempted_message(entry.info.workload, reason, own, target.queue.node.path())
-                )
-            victims.append(
-                Victim(key=info.key, uid=info.uid, cluster_queue=name, reason=reason, message=message, new=new)
-            )
-        return victims
-
-
-def _among(target: Target, targets: Targets) -> bool:
-    return any(other.info.key == target.info.key for other in targets)

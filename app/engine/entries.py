@@ -10,9 +10,9 @@ from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
 from app.engine.info import Info
 from app.engine.options import Gates
-from app.engine.preemption import NO_TARGETS, Target
 from app.engine.queues import ClusterQueue, is_preemptor
 from app.engine.reasons import RequeueReason
+from app.engine.targets import NO_TARGETS, Target
 
 
 class Entry:

@@ -10,10 +10,11 @@ from app.engine.assignment import Assignment
 from app.engine.entries import Entry, outdated
 from app.engine.flavors import Assigner
 from app.engine.info import Info
-from app.engine.preemption import NO_TARGETS, Preemptor, Target, Targets
+from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
 from app.engine.state import State
+from app.engine.targets import NO_TARGETS, Target, Targets
 
 
 class Nomination:

@@ -1,21 +1,19 @@
-"""Whom to preempt so that a workload fits: candidates, their order, the smallest set.
+"""Whom to preempt so that a workload fits: runs the searches, slice by slice, and remembers their answers.
 
 Classical preemption walks one ordered list of candidates; fair sharing picks queues by their shares. Both take victims
 until the workload fits and then give back whom it does not need. Sources: Kueue's preemptor, KEP-83, KEP-79, KEP-1714.
 Simulates on the ledger and always puts it back; what is really evicted is not its business.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource
 from app.engine.candidates import (
-    HIERARCHICAL,
-    WHILE_BORROWING,
     WITHIN_QUEUE,
-    WITHOUT_BORROWING,
     Candidate,
+    Found,
     Rank,
     arrange,
     by_rank,
@@ -23,16 +21,15 @@ from app.engine.candidates import (
     satisfies,
     with_usage,
 )
+from app.engine.classical import Classical
 from app.engine.fairness import FairPreemption
 from app.engine.instants import Instant
 from app.engine.pace import Pace, Sliced, Trial
 from app.engine.queues import is_preemptor
 from app.engine.reasons import (
-    IN_CLUSTER_QUEUE,
-    IN_COHORT_RECLAIM_WHILE_BORROWING,
-    IN_COHORT_RECLAMATION,
     Possibility,
 )
+from app.engine.targets import NO_TARGETS, NOBODY, Target, Targets, fill_back, fits, held_by_queue
 from app.engine.tree import Node
 
 if TYPE_CHECKING:
@@ -40,39 +37,6 @@ if TYPE_CHECKING:
     from app.engine.info import Info
     from app.engine.queues import ClusterQueue
     from app.engine.state import State
-
-_REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
-
-
-class Target:
-    """A workload to preempt, the queue it holds quota in, and why."""
-
-    __slots__ = ("info", "queue", "reason")
-
-    def __init__(self, info: "Info", queue: "ClusterQueue", reason: str) -> None:
-        self.info = info
-        self.queue = queue
-        self.reason = reason
-
-
-class Targets(list[Target]):
-    """Workloads to preempt, in the order they are reported. `freed` is what they hold together, by queue: to take that
-    off the ledger is the same as to take off one after the other."""
-
-    __slots__ = ("freed",)
-
-    def __init__(self, targets: Iterable[Target] = ()) -> None:
-        super().__init__(targets)
-        self.freed: dict[ClusterQueue, Amounts] = {}
-
-
-NO_TARGETS: Final = Targets()
-"""Not to be changed."""
-
-_Found = tuple[list[Candidate], list[Candidate]]
-"""Candidates: those on their way out already, and the others."""
-
-NOBODY: Mapping[str, Target] = {}
 
 
 class Unfinished(Exception):
@@ -203,7 +167,7 @@ class Preemptor:
         if self._fair is not None:
             found = yield from self._find_fair(queue, info, requests, pairs)
         else:
-            found = yield from _Classical(self, queue, info, requests, pairs).run()
+            found = yield from Classical(self, queue, info, requests, pairs).run()
         targets = Targets(found)
         targets.freed = yield from held_by_queue(found, self.pace)
         return targets
@@ -224,7 +188,7 @@ class Preemptor:
 
     def collect(
         self,
-        into: _Found,
+        into: Found,
         queue: "ClusterQueue",
         own: "ClusterQueue",
         preemptor: "Info",
@@ -270,7 +234,7 @@ class Preemptor:
     ) -> Sliced[list[Target]]:
         assert self._fair is not None
         policy = queue.preemption
-        found: _Found = [], []
+        found: Found = [], []
         yield from self.collect(found, queue, queue, info, policy.within_cluster_queue, pairs)
         if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
             for node in queue.node.root.walk_queues():
@@ -326,186 +290,3 @@ class Preemptor:
                     yield
                 trial.remove(other.node, amounts)
             return fits(queue.node, requests, borrow=True)
-
-
-def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Amounts]]":
-    """What workloads hold together, by queue."""
-    held: dict[ClusterQueue, Amounts] = {}
-    for each in whose:
-        pace.left -= 1
-        if pace.left <= 0:
-            yield
-        total = held.get(each.queue)
-        if total is None:
-            held[each.queue] = each.info.usage.copy()
-            continue
-        for pair, amount in each.info.usage.items():
-            total[pair] = total.get(pair, 0) + amount
-    return held
-
-
-def fits(node: Node, requests: Amounts, *, borrow: bool) -> bool:
-    """Whether the requests fit a ClusterQueue now, by borrowing or without."""
-    for pair, amount in requests.items():
-        if not borrow and tree.borrowing_with(node, pair, amount):
-            return False
-        if amount > tree.queue_available(node, pair):
-            return False
-    return True
-
-
-def fill_back(
-    queue: "ClusterQueue", requests: Amounts, targets: list[Target], trial: Trial, pace: Pace, *, borrow: bool
-) -> Sliced[None]:
-    """Give back victims that are not needed, the latest first. The last one is always needed. The order of what is
-    left follows Kueue: the last takes the place of one that is given back."""
-    cost = 1 + 2 * len(requests)
-    for index in range(len(targets) - 2, -1, -1):
-        pace.left -= cost
-        if pace.left <= 0:
-            yield
-        target = targets[index]
-        trial.add(target.queue.node, target.info.usage)
-        if fits(queue.node, requests, borrow=borrow):
-            targets[index] = targets[-1]
-            targets.pop()
-        else:
-            trial.remove(target.queue.node, target.info.usage)
-
-
-class _Classical:
-    """One classical search."""
-
-    __slots__ = ("info", "pairs", "preemptor", "queue", "requests")
-
-    def __init__(
-        self, preemptor: Preemptor, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
-    ) -> None:
-        self.preemptor = preemptor
-        self.queue = queue
-        self.info = info
-        self.requests = requests
-        self.pairs = pairs
-
-    def run(self) -> Sliced[list[Target]]:
-        """Victims, in the order Kueue reports them."""
-        queue, preemptor = self.queue, self.preemptor
-        policy = queue.preemption
-        hierarchical: _Found = [], []
-        by_priority: _Found = [], []
-        same: _Found = [], []
-        yield from preemptor.collect(same, queue, queue, self.info, policy.within_cluster_queue, self.pairs)
-        if queue.node.parent is not None and policy.reclaim_within_cohort != "Never":
-            yield from self._cohort_candidates(hierarchical, by_priority)
-        ordered: list[Candidate] = []
-        for staying in (False, True):
-            for each in (hierarchical, by_priority, same):
-                if each[staying]:
-                    yield from preemptor.sort(each[staying])
-                    ordered += each[staying]
-        if not ordered:
-            return []
-        attempts = self._attempts(hierarchical=any(hierarchical), by_priority=any(by_priority))
-        del hierarchical, by_priority, same, each
-        targets: list[Target] = []
-        for borrow in attempts:
-            targets = yield from self._take(ordered, borrow=borrow)
-            if targets:
-                break
-        yield from discard(ordered, self.preemptor.pace)
-        return targets
-
-    def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
-        """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
-        node, requests, pace = self.queue.node, self.requests, self.preemptor.pace
-        cost = 2 + 2 * len(requests)
-        targets: list[Target] = []
-        with Trial() as trial:
-            for candidate in ordered:
-                pace.left -= 1
-                if pace.left <= 0:
-                    yield
-                if not self._valid(candidate, borrow=borrow):
-                    continue
-                pace.left -= cost
-                trial.remove(candidate.queue.node, candidate.info.usage)
-                targets.append(Target(candidate.info, candidate.queue, _REASONS[candidate.variant]))
-                if fits(node, requests, borrow=borrow):
-                    yield from fill_back(self.queue, requests, targets, trial, pace, borrow=borrow)
-                    return targets
-        return []
-
-    def _forbidden(self) -> bool:
-        """Whether borrowing with preemption in the cohort is forbidden."""
-        within = self.queue.preemption.borrow_within_cohort
-        return within is None or within.policy == "Never"
-
-    def _attempts(self, *, hierarchical: bool, by_priority: bool) -> tuple[bool, ...]:
-        """Whether to borrow, in the order to try; told whether there are such candidates."""
-        if not hierarchical and not by_priority:
-            return (True,)
-        if self._forbidden():
-            node = self.queue.node
-            if not all(node.nominal.get(pair, 0) > node.usage.get(pair, 0) for pair in self.pairs):
-                return (True,)
-            if not hierarchical:
-                return (False, True)
-        return (True, False)
-
-    def _cohort_candidates(self, hierarchical: _Found, by_priority: _Found) -> Sliced[None]:
-        """Candidates of other queues: of the smallest subtree first, and from the first on that could hold the
-        workload in its own quota, by right of that quota."""
-        advantage, rest = tree.fits_in_quota(self.queue.node, self.requests)
-        previous: Node | None = None
-        for root in self.queue.node.ancestors():
-            into = hierarchical if advantage else by_priority
-            yield from self._collect(root, root, previous, into, advantage=advantage)
-            good, rest = tree.fits_in_quota(root, rest)
-            advantage = advantage or good
-            previous = root
-
-    def _collect(self, cohort: Node, lca: Node, skip: Node | None, into: _Found, *, advantage: bool) -> Sliced[None]:
-        preemptor, pace = self.preemptor, self.preemptor.pace
-        for name in sorted(cohort.cohorts):
-            child = cohort.cohorts[name]
-            if child is not skip and not tree.within_nominal(child, self.pairs):
-                yield from self._collect(child, lca, skip, into, advantage=advantage)
-        policy = self.queue.preemption.reclaim_within_cohort
-        for name in sorted(cohort.queues):
-            pace.left -= 1
-            if pace.left <= 0:
-                yield
-            node = cohort.queues[name]
-            other = preemptor.queue(name)
-            if other is self.queue or not other.active or tree.within_nominal(node, self.pairs):
-                continue
-            variant = HIERARCHICAL if advantage else self._variant
-            yield from preemptor.collect(
-                into, other, self.queue, self.info, policy, self.pairs, variant=variant, lca=lca
-            )
-
-    def _variant(self, candidate: "Info") -> int:
-        if self._forbidden():
-            return WITHOUT_BORROWING
-        within = self.queue.preemption.borrow_within_cohort
-        assert within is not None
-        threshold = within.max_priority_threshold
-        if candidate.priority >= self.info.priority or (threshold is not None and candidate.priority > threshold):
-            return WITHOUT_BORROWING
-        return WHILE_BORROWING
-
-    def _valid(self, candidate: Candidate, *, borrow: bool) -> bool:
-        """Whether taking the candidate is still right, with those before it gone."""
-        if candidate.variant == WITHIN_QUEUE:
-            return True
-        if borrow and candidate.variant == WITHOUT_BORROWING:
-            return False
-        node = candidate.queue.node
-        if tree.within_nominal(node, self.pairs):
-            return False
-        above = node.parent
-        while above is not None and above is not candidate.lca:
-            if tree.within_nominal(above, self.pairs):
-                return False
-            above = above.parent
-        return True

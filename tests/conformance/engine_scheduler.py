@@ -17,9 +17,9 @@ from app.engine.cycle import Cycle, _Run
 from app.engine.entries import Entry, to_reserve
 from app.engine.info import Info, effective_priority
 from app.engine.pace import Pace
-from app.engine.preemption import Target, Targets
 from app.engine.queues import ClusterQueue as Queue
 from app.engine.state import State
+from app.engine.targets import Target, Targets
 from tests.conformance import engine_cache, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_dumps import number
@@ -133,13 +133,13 @@ class Replay(engine_cache.Replay):
                 taken[info.key] = None
                 found[own].append(Target(info, holder, ""))
         earlier.targets, entry.targets = Targets(found[False]), Targets(found[True])
-        run._preempts(earlier)
+        run.claims.preempt(earlier)
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         pair = self.seen.surroundings.catalog.pair
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
         entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
         if not args["usage"].get("TAS"):
-            self.expect("fits", results[0] in {0, "Ok"}, run._fits(entry))
+            self.expect("fits", results[0] in {0, "Ok"}, run.claims.fits(entry))
 
     def _scheduler_mark_skipped(self, args: Json, results: list[Json]) -> None:
         """A skipped entry keeps how far its scan of flavors came, or does not."""

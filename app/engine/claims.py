@@ -1,0 +1,108 @@
+"""What the entries of a cycle took so far, and what their victims will free.
+
+Those processed later see the tree's usage with all of it. Must never be left there: `take_off` ends every cycle, also one
+that is left early.
+"""
+
+from collections.abc import Iterable
+
+from app.engine import tree
+from app.engine.amounts import Amounts
+from app.engine.entries import Entry
+from app.engine.info import Info
+from app.engine.ledger import Ledger
+from app.engine.pace import Pace, Sliced, Trial
+from app.engine.queues import ClusterQueue
+from app.engine.targets import Target
+
+
+class Claims:
+    """The claims of one cycle."""
+
+    __slots__ = ("_counted", "_ledger", "freed", "preempted")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._counted: list[tuple[ClusterQueue, Amounts, bool]] = []
+        self.preempted: dict[str, Target] = {}
+        """Victims so far, by key."""
+        self.freed: dict[ClusterQueue, Amounts] = {}
+        """What they hold together."""
+
+    def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
+        """Usage that those after see, until the cycle ends; whether it is of an admission."""
+        self._ledger.keep_usage(queue)
+        tree.add_all(queue.node, usage)
+        self._counted.append((queue, usage, admitted))
+
+    def preempt(self, entry: Entry) -> None:
+        """Those after it see that its victims are gone, or will be."""
+        for target in entry.targets:
+            self.preempted[target.info.key] = target
+        for queue, amounts in entry.targets.freed.items():
+            total = self.freed.setdefault(queue, {})
+            for pair, amount in amounts.items():
+                total[pair] = total.get(pair, 0) + amount
+
+    def overlap(self, entry: Entry) -> bool:
+        """Whether an earlier entry has a victim of this one."""
+        if not self.preempted:
+            return False
+        if entry.replaced is not None and entry.replaced.info.key in self.preempted:
+            return True
+        return any(target.info.key in self.preempted for target in entry.targets)
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
+        if not entry.targets and not self.preempted and entry.replaced is None:
+            return tree.fits(entry.queue.node, usage_of(entry))
+        with Trial() as trial:
+            for freed in (self.freed, entry.targets.freed):
+                for queue, amounts in freed.items():
+                    trial.remove(queue.node, amounts)
+            old = entry.replaced
+            if old is not None and not self._goes(old, entry):
+                trial.remove(old.queue.node, old.info.usage)
+            return tree.fits(entry.queue.node, usage_of(entry))
+
+    def _goes(self, old: Target, entry: Entry) -> bool:
+        """Whether a slice that is to be replaced is a victim anyway."""
+        key = old.info.key
+        return key in self.preempted or any(target.info.key == key for target in entry.targets)
+
+    def fits_beside_victims(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether the entry fits while the victims of others still run and those others do not yet.
+
+        Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
+        until the victims are gone; here quota is given when it is free.
+        """
+        with Trial() as trial:
+            for queue, usage, admitted in self._counted:
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+                if not admitted:
+                    trial.remove(queue.node, usage)
+            return tree.fits(entry.queue.node, usage_of(entry))
+
+    def take_off(self, admitted: Iterable[tuple[Entry, Info]]) -> None:
+        """Take off what was counted for this cycle only; what was admitted stays, as it will be held."""
+        if not self._counted:
+            return
+        staying = {id(info.usage) for _, info in admitted}
+        for queue, usage, _ in self._counted:
+            if id(usage) in staying:
+                staying.remove(id(usage))
+            else:
+                tree.remove_all(queue.node, usage)
+        self._counted.clear()
+        for entry, info in admitted:
+            if id(info.usage) in staying:
+                tree.add_all(entry.queue.node, info.usage)
+
+
+def usage_of(entry: Entry) -> Amounts:
+    """What it would take; nothing if it holds its reservation already."""
+    assert entry.assignment is not None
+    return {} if entry.info.reserved else entry.assignment.usage
