@@ -159,15 +159,23 @@ class State(Questions):
         known = self.ledger.declared.get(api.metadata.name)
         if known is not None and known.spec == api.spec:
             return False
+        old_root = self._root_of_cohort(api.metadata.name)
         node = self.ledger.put_cohort(api)
+        self.mark_retry_cohort(old_root)
         self.mark_retry_cohort(node.name)
         return None
 
     @_event
     def drop_cohort(self, name: str) -> None:
         """A Cohort object is gone."""
+        self.mark_retry_cohort(self._root_of_cohort(name))
         self.mark_retry_cohort(name)
         self.ledger.drop_cohort(name)
+
+    def _root_of_cohort(self, name: str) -> str:
+        """Name of the tree a cohort is in: should it leave, what it borrowed comes free there."""
+        node = self.ledger.cohorts.get(name)
+        return name if node is None or self.ledger.cyclic(node) else node.root.name
 
     # Who waits
 
