@@ -184,6 +184,7 @@ class Histories(RuleBasedStateMachine):
         self.state = State()
         self.steps: Generator[None, None, Cycle] | None = None
         self.before: set[str] = set()
+        self.cut_short = False
 
     @initialize(
         target=keys,
@@ -424,6 +425,12 @@ class Histories(RuleBasedStateMachine):
             if decision.outcome == "preempting":
                 assert decision.victims
                 self.judge_victims(decision, world)
+                assert decision.assignment is not None
+                asked = self.told.workloads[decision.key].spec.pod_sets
+                if any(
+                    found.count < each.count for found, each in zip(decision.assignment.pod_sets, asked, strict=True)
+                ):
+                    self.cut_short = True
                 victims = {victim.key for victim in decision.victims}
                 assert not victims & evicting, "preempted for two"
                 evicting |= victims
@@ -597,8 +604,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def everyone_does_their_part(self) -> None:
-        """With all writes seen, checks ready and victims gone in no time, preemption comes to an end."""
+        """With all writes seen, checks ready and victims gone in no time, preemption comes to an end. Unless, as in
+        Kueue, others are preempted for a part of a workload that has a right to so much, which then goes in whole,
+        borrows, and is preempted by them."""
         self.end_slices()
+        self.cut_short = False
         for _ in range(60):
             self.run_out()
             moved = False
@@ -614,7 +624,7 @@ class Histories(RuleBasedStateMachine):
             self.in_one_place()
             if not moved:
                 return
-        raise AssertionError("preemption goes on for ever")
+        assert self.cut_short, "preemption goes on for ever"
 
     # A second look
 
@@ -728,6 +738,48 @@ class Histories(RuleBasedStateMachine):
 
 
 NO = ("False", "QuotaReserved")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_preemption_on_a_fork_leaves_no_trace(steps: int) -> None:
+    """Victims chosen, gone and replaced on a fork are as they were; so it is with whoever was let in at their place."""
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    state = b.world(b.queue("main", {"default": {"cpu": 2}}, preemption=preemption))
+    state.put_workload(b.held("low", "main", {"cpu": "2"}, priority=0), b.NOW)
+    state.put_workload(b.workload("high", cpu=2, priority=5), b.NOW)
+    before = dump(state)
+    for _ in range(2):
+        with state.fork() as what_if:
+            (decision,) = list(cycle(what_if, b.NOW))
+            assert decision.outcome == "preempting"
+            assert what_if.evicting
+            if steps > 1:
+                what_if.put_workload(b.released(state.workloads["team/low"].workload), b.NOW)
+                assert [each.outcome for each in cycle(what_if, b.NOW)] == ["admit"]
+            if steps > 2:
+                what_if.forget("team/high", b.NOW)
+        found = list(differences(before, dump(state)))
+        assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("how", ["admitted", "deleted", "suspended"])
+def test_who_waits_waits_on_after_a_fork(how: str) -> None:
+    """Whoever is let in, deleted or suspended on a fork still waits, with whatever else the fork touched."""
+    state = b.world(b.queue("main", {"default": {"cpu": 2}}))
+    item = b.workload("w", cpu=2)
+    state.put_workload(item, b.NOW)
+    before = dump(state)
+    with state.fork() as what_if:
+        if how == "admitted":
+            cycle(what_if, b.NOW)
+        elif how == "deleted":
+            what_if.drop_workload("team/w")
+        else:
+            what_if.put_workload(b.changed(item, spec={"active": False}), b.NOW)
+        assert "team/w" not in what_if.waiting
+    found = list(differences(before, dump(state)))
+    assert not found, "\n".join(found)
+
 
 TestHistories = pytest.mark.timeout(3600)(Histories.TestCase)
 TestHistories.settings = settings(
