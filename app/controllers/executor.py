@@ -301,6 +301,7 @@ class Executor:
                     type=action.type,
                     subresource=action.subresource,
                     timeout=self._time_left(),
+                    guard=self._fence.check,
                 )
         except NotFound as error:
             # Only the server's own word about this very object counts, not a proxy's 404.
@@ -317,7 +318,11 @@ class Executor:
             async with self._writing(target):
                 async with self._sending():
                     answer = await self._transport.create(
-                        action.kind, action.namespace, action.body, timeout=self._time_left()
+                        action.kind,
+                        action.namespace,
+                        action.body,
+                        timeout=self._time_left(),
+                        guard=self._fence.check,
                     )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
@@ -336,6 +341,7 @@ class Executor:
                         uid=action.uid,
                         propagation=action.propagation,
                         timeout=self._time_left(),
+                        guard=self._fence.check,
                     )
             except (NotFound, Conflict):
                 return  # gone, or another object of that name: what was meant is deleted
@@ -376,7 +382,9 @@ class Executor:
                 self._answered.set()
 
     def _time_left(self) -> float:
-        """Seconds that a call with its retries may take: none of it after the fence's end. Asked right before a write.
+        """Seconds that a call with its retries may take: none of it after the fence's end.
+
+        The fence is asked again by the transport when the bytes go out, as a call may wait for a connection until then.
 
         Raises NotLeading if writing is not allowed any more.
         """

@@ -10,7 +10,7 @@ parses what it need not.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -26,12 +26,15 @@ from app.kube import answers, auth
 from app.kube.backoff import Backoff, Jitter
 from app.kube.load import Load, Stats
 from app.kube.retries import CONTENT_TYPES, NeverSent, PatchType, Untrusted, may_repeat
+from app.kube.sealed import Sealed
 from app.kube.sockets import abandoned, watchful_socket
 
 T = TypeVar("T", bound=Kind)
 Retry = Literal["auto", "always", "never"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 Params = Mapping[str, str | int]
+Guard = Callable[[], None]
+"""Raises if a request may not go out."""
 
 TIMEOUT = 10.0
 """Seconds for a call with all its retries, unless the caller says otherwise."""
@@ -121,21 +124,23 @@ class Transport:
         timeout: float | None = None,
         retry: Retry = "auto",
         urgent: bool = False,
+        guard: Guard | None = None,
     ) -> bytes:
         """The body of the answer to one call.
 
         `timeout` is in seconds and covers everything, retries and waiting for a slot included. `retry="always"` says
         that sending twice does no harm, `"never"` allows one attempt. `urgent` calls (a Lease) do not queue behind
-        the others.
+        the others. `guard` is asked before each attempt's body is written to its connection, with nothing awaited in
+        between; what it raises ends the call, and nothing of that attempt was sent.
         """
         limit = self._timeout if timeout is None else timeout
         deadline = self._loop.time() + limit
         try:
             async with asyncio.timeout_at(deadline):
                 if urgent:
-                    return await self._attempts(method, path, params, body, content_type, deadline, retry)
+                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
                 async with self._slots:
-                    return await self._attempts(method, path, params, body, content_type, deadline, retry)
+                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
         except TimeoutError:
             self.stats.requests[method, "timeout"] += 1
             self.load.answered(limit)
@@ -150,6 +155,7 @@ class Transport:
         content_type: str,
         deadline: float,
         retry: Retry,
+        guard: Guard | None,
     ) -> bytes:
         """Send until there is an answer to hand on; wait only if the deadline leaves room for another attempt."""
         url = self._url(path, params)
@@ -158,7 +164,7 @@ class Transport:
         while True:
             generation = self._generation
             try:
-                return await self._send(method, path, url, body, content_type)
+                return await self._send(method, path, url, body, content_type, guard)
             except Unauthorized:
                 if refreshed:
                     raise
@@ -178,15 +184,18 @@ class Transport:
             attempt += 1
             await asyncio.sleep(delay)
 
-    async def _send(self, method: str, path: str, url: yarl.URL, body: bytes | None, content_type: str) -> bytes:
+    async def _send(
+        self, method: str, path: str, url: yarl.URL, body: bytes | None, content_type: str, guard: Guard | None
+    ) -> bytes:
         """One attempt."""
         started = self._loop.time()
         outcome = "lost"
+        sealed = Sealed(body, guard) if guard is not None and body is not None else None
         try:
             async with self._calls.request(
                 method,
                 url,
-                data=body,
+                data=body if sealed is None else sealed,
                 headers=self._headers(content_type if body is not None else None),
                 allow_redirects=False,
                 proxy=self._access.proxy,
@@ -207,6 +216,9 @@ class Transport:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NeverSent(f"{method} {path}: {_reason(error)}") from error
         except (aiohttp.ClientError, OSError) as error:
+            if sealed is not None and sealed.refusal is not None:
+                outcome = "withheld"
+                raise sealed.refusal from None
             raise ConnectionLost(f"{method} {path}: {_reason(error)}") from error
         finally:
             if outcome:
@@ -359,6 +371,7 @@ class Transport:
         dry_run: bool = False,
         timeout: float | None = None,
         retry: Retry = "auto",
+        guard: Guard | None = None,
     ) -> T:
         """Create an object from bytes, a struct or plain values. ConnectionLost means: read whether it is there."""
         answer = await self.request(
@@ -368,6 +381,7 @@ class Transport:
             body=answers.encode(body),
             timeout=timeout,
             retry=retry,
+            guard=guard,
         )
         return answers.decoder(kind)(answer)
 
@@ -409,6 +423,7 @@ class Transport:
         dry_run: bool = False,
         timeout: float | None = None,
         retry: Retry = "auto",
+        guard: Guard | None = None,
     ) -> T:
         """Change an object. `type="apply"` is server-side apply as our one field manager; `force` takes fields over."""
         params = _write_params(dry_run=dry_run)
@@ -422,6 +437,7 @@ class Transport:
             content_type=CONTENT_TYPES[type],
             timeout=timeout,
             retry=retry,
+            guard=guard,
         )
         return answers.decoder(kind)(answer)
 
@@ -436,6 +452,7 @@ class Transport:
         propagation: Propagation = "Background",
         dry_run: bool = False,
         timeout: float | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Delete an object, if it still has that uid and version. Raises NotFound when it is gone, Conflict when it is
         another.
@@ -446,7 +463,9 @@ class Transport:
             body["preconditions"] = given
         if dry_run:
             body["dryRun"] = ["All"]
-        await self.request("DELETE", kind.path(name, namespace), body=answers.encode(body), timeout=timeout)
+        await self.request(
+            "DELETE", kind.path(name, namespace), body=answers.encode(body), timeout=timeout, guard=guard
+        )
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
