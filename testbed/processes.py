@@ -40,8 +40,24 @@ class Process:
         self._popen.send_signal(number)
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP): connections stay open and nothing answers."""
+        """Stop it in its tracks (SIGSTOP), and wait until all its threads stand still: connections stay open and nothing
+        answers. Raises TimeoutError if it goes on for 10 seconds."""
         self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while self.poll() is None and not self._stands_still():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} (process {self.pid}) runs 10 s after SIGSTOP")
+            time.sleep(0.001)
+
+    def _stands_still(self) -> bool:
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            try:
+                state = (thread / "stat").read_text().rpartition(") ")[2][0]
+            except FileNotFoundError:
+                continue  # that thread has ended
+            if state not in "TtZX":
+                return False
+        return True
 
     def resume(self) -> None:
         """Let a paused process go on."""
