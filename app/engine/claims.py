@@ -1,7 +1,7 @@
 """What the entries of a cycle took so far, and what their victims will free.
 
-Those processed later see the tree's usage with all of it. Must never be left there: `take_off` ends every cycle, also one
-that is left early.
+Those processed later see the tree's usage with all of it. Must never be left there: `take_off` ends every cycle, also
+one that is left early.
 """
 
 from collections.abc import Iterable

@@ -86,32 +86,41 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
 
 
 def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
-    """In the order given, but nobody before the one it was preempted for, while that one is among the entries.
+    """In the order given, but nobody before the one it was preempted for, nor, if it would borrow and has no higher
+    priority, before one of the same tree that had others preempted and has their room coming.
 
     In Kueue a victim that borrows less than its preemptor, or whose share is smaller, comes first; it is let in again,
-    and preempted again.
+    and preempted again. Or a third one takes the room, and somebody was stopped for nothing.
     """
-    waits_for = {
-        victim: entry.info.key for entry in entries if entry.preemptor for victim, _ in entry.queue.pending.chosen
-    }
-    if not waits_for:
+    ahead = {entry.info.key: entry for entry in entries if entry.preemptor and entry.queue.pending.chosen}
+    if not ahead:
         yield from order
         return
-    ahead = {entry.info.key for entry in entries}  # not placed yet, and held up by nobody
-    behind: dict[str, list[Entry]] = {}
+    waits_for = {victim: key for key, entry in ahead.items() for victim, _ in entry.queue.pending.chosen}
+    held_up: list[Entry] = []
+
+    def must_wait(entry: Entry) -> bool:
+        if waits_for.get(entry.info.key) in ahead:
+            return True
+        assert entry.assignment is not None
+        if not entry.assignment.borrowing or (entry.preemptor and entry.queue.pending.chosen):
+            return False
+        root, priority = entry.queue.node.root, entry.info.priority
+        return any(other.queue.node.root is root and priority <= other.info.priority for other in ahead.values())
+
     for entry in order:
-        ahead.discard(entry.info.key)
-        preemptor = waits_for.get(entry.info.key)
-        if preemptor is not None and preemptor in ahead:
-            behind.setdefault(preemptor, []).append(entry)
+        ahead.pop(entry.info.key, None)
+        if ahead and must_wait(entry):
+            held_up.append(entry)
             continue
-        placed = [entry]
-        while placed:
-            first = placed.pop(0)
-            yield first
-            placed.extend(behind.pop(first.info.key, ()))
-    for held_up in behind.values():
-        yield from held_up
+        yield entry
+        again, held_up = held_up, []
+        for other in again:
+            if ahead and must_wait(other):
+                held_up.append(other)
+            else:
+                yield other
+    yield from held_up
 
 
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:

@@ -99,6 +99,29 @@ def test_a_victim_that_borrows_less_is_not_let_in_before_its_preemptor() -> None
     assert play.holding() == {"big"}
 
 
+def test_nobody_else_borrows_the_room_that_victims_leave() -> None:
+    """The head of a sibling makes the preemptor's side look greedy, and another queue's turn comes: it has to wait."""
+    play = Play(fair=True)
+    policy = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
+    play.state.put_cohort(b.cohort("org", {"default": {"cpu": 3}}))
+    play.state.put_cohort(b.cohort("left", {"default": {"cpu": (1, 4, 4)}}, parent="org"))
+    play.state.put_cohort(b.cohort("right", parent="org"))
+    play.queue("a", (3, 3, None), "left", {**policy, "reclaimWithinCohort": "Any"})
+    play.queue("b", (3, None, 2), "left", policy)
+    play.queue("c", (2, 4, 2), "org", {"reclaimWithinCohort": "Any"})
+    play.queue("d", 5, "right", {})
+    for name, cpu in (("a", 1), ("b", 4), ("d", 5), ("c", 2)):
+        play.arrive(f"in-{name}", name, cpu, priority=20)
+    play.arrive("victim", "c", 4)
+    play.arrive("greedy", "a", 6, priority=10)
+    play.arrive("next", "c", 3, priority=5)
+    play.arrive("big", "b", 4, priority=10)
+    assert play.evictions == [("victim", "big")]
+    play.gone("victim")
+    assert "big" in play.holding()
+    assert "next" not in play.holding()
+
+
 @pytest.mark.parametrize("order", list(permutations(["first", "second"])))
 def test_victims_stay_victims_when_others_have_gone_before(order: tuple[str, ...]) -> None:
     """With one of two gone, the queue of the other is within its quota: it is on its way out all the same."""
