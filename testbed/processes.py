@@ -40,8 +40,8 @@ class Process:
         self._popen.send_signal(number)
 
     def pause(self) -> None:
-        """Stop it in its tracks (SIGSTOP), and wait until all its threads stand still: connections stay open and nothing
-        answers. Raises TimeoutError if it goes on for 10 seconds."""
+        """Stop it in its tracks (SIGSTOP), and wait until all its threads stand still: connections stay open and
+        nothing answers. Raises TimeoutError if it goes on for 10 seconds."""
         self.signal(signal.SIGSTOP)
         deadline = time.monotonic() + 10
         while self.poll() is None and not self._stands_still():
