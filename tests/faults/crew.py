@@ -57,7 +57,7 @@ class Crew:
         holder = (lease["spec"].get("holderIdentity") or "") if lease is not None else ""
         return next((p for p in self.controllers if f"-{p.pid}_" in holder and p.poll() is None), None)
 
-    def wait_led(self, *, timeout: float = 20) -> None:
+    def wait_led(self, *, timeout: float = 60) -> None:
         """Wait until a living controller leads."""
         wait_until(lambda: self.leader() is not None, timeout=timeout, describe=lambda: "nobody leads")
 

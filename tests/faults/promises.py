@@ -330,6 +330,7 @@ class Judge:
             return "its preemptor never fitted beside the others"
         terms = waited[0].terms
         leaving = self._leaving(preemption)
+        passed = False
         for index in range(decided + 1, len(self.moments)):
             before, moment = self.moments[index - 1], self.moments[index]
             preemptor = moment.waiting.get(uid)
@@ -342,12 +343,14 @@ class Judge:
                 if index < preemption.index and self._waits(preemption, index):
                     continue  # not there yet: what was seen of others was a little older
                 return "withdrawn"
+            passed = passed or self._passed(index, preemptor, before, moment, preemption)
             had_room = self._has_room(before, preemptor, {v for v, until in leaving.items() if index - 1 < until})
             if not had_room or self._has_room(moment, preemptor, {v for v, until in leaving.items() if index < until}):
                 continue
             if moment.limits is not before.limits:
                 return "quota cut"
-            return self._taken(index, preemptor, before, moment, preemption)
+            why = self._taken(index, preemptor, before, moment, preemption)
+            return "outranked" if passed and why not in _GOOD else why
         return "its preemptor still waits at the end"
 
     def _decided(self, preemption: Preemption) -> int | None:
@@ -379,6 +382,21 @@ class Judge:
         usage = total({uid: claim for uid, claim in moment.holding.items() if uid not in going})
         return moment.tree.fits(preemptor.queue, preemptor.cpus, usage)
 
+    def _passed(self, index: int, preemptor: Claim, before: Moment, moment: Moment, preemption: Preemption) -> bool:
+        """Whether the room that its own victims left, or will, went to somebody who comes first. That others are on
+        their way out for reasons of their own is no room for it yet: nobody keeps that for a preemptor."""
+        if moment.holding is before.holding or moment.limits is not before.limits:
+            return False
+
+        def fits(state: Moment) -> bool:
+            mine = f"UID: {preemptor.uid},"
+            usage = total({uid: claim for uid, claim in state.holding.items() if mine not in claim.evicted})
+            return state.tree.fits(preemptor.queue, preemptor.cpus, usage)
+
+        if not fits(before) or fits(moment):
+            return False
+        return self._taken(index, preemptor, before, moment, preemption) == "outranked"
+
     def _taken(self, index: int, preemptor: Claim, before: Moment, moment: Moment, preemption: Preemption) -> str:
         """Who took the room: it must come before the preemptor, or the preemptor was not looked at."""
         came = [claim for uid, claim in moment.holding.items() if uid not in before.holding]
@@ -388,8 +406,9 @@ class Judge:
         if moment.leader == self.moments[preemption.index].leader and other.uid in self._victims_of(preemption, index):
             return f"its victim {other} was let in again before {preemptor}: {moment.usage}, {moment.limits}"
         written = moment.event.at - self.moments[preemption.index].event.at < UNSEEN
-        if other.queue == preemptor.queue and written and _place(other) <= _place(preemptor):
-            return "outranked"
+        ahead = _place(other) <= _place(preemptor) or self._was_sticky(other, preemption)
+        if other.queue == preemptor.queue and written and ahead:
+            return "outranked"  # let in before, and written a little later
         for earlier in (index, *self._lately(index)):
             state = self.moments[earlier]
             waiting = state.waiting.get(preemptor.uid)
@@ -399,6 +418,17 @@ class Judge:
             if self._hidden(preemptor, self.moments[earlier], preemption):
                 return "not at the head"
         return f"{other} took its room though {preemptor} comes first: {moment.usage}, {moment.limits}"
+
+    def _was_sticky(self, other: Claim, preemption: Preemption) -> bool:
+        """Whether another one of its queue had had others preempted before, so that it stood at the head."""
+        leader = self.moments[preemption.index].leader
+        return any(
+            each.preemptor == other.uid
+            and each.queue == preemption.queue
+            and each.index < preemption.index
+            and self.moments[each.index].leader == leader
+            for each in self.preemptions
+        )
 
     def _victims_of(self, preemption: Preemption, index: int) -> set[str]:
         """Whom its preemptor had had preempted by then."""

@@ -25,8 +25,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "100"))
 KILLS = int(os.environ.get("HISTORY_KILLS", "5"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
-SETTLED_SECONDS = float(os.environ.get("HISTORY_SETTLED", "10"))
-"""From the start of the last process until nothing is left to do."""
+SETTLED_SECONDS = float(os.environ.get("HISTORY_SETTLED", "90"))
+"""From when somebody leads until nothing is left to do, at most: a stop for what never comes to rest, however busy the
+machine is. How long it took is printed."""
+LED_SECONDS = 60.0
+"""From the start of the last process until it leads, at most: its start, and the Lease of the one that was killed."""
 PAUSE_SECONDS = 0.08
 """Between two operations, on average."""
 HASTE = 10
@@ -93,16 +96,16 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, fair
         crew.stop()
         began = time.monotonic()
         crew.start_one()
-        crew.wait_led(timeout=SETTLED_SECONDS)
-        led = time.monotonic() - began
-        history.check_settled(timeout=SETTLED_SECONDS - led)
-        settled = time.monotonic() - began
+        crew.wait_led(timeout=LED_SECONDS)
+        led = time.monotonic()
+        history.check_settled(timeout=SETTLED_SECONDS)
+        settled = time.monotonic()
         recorder.catch_up()
         moments = Replay().moments(recorder.history())
     verdict = Judge(moments, fair=fair).judge()
     figures = ", ".join(f"{count} {what}" for what, count in sorted(verdict.figures.items()))
     print(f"seed {SEED}: {OPERATIONS} operations, {crew.kills + 1} kills ({kills.told}), {len(moments)} events;")
-    print(f"{figures}; led {led:.1f} s and settled {settled:.1f} s after the last start")
+    print(f"{figures}; led {led - began:.1f} s after the last start, and settled {settled - led:.1f} s after that")
     assert not verdict.wrong, _account(moments, verdict.wrong)
 
 
