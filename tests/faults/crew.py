@@ -31,7 +31,7 @@ class Crew:
         """Start all three and wait until they work."""
         self.webhook = self.installation.start(role="webhook", arguments=self._arguments)
         self.controllers = [self._controller(), self._controller()]
-        self.installation.wait_ready(self.webhook)
+        self.installation.wait_ready(self.webhook, timeout=90)
         self.wait_led()
 
     def start_one(self) -> Process:

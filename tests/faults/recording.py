@@ -115,7 +115,7 @@ class Recorder:
         with self._lock:
             self._armed.clear()
 
-    def catch_up(self, *, timeout: float = 10) -> None:
+    def catch_up(self, *, timeout: float = 60) -> None:
         """Wait until all that the server holds now was heard of."""
 
         def behind() -> str:
