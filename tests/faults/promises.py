@@ -250,9 +250,9 @@ class Judge:
         for preemptor in self._preemptors(preemption):
             for earlier in self._lately(preemption.index):
                 moment = self.moments[earlier]
-                if preemption.victim.uid not in moment.holding:
-                    continue
-                for others in (moment.holding, {**coming, **moment.holding}):
+                # Its admission may have been decided, and written only after that of others who came later.
+                seen_then = {preemption.victim.uid: preemption.victim, **moment.holding}
+                for others in (seen_then, {**coming, **seen_then}):
                     for borrow in (False, True):
                         seen = self._superfluous(
                             preemption, preemptor, moment, others, batch, all_of_them, borrow=borrow
