@@ -493,15 +493,17 @@ class Histories(RuleBasedStateMachine):
             assert key in self.state.lines[f"team/{item.spec.queue_name}"].penalties
 
     def judge_victims(self, decision: Decision, world: Plain) -> None:
-        """Each is taken by right of a policy, from a queue of the tree that uses more than its own, and held quota."""
+        """Each is taken by right of a policy, from a queue of the tree that uses more than its own, and held quota.
+        Those that were on their way out already were judged when they were taken, by what held then."""
         item = self.told.workloads[decision.key]
         name = decision.cluster_queue
         head = Head("", name, item.spec.priority or 0, told.age(item), {})
         held = {each.uid: each for each in world.held}
         policy = world.policies[name]
-        roots = [[each, *world.ancestors(each)][-1] for each in (name, *(v.cluster_queue for v in decision.victims))]
+        victims = [victim for victim in decision.victims if victim.new]
+        roots = [[each, *world.ancestors(each)][-1] for each in (name, *(v.cluster_queue for v in victims))]
         assert len(set(roots)) == 1
-        for victim in decision.victims:
+        for victim in victims:
             found = held[victim.key]
             assert found.queue == victim.cluster_queue
             assert world.allowed(policy.within if found.queue == name else policy.reclaim, head, found)
