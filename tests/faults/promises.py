@@ -23,7 +23,9 @@ AT_ONCE = 3.0
 TOGETHER = 0.25
 """Victims of one decision are written within so many seconds of one another; what is later may be another decision."""
 UNSEEN = 1.0
-"""Seconds for which a new pod may be missing in the status of its Job, or a decision made just before be unwritten."""
+"""Seconds for which a decision made just before may be unwritten."""
+UNCOUNTED = 5.0
+"""Seconds for which a new pod may be missing in the status of its Job: that depends on the Job controller alone."""
 
 REASONS = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -392,14 +394,16 @@ class Judge:
         if moment.holding is before.holding or moment.limits is not before.limits:
             return False
 
-        def fits(state: Moment) -> bool:
-            mine = f"UID: {preemptor.uid},"
-            usage = total({uid: claim for uid, claim in state.holding.items() if mine not in claim.evicted})
-            return state.tree.fits(preemptor.queue, preemptor.cpus, usage)
-
-        if not fits(before) or fits(moment):
+        if not self._fits_without_victims(preemptor, before) or self._fits_without_victims(preemptor, moment):
             return False
         return self._taken(index, preemptor, before, moment, preemption) == "outranked"
+
+    @staticmethod
+    def _fits_without_victims(preemptor: Claim, moment: Moment) -> bool:
+        """Whether it fits once those are gone that are on their way out for it."""
+        mine = f"UID: {preemptor.uid},"
+        usage = total({uid: claim for uid, claim in moment.holding.items() if mine not in claim.evicted})
+        return moment.tree.fits(preemptor.queue, preemptor.cpus, usage)
 
     def _taken(self, index: int, preemptor: Claim, before: Moment, moment: Moment, preemption: Preemption) -> str:
         """Who took the room: it must come before the preemptor, or the preemptor was not looked at."""
@@ -484,8 +488,33 @@ class Judge:
             pause = self.moments[preemption.index].event.at - self.moments[earlier.index].event.at
             if pause > AT_ONCE and self._outcome(earlier) != "served":
                 continue  # somebody who comes first had the room for a while
-            if not any(self._matters(index, preemption) for index in range(earlier.index + 1, preemption.index + 1)):
+            between = range(earlier.index + 1, preemption.index + 1)
+            if not any(self._matters(index, preemption) or self._outranked(index, preemption) for index in between):
                 self._wrong(preemption.index, f"{preemption} again, after #{earlier.index}")
+
+    def _outranked(self, index: int, preemption: Preemption) -> bool:
+        """Whether somebody who was never stopped for the preemptor, and comes first, took its room just then. Victims
+        of its own queue do not count: they stand behind it, and come when it has been given up."""
+        before, moment = self.moments[index - 1], self.moments[index]
+        preemptor = moment.waiting.get(preemption.preemptor)
+        came = [claim for uid, claim in moment.holding.items() if uid not in before.holding]
+        if preemptor is None or not came:
+            return False
+        victims = {each.victim.uid for each in self.preemptions if each.preemptor == preemptor.uid}
+        (other,) = came
+        if other.uid in victims or not self._comes_first(other, preemptor, moment):
+            return False
+        mine = f"UID: {preemptor.uid},"
+        staying = {
+            uid: claim
+            for uid, claim in moment.holding.items()
+            if mine not in claim.evicted and not (uid in victims and claim.queue == preemptor.queue)
+        }
+        without = total({uid: claim for uid, claim in staying.items() if uid != other.uid})
+        fits = moment.tree.fits
+        return fits(preemptor.queue, preemptor.cpus, without) and not fits(
+            preemptor.queue, preemptor.cpus, total(staying)
+        )
 
     def _matters(self, index: int, preemption: Preemption) -> bool:
         before, moment, uid = self.moments[index - 1], self.moments[index], preemption.preemptor
@@ -547,4 +576,4 @@ class _Pods:
     def of(self, job: str) -> list[str]:
         """Those of a Job that its status had time to tell of."""
         stopped = self._stopped.get(job, float("inf"))
-        return [name for name, made in self._running.get(job, {}).items() if made < stopped - UNSEEN]
+        return [name for name, made in self._running.get(job, {}).items() if made < stopped - UNCOUNTED]
