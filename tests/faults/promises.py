@@ -58,6 +58,9 @@ class Verdict:
     """What is wrong with a history, and what was seen in it."""
 
     wrong: list[str] = field(default_factory=list)
+    doubtful: list[str] = field(default_factory=list)
+    """Preemptions for which no good came of it to see. What a decision was made on is inferred from writes that are
+    seconds apart at times, so one or two of these prove nothing yet: read the history."""
     figures: Counter[str] = field(default_factory=Counter)
 
 
@@ -87,6 +90,10 @@ class Judge:
     def _wrong(self, index: int, sentence: str) -> None:
         moment = self.moments[index]
         self.verdict.wrong.append(f"#{index} revision {moment.event.revision}: {sentence}")
+
+    def _doubtful(self, index: int, sentence: str) -> None:
+        moment = self.moments[index]
+        self.verdict.doubtful.append(f"#{index} revision {moment.event.revision}: {sentence}")
 
     def _lately(self, index: int, *, seconds: float = LAG) -> Iterator[int]:
         """Moments right before that one, the latest first: the states that a decision may have been made on."""
@@ -261,7 +268,7 @@ class Judge:
                         )
                         if not seen:
                             return
-        self._wrong(preemption.index, f"{preemption}: {seen}")
+        self._doubtful(preemption.index, f"{preemption}: {seen}")
 
     def _superfluous(
         self,
@@ -324,7 +331,7 @@ class Judge:
         if why in _GOOD:
             self.verdict.figures[why] += 1
         else:
-            self._wrong(preemption.index, f"{preemption} has no beneficiary: {why}")
+            self._doubtful(preemption.index, f"{preemption} has no beneficiary: {why}")
 
     def _outcome(self, preemption: Preemption) -> str:
         uid = preemption.preemptor
@@ -490,7 +497,7 @@ class Judge:
                 continue  # somebody who comes first had the room for a while
             between = range(earlier.index + 1, preemption.index + 1)
             if not any(self._matters(index, preemption) or self._outranked(index, preemption) for index in between):
-                self._wrong(preemption.index, f"{preemption} again, after #{earlier.index}")
+                self._doubtful(preemption.index, f"{preemption} again, after #{earlier.index}")
 
     def _outranked(self, index: int, preemption: Preemption) -> bool:
         """Whether somebody who was never stopped for the preemptor, and comes first, took its room just then. Victims

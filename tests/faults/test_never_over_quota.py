@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 OPERATIONS = int(os.environ.get("HISTORY_OPERATIONS", "80"))
 KILLS = int(os.environ.get("HISTORY_KILLS", "3"))
 SEED = int(os.environ.get("HISTORY_SEED", "1"))
+DOUBTS = int(os.environ.get("HISTORY_DOUBTS", "2"))
+"""So many preemptions may look as if they had been in vain: the judge cannot see decisions, only writes."""
 SETTLED_SECONDS = float(os.environ.get("HISTORY_SETTLED", "90"))
 """From when somebody leads until nothing is left to do, at most: a stop for what never comes to rest, however busy the
 machine is. How long it took is printed."""
@@ -106,7 +108,9 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, fair
     figures = ", ".join(f"{count} {what}" for what, count in sorted(verdict.figures.items()))
     print(f"seed {SEED}: {OPERATIONS} operations, {crew.kills + 1} kills ({kills.told}), {len(moments)} events;")
     print(f"{figures}; led {led - began:.1f} s after the last start, and settled {settled - led:.1f} s after that")
+    print("\n".join(verdict.doubtful))
     assert not verdict.wrong, _account(moments, verdict.wrong)
+    assert len(verdict.doubtful) <= DOUBTS, _account(moments, verdict.doubtful)
 
 
 class _Kills:
