@@ -76,7 +76,7 @@ class Node:
             yield from self.cohorts[name].walk_queues()
 
     def path(self) -> str:
-        """`/root/.../name`."""
+        """`/topmost/.../name`."""
         names = [self.name, *(node.name for node in self.ancestors())]
         return "/" + "/".join(reversed(names))
 

@@ -49,7 +49,7 @@ class Tree:
             parent = self._limits[parent].parent
 
     def path(self, name: str) -> str:
-        """`/root/.../name`."""
+        """`/topmost/.../name`."""
         return "/" + "/".join(reversed([name, *self.above(name)]))
 
     def root(self, name: str) -> str:
