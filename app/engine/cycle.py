@@ -11,7 +11,7 @@ end. A cycle that is closed at any stop puts usage and heads back as they were.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -25,7 +25,7 @@ from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.outcomes import decision_on, evicts, victims_of
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
-from app.engine.pending import Pending
+from app.engine.pending import Pending, Pins, Precedence
 from app.engine.preemption import Preemptor, Unfinished
 from app.engine.queues import requeue
 from app.engine.reasons import (
@@ -38,9 +38,6 @@ from app.engine.reasons import (
 )
 from app.engine.state import State
 from app.engine.targets import NOBODY, Target, Targets
-
-Pins = dict[str, dict[str, str]]
-"""Flavor by pod set and resource."""
 
 
 @dataclass(slots=True)
@@ -89,7 +86,7 @@ class _Run:
         self.gates = state.options.gates
         self.claims = Claims(state.ledger)
         self.expected: list[str] = []
-        self.marks: list[tuple[Pending, str | None, int, bool, Sequence[tuple[str, str]]]] = []
+        self.marks: list[tuple[Pending, Precedence]] = []
         """Whose turn it was to come first."""
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
@@ -369,14 +366,14 @@ class _Run:
                 if entry.blocked or (entry.status and not entry.requeue_reason):
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending
-                self.marks.append(
-                    (pending, pending.preemptor, pending.preemptor_generation, pending.sticky, pending.chosen)
-                )
+                self.marks.append((pending, pending.precedence))
                 in_line, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     chosen = dict(pending.chosen) if entry.preemptor else {}
                     chosen.update((target.info.key, target.reason) for target in entry.targets)
                     pending.chosen = list(chosen.items())
+                    assert entry.assignment is not None
+                    pending.pins = entry.assignment.pins()
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:
@@ -408,9 +405,8 @@ class _Run:
             del state.retry_queues[name]
         for key in self.expected:
             state.forget_eviction(key)
-        for pending, preemptor, generation, sticky, chosen in reversed(self.marks):
-            pending.preemptor, pending.preemptor_generation, pending.sticky = preemptor, generation, sticky
-            pending.chosen = chosen
+        for pending, precedence in reversed(self.marks):
+            pending.precedence = precedence
         for entry in (*result.entries, *result.inadmissible):
             entry.info.last_assignment = entry.before
             if entry.settled and entry.held is None:

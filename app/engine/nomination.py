@@ -10,6 +10,7 @@ from app.engine.assignment import Assignment
 from app.engine.entries import Entry, outdated
 from app.engine.flavors import Assigner
 from app.engine.info import Info
+from app.engine.pending import Pins
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
@@ -67,7 +68,7 @@ class Nomination:
             return True
         return False
 
-    def assign(self, entry: Entry, pins: dict[str, dict[str, str]] | None = None) -> None:
+    def assign(self, entry: Entry, pins: Pins | None = None) -> None:
         """Flavors and targets for a head (Kueue: getAssignments). Raises Unfinished: then it is to be called again."""
         info, queue = entry.info, entry.queue
         if info.last_assignment is not None and self._outdated(info, queue):
@@ -83,7 +84,9 @@ class Nomination:
         entry.assignment, entry.targets = full, NO_TARGETS
         if full.mode is Mode.PREEMPT:
             entry.targets = self._preemptor.targets(queue, info, full)
-        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+        if pins is None and entry.preemptor and queue.pending.chosen and self._calls_for_more(entry):
+            self._keep_to_chosen(entry, old_info)
+        if entry.assignment.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
             entry.replaced = None
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
@@ -92,7 +95,34 @@ class Nomination:
         last.since = before.since if resumed and before is not None else queue.pending.pop_cycle
         info.last_assignment = last
 
-    def _partial(self, entry: Entry, pins: dict[str, dict[str, str]] | None) -> bool:
+    def _calls_for_more(self, entry: Entry) -> bool:
+        """Whether the head does not fit even with those gone who are on their way out."""
+        assert entry.assignment is not None
+        return entry.assignment.mode is not Mode.FIT and not (entry.targets and self._standing(entry.targets))
+
+    def _standing(self, targets: Targets) -> bool:
+        """Whether all of them are on their way out already."""
+        return all(target.info.evicted or target.info.key in self._state.evicting for target in targets)
+
+    def _keep_to_chosen(self, entry: Entry, replaced: Info | None) -> None:
+        """The flavors that others were preempted for, if the room there is, or will be, enough.
+
+        A search begins anew once victims were chosen. Where it takes several cycles to come to the same flavors, Kueue
+        lets the victims back in meanwhile, and preempts them again, for ever.
+        """
+        info, queue = entry.info, entry.queue
+        progress, info.last_assignment = info.last_assignment, None
+        try:
+            chosen = self._assigner.assign(queue, info, pins=queue.pending.pins, replaced=replaced)
+            targets = NO_TARGETS
+            if chosen.mode is Mode.PREEMPT:
+                targets = self._preemptor.targets(queue, info, chosen)
+        finally:
+            info.last_assignment = progress
+        if chosen.mode is Mode.FIT or (targets and self._standing(targets)):
+            entry.assignment, entry.targets = chosen, targets
+
+    def _partial(self, entry: Entry, pins: Pins | None) -> bool:
         """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
         info, queue = entry.info, entry.queue
         if not self._gates.partial_admission or entry.replaced is not None:

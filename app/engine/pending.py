@@ -4,7 +4,7 @@ Order is by priority and queue timestamp; admission fair sharing puts the LocalQ
 Sources: Kueue's queue cache. Must never look at quota.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from app.engine.journal import Journal
 
 Order = tuple[int, float, str, str]
+
+Pins = Mapping[str, Mapping[str, str]]
+"""Flavor by pod set and resource."""
+
+Precedence = tuple[str | None, int, bool, Sequence[tuple[str, str]], Pins]
+"""Preemptor, its generation, whether it is sticky, victims and flavors."""
 
 
 class Pending:
@@ -39,6 +45,7 @@ class Pending:
         "last_generation",
         "line_usage",
         "offered",
+        "pins",
         "pop_cycle",
         "preemptor",
         "preemptor_generation",
@@ -65,12 +72,23 @@ class Pending:
         self.preemptor_generation = 0
         self.chosen: Sequence[tuple[str, str]] = ()
         """Whom the preemptor had preempted: key and reason of each."""
+        self.pins: Pins = {}
+        """For which flavors."""
         self.sticky = False
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
 
     def __len__(self) -> int:
         return len(self.active) + len(self.inadmissible) + (self.inflight is not None)
+
+    @property
+    def precedence(self) -> Precedence:
+        """Who comes first for having had others preempted."""
+        return self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.pins
+
+    @precedence.setter
+    def precedence(self, given: Precedence) -> None:
+        self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.pins = given
 
     def keep(self, journal: "Journal") -> None:
         """Let a fork remember everything that may change here."""
@@ -302,4 +320,5 @@ class Pending:
         if self.preemptor == key:
             self.preemptor = None
             self.chosen = ()
+            self.pins = {}
             self.sticky = False

@@ -131,7 +131,7 @@ def dump(state: State) -> Any:
             queue.generation,
             [info.key for info in pending.in_order()],
             sorted(pending.inadmissible),
-            (pending.sticky, pending.preemptor, pending.preemptor_generation, pending.pop_cycle, pending.retry_cycle),
+            (pending.precedence, pending.pop_cycle, pending.retry_cycle),
             sorted(pending.bulk_moved.items()),
             sorted(pending.last_generation.items()),
             {key: list(heap) for key, heap in pending.classes.items()},
@@ -408,6 +408,10 @@ class Histories(RuleBasedStateMachine):
         """A cycle admits only who has a right to it, and only what there is room for."""
         before, world = b.admitted(self.state), self.told.plain(self.state)
         first = {name: self.first_in_line(name) for name in QUEUES}
+        # as in Kueue, a preemptor that came first before its queue was strict does so until it is let in
+        sticky = {
+            queue.name: queue.pending.preemptor for queue in self.state.cluster_queues.values() if queue.pending.sticky
+        }
         decisions = list(cycle(self.state, b.NOW))
         new = {decision.key for decision in decisions if decision.outcome == "admit"}
         assert len({decision.cluster_queue for decision in decisions}) == len(decisions), "two heads of one queue"
@@ -418,7 +422,7 @@ class Histories(RuleBasedStateMachine):
         for decision in decisions:
             spec = self.told.queues[decision.cluster_queue].spec
             strict = spec.queueing_strategy == "StrictFIFO" and not self.by_usage(decision.cluster_queue)
-            if strict:
+            if strict and decision.key != sticky.get(decision.cluster_queue):
                 assert decision.key == first[decision.cluster_queue], "not the first of its line"
             if decision.outcome == "admit":
                 self.judge_admission(decision, after)

@@ -302,6 +302,23 @@ class TestPreemptor:
             assert head.key == f"team/{first}"
             assert in_line(state)[0] == first
 
+    def test_it_stays_first_should_its_line_become_strict(self) -> None:
+        """Its victims are on their way out for it: the new strategy is for those who come to preempt later."""
+        state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"}))
+        state.put_workload(b.workload("low", cpu=4), b.NOW)
+        b.settle(state)
+        state.put_workload(b.workload("high", cpu=4, priority=5), b.NOW)
+        b.settle(state)
+        state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
+        strict = b.queue(
+            "a",
+            {"default": {"cpu": 4}},
+            preemption={"withinClusterQueue": "LowerPriority"},
+            queueingStrategy="StrictFIFO",
+        )
+        state.put_cluster_queue(strict, b.NOW)
+        assert in_line(state)[0] == "high"
+
     def test_it_holds_nobody_up_once_it_is_parked(self) -> None:
         """It fails after all and is parked with its equals; it is first again when they are tried again."""
         state = full()

@@ -12,6 +12,7 @@ from app.api.workload import Workload
 from app.engine import Options, State, cycle
 from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
+from tests.unit.engine import told
 
 LOWER = {
     "withinClusterQueue": "LowerPriority",
@@ -41,15 +42,17 @@ class Play:
     def arrive(self, name: str, queue: str, cpu: int, *, priority: int = 0) -> None:
         """A Workload, a second after the one before."""
         made = b.workload(name, queue, cpu=cpu, priority=priority, second=len(self.workloads))
-        self._put(name, made)
+        self.enter(name, made)
 
-    def _put(self, name: str, workload: Workload) -> None:
+    def enter(self, name: str, workload: Workload) -> None:
+        """The watch shows a Workload, and cycles follow until there is nothing to decide."""
         self.workloads[name] = workload
         self.state.put_workload(workload, self.now)
         while self.state.has_work:
-            self._cycle()
+            self.cycle()
 
-    def _cycle(self) -> None:
+    def cycle(self) -> None:
+        """One cycle; admissions and evictions are written at once."""
         self.now += 1
         for decision in cycle(self.state, self.now):
             name = decision.key.removeprefix("team/")
@@ -77,7 +80,7 @@ class Play:
             )
         )
         del body["status"]["admission"]
-        self._put(name, msgspec.convert(body, Workload))
+        self.enter(name, msgspec.convert(body, Workload))
 
     def holding(self) -> set[str]:
         """Who has quota and need not go."""
@@ -140,6 +143,27 @@ def test_victims_stay_victims_when_others_have_gone_before(order: tuple[str, ...
         play.gone(name)
     assert "big" in play.holding()
     assert len(set(play.evictions)) == len(play.evictions)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_victim_is_not_let_in_again_while_its_preemptor_tries_other_flavors(more: int) -> None:
+    """It takes the preemptor two cycles to come to its flavors, as its second pod set needs all of the first one; when
+    the victim is gone it goes straight to them, whichever of the two comes next."""
+    play = Play()
+    for name in told.FLAVORS:
+        play.state.put_flavor(b.flavor(name))
+    quotas = {"wide": told.groups(8, 1, 3), "lent": told.groups(0, 3, 0)}
+    for name, groups in quotas.items():
+        preemption = {"reclaimWithinCohort": "Any"}
+        play.state.put_cluster_queue(told.cluster_queue(name, groups, "org", preemption=preemption), play.now)
+        play.state.put_local_queue(b.local(name, name), play.now)
+    play.enter("victim", told.workload("victim", "lent", pod_sets=[(3, 3, 1, None)], second=0))
+    play.enter("big", told.workload("big", "wide", pod_sets=[(1, 1, 1, None), (8, 2, 1, None)], second=1))
+    assert play.evictions == [("victim", "big")]
+    for _ in range(more):
+        play.cycle()
+    play.gone("victim")
+    assert play.holding() == {"big"}
 
 
 @settings(max_examples=60)
