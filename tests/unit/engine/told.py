@@ -134,7 +134,8 @@ class Told:
             for item in assumed.info.totals:
                 for resource, flavor in (item.flavors or {}).items():
                     usage[flavor, resource] = usage.get((flavor, resource), 0) + item.requests.get(resource, 0)
-            held.append(self._one(self.workloads[key], assumed.cluster_queue, usage))
+            # as it was decided on, not as it changed while the write is under way: that write will conflict
+            held.append(self._one(assumed.info.workload, assumed.cluster_queue, usage))
         return Plain(parents, quotas, {}, policies, held)
 
     def _held(self) -> list[Held]:
