@@ -45,6 +45,11 @@ def quotas(flavors: dict[str, dict[str, Any]]) -> list[Json]:
     return [group]
 
 
+def groups(*parts: dict[str, dict[str, Any]]) -> list[Json]:
+    """Several resource groups."""
+    return [group for part in parts for group in quotas(part)]
+
+
 def queue(
     name: str, flavors: dict[str, dict[str, Any]] | None = None, cohort: str | None = None, **spec: Any
 ) -> ClusterQueue:
@@ -190,6 +195,11 @@ def world(*queues: ClusterQueue, options: Options | None = None, flavors: tuple[
         if index == 0:
             state.put_local_queue(local("main", item.metadata.name), NOW)
     return state
+
+
+def decide(state: State, name: str = "w") -> Decision:
+    """What the next cycle decides about a workload of namespace `team`."""
+    return next(decision for decision in cycle(state, NOW) if decision.key == f"team/{name}")
 
 
 def settle(state: State, limit: int = 200) -> list[Decision]:

@@ -1,9 +1,8 @@
-"""Which flavor is chosen, how far the scan goes, and what is told of flavors that were passed over.
+"""Which of the flavors that suit is chosen, how far the scan goes, and what is told of those passed over.
 
 Expectations are the worked examples of Kueue's flavor assigner. A flavor is `one` or `two`, in this order.
 """
 
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ import pytest
 
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
-from app.engine.options import FairSharing, Gates, Transformation
+from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 
 TRY_NEXT = "TryNextFlavor"
@@ -29,11 +28,6 @@ def world(*queues: Any, running: tuple[Workload, ...] = (), **kwargs: Any) -> St
     for item in running:
         state.put_workload(item, b.NOW)
     return state
-
-
-def decide(state: State, name: str = "w") -> Decision:
-    """What the next cycle decides about a workload."""
-    return next(decision for decision in cycle(state, b.NOW) if decision.key == f"team/{name}")
 
 
 def given(decision: Decision, resource: str = "cpu") -> tuple[str, str, int, int]:
@@ -64,7 +58,7 @@ class TestFungibility:
         )
         state = world(queue, running=(held("low", "a", {"cpu": "2"}, priority=-1),))
         state.put_workload(b.workload("w", cpu=9), b.NOW)
-        return decide(state)
+        return b.decide(state)
 
     def test_the_next_flavor_is_tried_before_anybody_is_preempted(self) -> None:
         """With whenCanPreempt TryNextFlavor, the default."""
@@ -103,7 +97,7 @@ class TestFungibility:
             running=(held("mine", "a", {"cpu": "2"}),),
         )
         state.put_workload(b.workload("w", cpu=9), b.NOW)
-        assert given(decide(state)) == expected
+        assert given(b.decide(state)) == expected
 
     @pytest.mark.parametrize(
         ("policy", "sharing", "expected"),
@@ -132,7 +126,7 @@ class TestFungibility:
             running=(held("other", "taker", {"cpu": "10"}, priority=-1),),
         )
         state.put_workload(b.workload("w", cpu=12 if not sharing else 6), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert given(decision) == expected
         if expected[1] == "Preempt":
             needed = "10" if not sharing else "4"
@@ -151,7 +145,7 @@ class TestFungibility:
             running=(held("high", "a", {"cpu": "2"}, priority=5),),
         )
         state.put_workload(b.workload("w", cpu=9), b.NOW)
-        assert given(decide(state)) == ("two", "Fit", 0, -1)
+        assert given(b.decide(state)) == ("two", "Fit", 0, -1)
 
     @pytest.mark.parametrize(
         ("preference", "priority", "expected"),
@@ -178,7 +172,7 @@ class TestFungibility:
             running=(held("mine", "a", {"cpu": "2"}, priority=priority),),
         )
         state.put_workload(b.workload("w", cpu=9), b.NOW)
-        assert given(decide(state)) == expected
+        assert given(b.decide(state)) == expected
 
     def test_reclaiming_is_better_than_preempting_in_the_own_queue(self) -> None:
         """Of two flavors where somebody would have to go."""
@@ -197,7 +191,7 @@ class TestFungibility:
             ),
         )
         state.put_workload(b.workload("w", cpu=5), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert given(decision) == ("two", "Preempt", 0, -1)
         assert [victim.key for victim in decision.victims] == ["team/theirs"]
 
@@ -219,113 +213,7 @@ class TestFungibility:
                 ),
             )
             state.put_workload(b.workload("w", cpu=9), b.NOW)
-            assert given(decide(state))[0] == expected
-
-
-class TestEligibility:
-    """Labels and taints of flavors against pods."""
-
-    def _chosen(self, flavors: dict[str, dict[str, Any]], spec: dict[str, Any]) -> tuple[str, str]:
-        state = b.world(b.queue("a", {name: {"cpu": 10} for name in flavors}), flavors=())
-        for name, body in flavors.items():
-            state.put_flavor(b.flavor(name, **body))
-        state.put_workload(b.workload("w", spec=spec), b.NOW)
-        decision = decide(state)
-        assert decision.assignment is not None
-        flavor = decision.assignment.pod_sets[0].flavors.get("cpu")
-        return (flavor.flavor if flavor is not None else ""), decision.message
-
-    @staticmethod
-    def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
-        required = {"nodeSelectorTerms": list(terms)}
-        return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
-
-    def test_only_keys_that_the_flavor_sets_count(self) -> None:
-        """A selector by another key is for the kube-scheduler."""
-        flavors = {"label-x-a": {"nodeLabels": {"x": "a"}}, "label-xy-b": {"nodeLabels": {"x": "b", "y": "k"}}}
-        assert self._chosen(flavors, {"nodeSelector": {"x": "a", "y": "g"}})[0] == "label-x-a"
-        assert self._chosen(flavors, {"nodeSelector": {"x": "b", "y": "k", "z": "any"}})[0] == "label-xy-b"
-        assert self._chosen(flavors, {"nodeSelector": {"x": "b", "y": "g"}}) == (
-            "",
-            (
-                "couldn't assign flavors to pod set main: flavor label-x-a doesn't match node affinity,"
-                " flavor label-xy-b doesn't match node affinity"
-            ),
-        )
-
-    def test_a_flavor_without_labels_takes_all(self) -> None:
-        """If it comes first."""
-        flavors: dict[str, dict[str, Any]] = {"default": {}, "two": {"nodeLabels": {"type": "two"}}}
-        assert self._chosen(flavors, {"nodeSelector": {"type": "two"}})[0] == "default"
-
-    def test_terms_of_required_affinity_are_alternatives(self) -> None:
-        """A term left without a known key holds anywhere; expressions within a term must all hold."""
-        flavors = {"one": {"nodeLabels": {"type": "one"}}, "two": {"nodeLabels": {"type": "two", "zone": "z"}}}
-        two = {"key": "type", "operator": "In", "values": ["two"]}
-        unknown = {"key": "rack", "operator": "Exists"}
-        elsewhere = {"key": "zone", "operator": "NotIn", "values": ["z"]}
-        assert self._chosen(flavors, self._affinity({"matchExpressions": [two]}))[0] == "two"
-        assert (
-            self._chosen(flavors, self._affinity({"matchExpressions": [two]}, {"matchExpressions": [unknown]}))[0]
-            == "one"
-        )
-        assert self._chosen(flavors, self._affinity({"matchExpressions": [two, unknown]}))[0] == "two"
-        assert self._chosen(flavors, self._affinity({"matchExpressions": [two, elsewhere]}))[0] == ""
-        fields = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
-        assert self._chosen(flavors, self._affinity(fields))[0] == "one"
-
-    @pytest.mark.parametrize(
-        ("operator", "values", "holds"),
-        [
-            ("In", ["4", "8"], True),
-            ("In", ["4"], False),
-            ("NotIn", ["4"], True),
-            ("NotIn", ["4", "8"], False),
-            ("Exists", [], True),
-            ("DoesNotExist", [], False),
-            ("Gt", ["7"], True),
-            ("Gt", ["8"], False),
-            ("Lt", ["9"], True),
-            ("Lt", ["8"], False),
-        ],
-    )
-    def test_operators(self, operator: str, values: list[str], holds: bool) -> None:
-        """Against a label `cores: 8`."""
-        term = {"matchExpressions": [{"key": "cores", "operator": operator, "values": values}]}
-        chosen, _ = self._chosen({"one": {"nodeLabels": {"cores": "8"}}}, self._affinity(term))
-        assert chosen == ("one" if holds else "")
-
-    def test_affinity_without_terms_says_nothing(self) -> None:
-        """There is no term that could fail."""
-        assert self._chosen({"one": {"nodeLabels": {"type": "one"}}}, self._affinity())[0] == "one"
-
-    def test_malformed_affinity_is_an_error_of_the_pod_set(self) -> None:
-        """The message is not that of a flavor that does not suit."""
-        bad = {"key": "type", "operator": "In", "values": []}
-        flavor, message = self._chosen(
-            {"one": {"nodeLabels": {"type": "one"}}}, self._affinity({"matchExpressions": [bad]})
-        )
-        assert flavor == ""
-        assert message.startswith("failed to assign flavors to pod set main: ")
-
-    def test_taints_must_be_tolerated_by_the_pod_or_the_flavor(self) -> None:
-        """NoSchedule and NoExecute; PreferNoSchedule is no obstacle."""
-        taint = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
-        hard = {**taint, "effect": "NoExecute"}
-        soft = {**taint, "effect": "PreferNoSchedule"}
-        toleration = {"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
-        assert self._chosen({"one": {"nodeTaints": [taint]}}, {}) == (
-            "",
-            "couldn't assign flavors to pod set main: untolerated taint {spot yes NoSchedule <nil>} in flavor one",
-        )
-        assert self._chosen({"one": {"nodeTaints": [hard]}}, {"tolerations": [toleration]})[0] == ""
-        assert self._chosen({"one": {"nodeTaints": [taint]}}, {"tolerations": [toleration]})[0] == "one"
-        assert self._chosen({"one": {"nodeTaints": [taint], "tolerations": [toleration]}}, {})[0] == "one"
-        assert self._chosen({"one": {"nodeTaints": [soft]}}, {})[0] == "one"
-        bare = {"key": "spot", "effect": "NoSchedule"}
-        assert self._chosen({"one": {"nodeTaints": [bare]}}, {"tolerations": [{"key": "spot"}]})[0] == "one"
-        assert self._chosen({"one": {"nodeTaints": [taint]}}, {"tolerations": [{"key": "spot"}]})[0] == ""
-        assert self._chosen({"one": {"nodeTaints": [hard]}}, {"tolerations": [{"operator": "Exists"}]})[0] == "one"
+            assert given(b.decide(state))[0] == expected
 
 
 def pod_sets(*items: tuple[str, int, dict[str, str]], group: str | None = None, name: str = "w") -> Workload:
@@ -343,11 +231,6 @@ def pod_sets(*items: tuple[str, int, dict[str, str]], group: str | None = None, 
     return msgspec.convert(body, Workload)
 
 
-def groups(*parts: dict[str, dict[str, Any]]) -> list[Any]:
-    """Resource groups of a ClusterQueue."""
-    return [group for part in parts for group in b.quotas(part)]
-
-
 class TestResources:
     """Several resources, groups and pod sets."""
 
@@ -355,24 +238,24 @@ class TestResources:
         """The one where all of them fit."""
         state = world(b.queue("a", {"one": {"cpu": 2, "memory": 10}, "two": {"cpu": 4, "memory": 10}}))
         state.put_workload(pod_sets(("main", 1, {"cpu": "3", "memory": "5"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert given(decision) == given(decision, "memory") == ("two", "Fit", 0, -1)
 
     def test_groups_are_searched_one_by_one(self) -> None:
         """Each with its own index; one that fails leaves the pod set without any flavor."""
         queue = b.queue(
             "a",
-            resourceGroups=groups({"one": {"cpu": 2}, "two": {"cpu": 4}}, {"b1": {"memory": 1}, "b2": {"memory": 5}}),
+            resourceGroups=b.groups({"one": {"cpu": 2}, "two": {"cpu": 4}}, {"b1": {"memory": 1}, "b2": {"memory": 5}}),
         )
         state = world(queue)
         for name in ("b1", "b2"):
             state.put_flavor(b.flavor(name))
         state.put_workload(pod_sets(("main", 1, {"cpu": "3", "memory": "1"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert given(decision) == ("two", "Fit", 0, -1)
         assert given(decision, "memory") == ("b1", "Fit", 0, 0)
         state.put_workload(pod_sets(("main", 1, {"cpu": "3", "memory": "6"}), name="big"), b.NOW)
-        decision = decide(state, "big")
+        decision = b.decide(state, "big")
         assert decision.assignment is not None
         assert decision.assignment.pod_sets[0].flavors == {}
         assert decision.message == (
@@ -387,10 +270,10 @@ class TestResources:
         """The implicit resource, without asking for it."""
         state = world(b.queue("a", {"one": {"cpu": 10, "pods": 3}}))
         state.put_workload(b.workload("few", count=3, cpu=1), b.NOW)
-        assert given(decide(state, "few"), "pods") == ("one", "Fit", 0, -1)
+        assert given(b.decide(state, "few"), "pods") == ("one", "Fit", 0, -1)
         state = world(b.queue("a", {"one": {"cpu": 10, "pods": 3}}))
         state.put_workload(b.workload("many", count=4, cpu=1), b.NOW)
-        assert decide(state, "many").message == (
+        assert b.decide(state, "many").message == (
             "couldn't assign flavors to pod set main: insufficient quota for pods in flavor one, previously considered"
             " podsets requests (0) + current podset request (4) > maximum capacity (3)"
         )
@@ -400,7 +283,7 @@ class TestResources:
         """Blocks, unless undeclared resources are to be ignored; it gets no flavor and uses no quota."""
         state = world(b.queue("a", {"one": {"cpu": 10}}), options=Options(quota_check_strategy=strategy))
         state.put_workload(pod_sets(("main", 1, {"cpu": "1", "gpu": "1"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         if admitted:
             assert decision.admission is not None
             assert decision.admission.pod_set_assignments[0].flavors == {"cpu": "one"}
@@ -415,7 +298,7 @@ class TestResources:
         """And is no obstacle where it is not."""
         state = world(b.queue("a", {"one": {"cpu": 10, "memory": 0}}))
         state.put_workload(pod_sets(("main", 1, {"cpu": "1", "memory": "0", "gpu": "0"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert decision.admission is not None
         assert decision.admission.pod_set_assignments[0].flavors == {"cpu": "one", "memory": "one"}
 
@@ -425,7 +308,7 @@ class TestResources:
         state = world(queue)
         workers, leader = ("worker", 4, {"cpu": "1", "gpu": "1"}), ("leader", 1, {"cpu": "1"})
         state.put_workload(pod_sets(workers, leader, group="g"), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert decision.admission is not None
         assert [item.flavors for item in decision.admission.pod_set_assignments] == [
             {"cpu": "two", "gpu": "two"},
@@ -433,7 +316,7 @@ class TestResources:
         ]
         state = world(queue)
         state.put_workload(pod_sets(workers, leader), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert decision.admission is not None
         assert [item.flavors.get("cpu") for item in decision.admission.pod_set_assignments] == ["one", "two"]
 
@@ -441,7 +324,7 @@ class TestResources:
         """And the message lists pod sets up to the first that fails."""
         state = world(b.queue("a", {"one": {"cpu": 5}}))
         state.put_workload(pod_sets(("x", 1, {"cpu": "3"}), ("y", 1, {"cpu": "3"}), ("z", 1, {"cpu": "9"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert decision.message == (
             "couldn't assign flavors to pod set y: insufficient quota for cpu in flavor one, previously considered"
             " podsets requests (3) + current podset request (3) > maximum capacity (5)"
@@ -459,7 +342,7 @@ class TestResources:
         )
         request = {"memory": "2", "cpu": "2"}
         state.put_workload(pod_sets(("x", 1, request), ("y", 1, request)), b.NOW)
-        assert decide(state).message == (
+        assert b.decide(state).message == (
             "couldn't assign flavors to pod set x: insufficient unused quota for cpu in flavor one, 1 more needed,"
             " insufficient unused quota for memory in flavor one, 1 more needed;"
             " couldn't assign flavors to pod set y: insufficient unused quota for cpu in flavor one, 3 more needed,"
@@ -476,77 +359,13 @@ class TestResources:
         """Requests at the end of int64 included, and twice of them."""
         state = world(b.queue("a", {"one": {"cpu": 9223372036854775807, "memory": 10}}))
         state.put_workload(pod_sets(("x", 2, {"cpu": "5E"}), ("y", 1, {"cpu": "5E"})), b.NOW)
-        assert decide(state).outcome == "admit"
+        assert b.decide(state).outcome == "admit"
 
     def test_huge_requests_do_not_wrap(self) -> None:
         """Two that are each near the end of int64 are past any bounded quota together."""
         state = world(b.queue("a", {"one": {"memory": "5E"}}))
         state.put_workload(pod_sets(("x", 1, {"memory": "5E"}), ("y", 1, {"memory": "5E"})), b.NOW)
-        decision = decide(state)
+        decision = b.decide(state)
         assert decision.outcome == "pending"
         assert decision.condition_reason == "ExceedsMaxQuota"
         assert decision.message.startswith("couldn't assign flavors to pod set y: insufficient quota for memory")
-
-
-class TestTopology:
-    """Whether a flavor with, or without, a topology suits what a pod set asks of one."""
-
-    def _told(self, request: dict[str, Any] | None, *, tas: bool, only: bool = False, covered: str = "cpu") -> str:
-        """What is said against flavor `one`; it has the topology `t` of two levels if `tas`."""
-        flavors: dict[str, dict[str, Any]] = {"one": {covered: 4}}
-        if not only and tas:
-            flavors["plain"] = {covered: 0}
-        queue = b.queue("a", resourceGroups=b.quotas(flavors))
-        state = b.world(queue, flavors=())
-        state.put_topology("t", ("block", "rack"))
-        state.put_flavor(b.flavor("plain"))
-        state.put_flavor(b.flavor("one", **({"topologyName": "t"} if tas else {})))
-        body = msgspec.to_builtins(b.workload("w"))
-        if request is not None:
-            body["spec"]["podSets"][0]["topologyRequest"] = request
-        state.put_workload(msgspec.convert(body, Workload), b.NOW)
-        decision = decide(state)
-        assert decision.assignment is not None
-        attempts = decision.assignment.pod_sets[0].merged_attempts()
-        return "".join(reason for attempt in attempts if attempt.flavor == "one" for reason in attempt.reasons)
-
-    @pytest.mark.parametrize(
-        "request_",
-        [
-            {"required": "rack"},
-            {"preferred": "block"},
-            {"unconstrained": True},
-            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 1},
-        ],
-    )
-    def test_an_explicit_request_needs_a_topology(self, request_: dict[str, Any]) -> None:
-        """With all of the levels it names."""
-        assert self._told(request_, tas=True) == ""
-        assert self._told(request_, tas=False) == 'Flavor "one" does not support TopologyAwareScheduling'
-
-    @pytest.mark.parametrize("field", ["required", "preferred", "podSetSliceRequiredTopology"])
-    def test_every_level_must_be_there(self, field: str) -> None:
-        """Of whatever kind the request is."""
-        assert self._told({field: "zone"}, tas=True) == 'Flavor "one" does not contain the requested level'
-
-    def test_without_a_request_a_topology_is_for_others(self) -> None:
-        """Unless all flavors of the queue have one; a pod set group alone is no request."""
-        only = 'Flavor "one" supports only TopologyAwareScheduling'
-        assert self._told(None, tas=True) == only
-        assert self._told({"podSetGroupName": "g"}, tas=True) == only
-        assert self._told(None, tas=True, only=True) == ""
-        assert self._told(None, tas=False) == ""
-
-    def test_quota_of_what_no_pod_asks_for_needs_no_topology(self) -> None:
-        """A resource that stands for another."""
-        queue = b.queue("a", resourceGroups=groups({"one": {"credits": 4}}, {"tas": {"cpu": 4}}))
-        credit = Transformation(input="cpu", outputs={"credits": Fraction(1)})
-        state = b.world(queue, flavors=("one",), options=Options(transformations=(credit,)))
-        state.put_topology("t", ("rack",))
-        state.put_flavor(b.flavor("tas", topologyName="t"))
-        body = msgspec.to_builtins(b.workload("w"))
-        body["spec"]["podSets"][0]["topologyRequest"] = {"required": "rack"}
-        state.put_workload(msgspec.convert(body, Workload), b.NOW)
-        decision = decide(state)
-        assert given(decision, "credits")[0] == "one"
-        assert given(decision)[0] == "tas"
