@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
 
 import orjson
 import structlog
@@ -35,7 +35,8 @@ from app.api.errors import (
 from app.api.meta import Kind
 from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
 from app.kube.store import Store
-from app.kube.transport import TIMEOUT, Transport
+from app.kube.transport import Transport
+from app.kube.wire import TIMEOUT
 from app.kube.workqueue import WorkQueue
 
 log = structlog.get_logger(__name__)
@@ -58,6 +59,15 @@ REFUSED_SECONDS: Final = 1.0
 REFUSALS_REMEMBERED: Final = 1_000
 """Objects of which it is known that a version was refused; forgetting one costs one vain write."""
 ATTEMPTS: Final = 5
+
+
+class _Bounds(TypedDict):
+    """What holds for every call that writes, as the transport takes it."""
+
+    timeout: float
+    """Seconds that it may take with its retries: none of it after the fence's end."""
+    guard: Callable[[], None]
+    """Asked again when the bytes go out, as a call may wait for a connection until then."""
 
 
 class Events(Protocol):
@@ -292,7 +302,7 @@ class Executor:
         store, (_, key) = self._stores.get(action.kind), _target(action)
         before = store.get(key) if store is not None else None
         try:
-            async with self._sending():
+            async with self._sending() as bounds:
                 answer = await self._transport.patch(
                     action.kind,
                     action.name,
@@ -300,8 +310,7 @@ class Executor:
                     action.body,
                     type=action.type,
                     subresource=action.subresource,
-                    timeout=self._time_left(),
-                    guard=self._fence.check,
+                    **bounds,
                 )
         except NotFound as error:
             # Only the server's own word about this very object counts, not a proxy's 404.
@@ -316,14 +325,8 @@ class Executor:
         target = _target(action)
         try:
             async with self._writing(target):
-                async with self._sending():
-                    answer = await self._transport.create(
-                        action.kind,
-                        action.namespace,
-                        action.body,
-                        timeout=self._time_left(),
-                        guard=self._fence.check,
-                    )
+                async with self._sending() as bounds:
+                    answer = await self._transport.create(action.kind, action.namespace, action.body, **bounds)
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
         except AlreadyExists:
@@ -333,15 +336,14 @@ class Executor:
     async def _deleted(self, action: Delete) -> None:
         async with self._writing(_target(action)):
             try:
-                async with self._sending():
+                async with self._sending() as bounds:
                     await self._transport.delete(
                         action.kind,
                         action.name,
                         action.namespace,
                         uid=action.uid,
                         propagation=action.propagation,
-                        timeout=self._time_left(),
-                        guard=self._fence.check,
+                        **bounds,
                     )
             except (NotFound, Conflict):
                 return  # gone, or another object of that name: what was meant is deleted
@@ -369,27 +371,21 @@ class Executor:
                     self._idle.set()
 
     @asynccontextmanager
-    async def _sending(self) -> AsyncIterator[None]:
-        """One call that writes; none is begun after `drain`."""
+    async def _sending(self) -> AsyncIterator[_Bounds]:
+        """One call that writes, and its bounds; none is begun after `drain`.
+
+        Raises NotLeading if writing is not allowed any more.
+        """
         await self._open.wait()
         self._sent += 1
         self._answered.clear()
         try:
-            yield
+            self._fence.check()
+            yield _Bounds(timeout=min(TIMEOUT, self._fence.remaining), guard=self._fence.check)
         finally:
             self._sent -= 1
             if not self._sent:
                 self._answered.set()
-
-    def _time_left(self) -> float:
-        """Seconds that a call with its retries may take: none of it after the fence's end.
-
-        The fence is asked again by the transport when the bytes go out, as a call may wait for a connection until then.
-
-        Raises NotLeading if writing is not allowed any more.
-        """
-        self._fence.check()
-        return min(TIMEOUT, self._fence.remaining)
 
     def _observe(self, kind: type[Kind], value: Kind) -> None:
         store = self._stores.get(kind)
