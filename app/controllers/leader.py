@@ -28,7 +28,6 @@ from app.controllers.jobs import WORKLOADS_BY_JOB
 from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.scheduler import Scheduler
-from app.controllers.slices import Slice
 from app.controllers.world import (
     CLUSTER_QUEUES_BY_CHECK,
     CLUSTER_QUEUES_BY_FLAVOR,
@@ -39,6 +38,7 @@ from app.controllers.world import (
 )
 from app.engine import State
 from app.jobs import table
+from app.kube.slices import Slice
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
 

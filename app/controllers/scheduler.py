@@ -40,10 +40,10 @@ from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.executor import Executor
 from app.controllers.ledger import Change
-from app.controllers.slices import Slice
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.kube.backoff import Backoff
+from app.kube.slices import Slice
 
 log = structlog.get_logger(__name__)
 

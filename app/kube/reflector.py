@@ -32,7 +32,8 @@ from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
 from app.kube.store import Store
-from app.kube.transport import PAGE_SIZE, Params, Transport
+from app.kube.transport import PAGE_SIZE, Transport
+from app.kube.wire import Params
 
 T = TypeVar("T", bound=Kind)
 

@@ -1,4 +1,4 @@
-"""How long a task holds the event loop: everything the controller does at length is cut into slices.
+"""How long a task holds the event loop: everything that may be long is cut into slices.
 
 Webhook reviews, watches and the renewal of the Lease share the loop, so nobody may hold it for more than about a
 millisecond. Must never decide what is done, only when others get their turn.

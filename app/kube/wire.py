@@ -1,0 +1,348 @@
+"""Bytes to and from the API server: requests with deadlines and retries by the book, and watches line by line.
+
+Built on aiohttp alone, with a session for watches and one for the rest so that neither starves the other. Every call
+has a deadline that covers its retries. What is sent again is only what may be: reads, deletions, writes that say
+which version they are for, server-side apply, and what was certainly never executed (refused connection, 429). A
+conflict goes to the caller. It has no rate of its own; `pressure` tells callers when housekeeping should wait. Never
+knows what is in a body: that is `transport`'s.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import yarl
+
+from app.api import names
+from app.api.errors import ApiError, ConnectionLost, RequestTimeout, Silent, Unauthorized
+from app.kube import answers, auth
+from app.kube.backoff import Backoff, Jitter
+from app.kube.load import Load, Stats
+from app.kube.retries import NeverSent, Untrusted, may_repeat
+from app.kube.sealed import Sealed
+from app.kube.slices import Slice
+from app.kube.sockets import abandoned, watchful_socket
+
+Retry = Literal["auto", "always", "never"]
+Params = Mapping[str, str | int]
+Guard = Callable[[], None]
+"""Raises if a request may not go out."""
+
+TIMEOUT = 10.0
+"""Seconds for a call with all its retries, unless the caller says otherwise."""
+CONNECT_TIMEOUT = 5.0
+BACKOFF = Backoff(first=0.1, limit=2.0)
+IN_FLIGHT = 64
+"""Calls at once; what is above waits here instead of in the server's queues."""
+LINE_LIMIT = 8 * 2**20
+"""Bytes of a watch line. etcd takes objects up to 1.5 MiB; whatever is longer than this is no event."""
+
+_READ_BUFFER = 2**21
+_KEEPALIVE = 60.0  # the server closes idle connections after 90 s: be the one that closes first
+
+
+class Wire:
+    """A client of one API server under one identity. Belongs to the event loop it was made in; close it there.
+
+    Every method raises errors of `app.api.errors`: an ApiError for what the server answered, ConnectionLost and
+    RequestTimeout when it is unknown whether the request took effect.
+    """
+
+    def __init__(
+        self,
+        access: auth.Access,
+        *,
+        user_agent: str = names.FIELD_MANAGER,
+        timeout: float = TIMEOUT,
+        in_flight: int = IN_FLIGHT,
+        backoff: Backoff = BACKOFF,
+        jitter: Jitter = random.random,
+        stats: Stats | None = None,
+    ) -> None:
+        self._access = access
+        self._user_agent = user_agent
+        self._timeout = timeout
+        self._backoff = backoff
+        self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(in_flight)
+        self._refreshing = asyncio.Lock()
+        self._generation = 0
+        self._retired: list[aiohttp.ClientSession] = []
+        self._calls, self._watches = self._open(), self._open()
+        self.stats = stats if stats is not None else Stats()
+        self.load = Load(self._loop.time)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None, context: str | None = None, **options: Any) -> Self:
+        """Find server and identity as `auth.connect` does; `options` as for the class. Sends nothing yet."""
+        return cls(await auth.connect(kubeconfig, context), **options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections; watches in progress fail with ConnectionLost."""
+        for session in (self._calls, self._watches, *self._retired):
+            await session.close()
+
+    @property
+    def server(self) -> str:
+        """URL of the API server, without a slash at its end."""
+        return self._access.server
+
+    @property
+    def pressure(self) -> float:
+        """How hard the server works, from 0 (idle) to 1 (it sheds load, or all our slots are taken): see `Load`."""
+        return 1.0 if self._slots.locked() else self.load.pressure
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float | None = None,
+        retry: Retry = "auto",
+        urgent: bool = False,
+        guard: Guard | None = None,
+    ) -> bytes:
+        """The body of the answer to one call.
+
+        `timeout` is in seconds and covers everything, retries and waiting for a slot included. `retry="always"` says
+        that sending twice does no harm, `"never"` allows one attempt. `urgent` calls (a Lease) do not queue behind
+        the others. `guard` is asked before each attempt's body is written to its connection, with nothing awaited in
+        between; what it raises ends the call, and nothing of that attempt was sent.
+        """
+        limit = self._timeout if timeout is None else timeout
+        deadline = self._loop.time() + limit
+        try:
+            async with asyncio.timeout_at(deadline):
+                if urgent:
+                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
+                async with self._slots:
+                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
+        except TimeoutError:
+            self.stats.requests[method, "timeout"] += 1
+            self.load.answered(limit)
+            raise RequestTimeout(f"{method} {path}: no answer within {limit:g} s") from None
+
+    async def _attempts(
+        self,
+        method: str,
+        path: str,
+        params: Params | None,
+        body: bytes | None,
+        content_type: str,
+        deadline: float,
+        retry: Retry,
+        guard: Guard | None,
+    ) -> bytes:
+        """Send until there is an answer to hand on; wait only if the deadline leaves room for another attempt."""
+        url = self._url(path, params)
+        attempt = 0
+        refreshed = False
+        while True:
+            generation = self._generation
+            try:
+                return await self._send(method, path, url, body, content_type, guard)
+            except Unauthorized:
+                if refreshed:
+                    raise
+                refreshed = True
+                await self._refresh(generation)
+                continue
+            except (ApiError, ConnectionLost) as error:
+                if retry == "never" or not may_repeat(error, method, body, content_type, always=retry == "always"):
+                    raise
+                delay = self._backoff.delay(attempt, self._jitter)
+                if isinstance(error, ApiError) and error.retry_after is not None:
+                    # Everybody was told the same number: come back a little apart, and never at once.
+                    delay = max(delay, error.retry_after + 0.1 * self._jitter())
+                if self._loop.time() + delay >= deadline:
+                    raise
+                self.stats.retries[method, str(error.code) if isinstance(error, ApiError) else "lost"] += 1
+            attempt += 1
+            await asyncio.sleep(delay)
+
+    async def _send(
+        self, method: str, path: str, url: yarl.URL, body: bytes | None, content_type: str, guard: Guard | None
+    ) -> bytes:
+        """One attempt."""
+        started = self._loop.time()
+        outcome = "lost"
+        sealed = Sealed(body, guard) if guard is not None and body is not None else None
+        try:
+            async with self._calls.request(
+                method,
+                url,
+                data=body if sealed is None else sealed,
+                headers=self._headers(content_type if body is not None else None),
+                allow_redirects=False,
+                proxy=self._access.proxy,
+                server_hostname=self._access.server_name,
+            ) as response:
+                with abandoned(response):
+                    answer = await response.read()
+                outcome = str(response.status)
+                if response.status < 300:
+                    self.load.answered(self._loop.time() - started)
+                    return answer
+                raise self._refused(response, answer)
+        except asyncio.CancelledError:
+            outcome = ""  # the call's deadline, counted there, or the caller went away
+            raise
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Untrusted(f"{method} {path}: {error}") from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NeverSent(f"{method} {path}: {_reason(error)}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            if sealed is not None and sealed.refusal is not None:
+                outcome = "withheld"
+                raise sealed.refusal from None
+            raise ConnectionLost(f"{method} {path}: {_reason(error)}") from error
+        finally:
+            if outcome:
+                self.stats.requests[method, outcome] += 1
+            self.stats.seconds[method] += self._loop.time() - started
+
+    def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
+        error = answers.error(response.status, body, response.headers)
+        if response.status == 429 or (response.status == 503 and error.retry_after is not None):
+            self.load.shed(error.retry_after)
+        return error
+
+    async def _refresh(self, generation: int) -> None:
+        """Get credentials anew, once for all the calls that were refused with the same ones."""
+        async with self._refreshing:
+            if generation != self._generation:
+                return
+            if await self._access.credentials.refresh(self._access.tls):
+                # Open connections keep the identity they were made with. What is in flight on them may end; what is
+                # still open when the identity changes again is cut.
+                for session in self._retired:
+                    await session.close()
+                self._retired = [self._calls, self._watches]
+                self._calls, self._watches = self._open(), self._open()
+            self._generation += 1
+
+    # --- watches ------------------------------------------------------------------------------------------------------
+
+    async def stream(
+        self, path: str, *, params: Params | None = None, idle_timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of one long answer, without their line ends, until the server closes it cleanly.
+
+        Raises an ApiError if the server refuses, RequestTimeout if it does not answer within `idle_timeout` seconds,
+        Silent after so many without a byte from then on, ConnectionLost if the connection is cut (in mid-line too) or
+        the answer is no JSON. Close the iterator (`contextlib.aclosing`).
+        """
+        url = self._url(path, params)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
+        self.stats.streams += 1
+        for last in (False, True):
+            generation = self._generation
+            try:
+                async with contextlib.aclosing(self._lines(path, url, timeout)) as lines:
+                    async for line in lines:
+                        yield line
+            except Unauthorized:
+                if last:
+                    raise
+                await self._refresh(generation)
+            except TimeoutError:
+                raise RequestTimeout(f"WATCH {path}: no answer within {idle_timeout:g} s") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise ConnectionLost(f"WATCH {path}: {_reason(error)}") from error
+            else:
+                return
+
+    async def _lines(self, path: str, url: yarl.URL, timeout: aiohttp.ClientTimeout) -> AsyncGenerator[bytes, None]:
+        opened = self._watches.get(
+            url,
+            headers=self._headers(None),
+            timeout=timeout,
+            allow_redirects=False,
+            proxy=self._access.proxy,
+            server_hostname=self._access.server_name,
+        )
+        async with opened as response:
+            with abandoned(response):
+                self.stats.requests["WATCH", str(response.status)] += 1
+                if response.status != 200:
+                    raise self._refused(response, await response.content.read(2**16))
+                if response.content_type != "application/json":
+                    body = await response.content.read(2**16)
+                    raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
+                rest = b""
+                turn = Slice()
+                while chunk := await self._heard(response, path, timeout):
+                    turn.begin()
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        if line:
+                            yield line
+                            if turn.over:
+                                await turn.rest()
+                    if len(rest) > LINE_LIMIT:
+                        raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
+                if rest:
+                    raise ConnectionLost(f"WATCH {path}: cut in mid-line")
+
+    @staticmethod
+    async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout) -> bytes:
+        try:
+            return await response.content.readany()
+        except TimeoutError:
+            raise Silent(f"WATCH {path}: silent for {timeout.sock_read:g} s") from None
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0,  # calls are bounded by slots, watches by how many reflectors there are
+            ssl=self._access.tls if self._access.tls is not None else True,
+            keepalive_timeout=_KEEPALIVE,
+            socket_factory=watchful_socket,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            trust_env=False,  # else proxy variables and netrc are read for every request, at half its cost
+            read_bufsize=_READ_BUFFER,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+
+    def _headers(self, content_type: str | None) -> list[tuple[str, str]]:
+        # No compression: the server would pay for it in CPU, and it is the server's CPU that is scarce.
+        headers = [("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", self._user_agent)]
+        if authorization := self._access.credentials.authorization():
+            headers.append(("Authorization", authorization))
+        if content_type is not None:
+            headers.append(("Content-Type", content_type))
+        headers.extend(self._access.headers)
+        return headers
+
+    def _url(self, path: str, params: Params | None) -> yarl.URL:
+        # A name that came from a label or a user must not become another path or a query.
+        query = f"?{urlencode(params)}" if params else ""
+        return yarl.URL(f"{self._access.server}{quote(path, safe='/:')}{query}", encoded=True)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__
