@@ -1,17 +1,14 @@
 """Turnstile under a configuration file: which jobs it looks at, what it counts, what it does when the file changes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from testbed import ControlPlane
 from testbed.client import Json, wait_until
-from testbed.installation import MANAGED, NAMESPACE, Installation
+from testbed.installation import NAMESPACE
 from testbed.processes import Process
+from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario, job
-from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 
@@ -28,36 +25,25 @@ leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """A Turnstile that runs under a file."""
-
-    cp: ControlPlane
-    process: Process
-    file: Path
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
+    """A Turnstile with batch Jobs alone enabled and CPUs counted as credits."""
+    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
-    """All roles in one process, with batch Jobs alone enabled and CPUs counted as credits."""
-    file = tmp_path_factory.mktemp("etc") / "config.yaml"
-    file.write_text(FILE)
-    with ControlPlane() as cp:
-        installed = Installation(cp)
-        installed.install()
-        cp.add_node("plain", cpu=64, memory="256Gi")
-        process = installed.start(arguments=("--config", str(file)))
-        installed.wait_ready(process)
-        wait_served(cp.api)
-        yield Configured(cp, process, file)
+def process(installed: Configured) -> Process:
+    """It runs."""
+    return installed.start()
 
 
 @pytest.fixture
-def world(configured: Configured) -> Iterator[Scenario]:
+def world(installed: Configured, process: Process) -> Iterator[Scenario]:
     """An empty managed namespace."""
-    scenario = Scenario(configured.cp.api, configured.cp.namespace("team", labels=MANAGED))
-    yield scenario
-    scenario.remove()
+    process.require_running()
+    with installed.team() as scenario:
+        yield scenario
 
 
 def test_resources_are_counted_as_the_file_says(world: Scenario) -> None:
@@ -95,32 +81,33 @@ def test_jobs_of_a_kind_that_is_not_enabled_pass_untouched(world: Scenario) -> N
     assert owners == ["Job"]
 
 
-def test_the_lease_has_the_times_of_the_file(configured: Configured) -> None:
+@pytest.mark.usefixtures("process")
+def test_the_lease_has_the_times_of_the_file(installed: Configured) -> None:
     """Others wait as long for a silent leader as the file says."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/turnstile-controller"
-    lease = configured.cp.api.get(path)
+    lease = installed.cp.api.get(path)
     assert lease["spec"]["leaseDurationSeconds"] == 6
 
 
-def test_a_change_is_heeded_or_spoken_of(configured: Configured, world: Scenario) -> None:
+def test_a_change_is_heeded_or_spoken_of(installed: Configured, process: Process, world: Scenario) -> None:
     """Jobs without a queue name are held from then on, those that run are stopped; the rest waits for a restart."""
     world.job("before", queue=None)
     assert not world.suspended("before")
-    configured.file.write_text(FILE.replace("credits: 2", "credits: 3") + "manageJobsWithoutQueueName: true\n")
+    installed.file.write_text(FILE.replace("credits: 2", "credits: 3") + "manageJobsWithoutQueueName: true\n")
     try:
         world.wait_suspended("before", timeout=30)
         world.job("after", queue=None)
         assert world.suspended("after")
-        log = configured.process.tail(200)
+        log = process.tail(200)
         assert "config.reloaded" in log
         assert "config.restart_needed" in log
         assert "resources.transformations" in log
     finally:
-        configured.file.write_text(FILE)
+        installed.file.write_text(FILE)
         wait_until(
-            lambda: configured.process.tail(20).count("config.reloaded") >= 1 and _free_again(world),
+            lambda: process.tail(20).count("config.reloaded") >= 1 and _free_again(world),
             timeout=30,
-            describe=lambda: configured.process.tail(20),
+            describe=lambda: process.tail(20),
         )
 
 

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed import ControlPlane
 from testbed.client import condition
-from testbed.installation import MANAGED, Installation
+from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario, job
-from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 
@@ -22,25 +20,18 @@ waitForPodsReady:
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
     """A Turnstile that waits three seconds for pods, and tries once more."""
-    file = tmp_path_factory.mktemp("etc") / "config.yaml"
-    file.write_text(FILE)
-    with ControlPlane() as cp:
-        installed = Installation(cp)
-        installed.install()
-        cp.add_node("plain", cpu=64, memory="256Gi")
-        installed.wait_ready(installed.start(arguments=("--config", str(file))))
-        wait_served(cp.api)
-        yield cp
+    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+        found.start()
+        yield found
 
 
 @pytest.fixture
-def world(impatient: ControlPlane) -> Iterator[Scenario]:
+def world(impatient: Configured) -> Iterator[Scenario]:
     """An empty managed namespace."""
-    scenario = Scenario(impatient.api, impatient.namespace("team", labels=MANAGED))
-    yield scenario
-    scenario.remove()
+    with impatient.team() as scenario:
+        yield scenario
 
 
 def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenario) -> None:

@@ -34,6 +34,15 @@ def wait_evicted(scenario: Scenario, name: str) -> Json:
     return scenario.wait_workload(name, lambda w: condition(w, "Evicted").get("status") == "True")
 
 
+def evict_slow(scenario: Scenario, priorities: tuple[str, str], *, stop_for: str = "2s") -> Json:
+    """Let the Job `high` preempt `slow`, which runs; returns the victim's Workload as soon as it is told to go."""
+    low, high = priorities
+    slow_job(scenario, "slow", queue="team", cpu="2", priority=low, stop_for=stop_for)
+    wait_running(scenario, "slow")
+    scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
+    return wait_evicted(scenario, "slow")
+
+
 def events_of(scenario: Scenario, name: str) -> dict[str, str]:
     """Notes by reason of the events about the Workload of that name, and about the Job of that name."""
     path = resource_path("events.k8s.io/v1", "events", namespace=scenario.namespace)
@@ -184,11 +193,7 @@ class TestEviction:
         self, scenario: Scenario, priorities: tuple[str, str]
     ) -> None:
         """Its Job goes while its pods still stop: the preemptor starts, and nothing is left of the victim."""
-        low, high = priorities
-        slow_job(scenario, "slow", queue="team", cpu="2", priority=low, stop_for="3s")
-        wait_running(scenario, "slow")
-        scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
-        victim = wait_evicted(scenario, "slow")
+        victim = evict_slow(scenario, priorities, stop_for="3s")
         scenario.delete_job("slow")
         scenario.wait_started("high")
         scenario.api.wait_gone(job_path(scenario.namespace, "slow"))
@@ -198,11 +203,7 @@ class TestEviction:
         self, scenario: Scenario, priorities: tuple[str, str]
     ) -> None:
         """Quota is not given away before its pods are gone; then it waits as a new Workload."""
-        low, high = priorities
-        slow_job(scenario, "slow", queue="team", cpu="2", priority=low)
-        wait_running(scenario, "slow")
-        scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
-        victim = wait_evicted(scenario, "slow")
+        victim = evict_slow(scenario, priorities)
         scenario.api.delete(scenario.api.path_of(victim))
         scenario.wait_started("high")
         assert scenario.pods_of("slow") == []
@@ -214,11 +215,7 @@ class TestEviction:
         self, scenario: Scenario, priorities: tuple[str, str]
     ) -> None:
         """An eviction is not taken back; its victim starts again as soon as its pods are gone, evicted once."""
-        low, high = priorities
-        slow_job(scenario, "slow", queue="team", cpu="2", priority=low)
-        wait_running(scenario, "slow")
-        scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
-        wait_evicted(scenario, "slow")
+        evict_slow(scenario, priorities)
         scenario.delete_job("high")
         scenario.wait_suspended("slow")
         scenario.wait_started("slow")

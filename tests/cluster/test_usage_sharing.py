@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 from app.api.quantity import parse
-from testbed import ControlPlane
 from testbed.client import Json, resource_path, wait_until
-from testbed.installation import MANAGED, Installation
+from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario
 
 pytestmark = pytest.mark.cluster
@@ -28,15 +26,17 @@ leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, Path]]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
     """A control plane with Turnstile's objects, and the configuration file to start it with."""
-    file = tmp_path_factory.mktemp("etc") / "config.yaml"
-    file.write_text(FILE)
-    with ControlPlane() as cp:
-        installation = Installation(cp)
-        installation.install()
-        cp.add_node("plain", cpu=64, memory="256Gi")
-        yield installation, file
+    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+        yield found
+
+
+@pytest.fixture
+def world(installed: Configured) -> Iterator[Scenario]:
+    """An empty managed namespace."""
+    with installed.team() as scenario:
+        yield scenario
 
 
 def consumed(world: Scenario, queue: str) -> tuple[Fraction, str]:
@@ -47,14 +47,10 @@ def consumed(world: Scenario, queue: str) -> tuple[Fraction, str]:
 
 
 @pytest.mark.parametrize("forgotten", [False, True], ids=["the status is kept", "the status is wiped"])
-def test_the_queue_that_used_more_goes_second(installed: tuple[Installation, Path], *, forgotten: bool) -> None:
+def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scenario, *, forgotten: bool) -> None:
     """What a queue used is in its status, and a process that starts anew, when nothing of it runs any more, lets the
     other go first. Without that status the older Job would be first: it is the status that decides."""
-    installation, file = installed
-    cp = installation.control_plane
-    process = installation.start(arguments=("--config", str(file)))
-    installation.wait_ready(process)
-    world = Scenario(cp.api, cp.namespace("team", labels=MANAGED))
+    process = installed.start()
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     shared = world.cluster_queue("shared", {world.flavor("plain"): {"cpu": 4}}, admissionScope=scope)
     greedy, modest = world.local_queue("greedy", shared), world.local_queue("modest", shared)
@@ -73,15 +69,13 @@ def test_the_queue_that_used_more_goes_second(installed: tuple[Installation, Pat
     if forgotten:
         for name in (greedy, modest):
             path = resource_path(GROUP, "localqueues", name, namespace=world.namespace)
-            cp.api.patch(f"{path}/status", {"status": {"fairSharing": None}})
+            world.api.patch(f"{path}/status", {"status": {"fairSharing": None}})
     used, _ = consumed(world, greedy)
     assert (used == 0) is forgotten
-    process = installation.start(arguments=("--config", str(file)))
-    installation.wait_ready(process)
+    process = installed.start()
     wait_until(lambda: consumed(world, greedy)[1], timeout=20, describe="usage counted anew")
     world.patch_queue(shared, {"stopPolicy": "None"})
     first, second = ("greedy-next", "modest-next") if forgotten else ("modest-next", "greedy-next")
     world.wait_started(first, timeout=20)
     assert world.suspended(second)
     process.terminate()
-    world.remove()

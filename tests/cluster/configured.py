@@ -1,0 +1,53 @@
+"""Turnstile under a configuration file, on a control plane of its own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import ControlPlane
+from testbed.installation import MANAGED, Installation
+from testbed.processes import Process
+from tests.cluster.scenario import Scenario
+from tests.cluster.versions import wait_served
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """Turnstile's objects in a control plane with one node, and the file to start it with."""
+
+    installation: Installation
+    file: Path
+
+    @property
+    def cp(self) -> ControlPlane:
+        """The control plane."""
+        return self.installation.control_plane
+
+    def start(self) -> Process:
+        """All roles in one process; returns when it is ready and serves every version."""
+        process = self.installation.start(arguments=("--config", str(self.file)))
+        self.installation.wait_ready(process)
+        wait_served(self.cp.api)
+        return process
+
+    @contextmanager
+    def team(self) -> Iterator[Scenario]:
+        """An empty managed namespace."""
+        scenario = Scenario(self.cp.api, self.cp.namespace("team", labels=MANAGED))
+        try:
+            yield scenario
+        finally:
+            scenario.remove()
+
+
+@contextmanager
+def configured(directory: Path, text: str) -> Iterator[Configured]:
+    """Turnstile installed, but not started yet, with this text in the file; all is gone at the end."""
+    file = directory / "config.yaml"
+    file.write_text(text)
+    with ControlPlane() as cp:
+        installation = Installation(cp)
+        installation.install()
+        cp.add_node("plain", cpu=64, memory="256Gi")
+        yield Configured(installation, file)
