@@ -1,6 +1,5 @@
 """Admission checks: which a Workload needs, and what follows from their answers."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.workload import Workload
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
 from tests.unit.controllers.worlds import (
     ADMITTED,
@@ -21,6 +20,7 @@ from tests.unit.controllers.worlds import (
     workload,
     world,
 )
+from tests.unit.controllers.written import conditions, status
 
 STAMP = NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -42,18 +42,6 @@ def queue(**checks: list[str]) -> ClusterQueue:
 def state(name: str, answer: str, message: str = "", **more: Any) -> dict[str, Any]:
     """The state of one check as JSON."""
     return {"name": name, "state": answer, "message": message, "lastTransitionTime": EARLIER, **more}
-
-
-def status(decision: Decision) -> dict[str, Any]:
-    """The status of the one patch."""
-    (body,) = [json.loads(action.body) for action in decision.actions if isinstance(action, Patch)]
-    found: dict[str, Any] = body["status"]
-    return found
-
-
-def conditions(decision: Decision) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message by type."""
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(decision)["conditions"]}
 
 
 def reserved(*checks: dict[str, Any], admitted: bool = False, **more: Any) -> Workload:

@@ -1,13 +1,12 @@
 """waitForPodsReady: what is said of a job's pods, and what becomes of a job whose pods do not get ready."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from app.api.core import Job
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Decision, Emit, RequeueAfter
 from app.controllers.workload import decide
 from app.jobs.options import Options, PodsReadyOptions
 from tests.unit.controllers.job_cluster import Cluster
@@ -21,6 +20,7 @@ from tests.unit.controllers.worlds import (
     workload,
     world,
 )
+from tests.unit.controllers.written import conditions, status
 
 RUNNING = (RESERVED, ADMITTED)  # since 245 seconds
 NOT_READY = condition("PodsReady", "False", "WaitForStart", since="2026-01-02T03:04:00Z")
@@ -33,18 +33,6 @@ def look(*conditions: dict[str, str], requeue_state: Any = None, spec: Any = Non
     held = workload(*conditions, admission=True, spec=spec, more_status={"requeueState": requeue_state or {}})
     options = Options(pods_ready=PodsReadyOptions(**{"timeout": 300.0, **limits}))
     return decide("ns/wl", world(held, local_queue(), cluster_queue(), options=options))
-
-
-def status(decision: Decision) -> dict[str, Any]:
-    """The status of the one patch."""
-    (body,) = [json.loads(action.body) for action in decision.actions if isinstance(action, Patch)]
-    found: dict[str, Any] = body["status"]
-    return found
-
-
-def conditions(decision: Decision) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message by type."""
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in status(decision)["conditions"]}
 
 
 class TestTheCondition:

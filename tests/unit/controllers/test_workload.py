@@ -1,12 +1,10 @@
 """What is decided about one Workload, apart from its job and its quota."""
 
-import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
 from app.jobs.options import Options
 from tests.unit.controllers.worlds import (
@@ -19,19 +17,9 @@ from tests.unit.controllers.worlds import (
     workload,
     world,
 )
+from tests.unit.controllers.written import conditions, patches
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
-
-
-def patches(decision: Decision) -> list[dict[str, Any]]:
-    """Bodies of the patches, decoded."""
-    return [json.loads(action.body) for action in decision.actions if isinstance(action, Patch)]
-
-
-def conditions(decision: Decision) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message by type, of the one status patch."""
-    (body,) = patches(decision)
-    return {c["type"]: (c["status"], c["reason"], c["message"]) for c in body["status"]["conditions"]}
 
 
 class TestDeactivation:
