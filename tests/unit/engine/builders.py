@@ -171,6 +171,13 @@ def held(
     return msgspec.convert(body, Workload)
 
 
+def variant(base: Workload, flavor: str) -> Workload:
+    """The workload as one of several of the same parent, for one flavor each (concurrent admission)."""
+    owner = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": "p", "uid": "p", "controller": True}
+    allowed = {"kueue.x-k8s.io/workload-allowed-resource-flavors": flavor}
+    return changed(base, metadata={"ownerReferences": [owner], "annotations": allowed})
+
+
 def released(base: Workload) -> Workload:
     """The workload as the API has it once its eviction is through."""
     body = msgspec.to_builtins(base)

@@ -1,6 +1,5 @@
 """What holds a head back though there is room, or could be: gates, pods that are not ready, variants, preemptors."""
 
-from typing import Any
 
 import pytest
 
@@ -160,64 +159,3 @@ class TestPreemptorsFirst:
             state.cluster_queues["a"].pending.preemptor = "team/head"
         outcomes = {decision.key: decision.outcome for decision in cycle(state, b.NOW)}
         assert outcomes == {"team/head": "pending", "team/borrower": "skipped" if kept else "admit"}
-
-
-class TestVariants:
-    """Concurrent admission: variants of one workload, each for one flavor, the earlier the better."""
-
-    def variant(self, name: str, flavor: str) -> Workload:
-        """One that may have that flavor only."""
-        owner = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "Workload",
-            "name": "p",
-            "uid": "p",
-            "controller": True,
-        }
-        annotations = {"kueue.x-k8s.io/workload-allowed-resource-flavors": flavor}
-        return b.changed(b.workload(name, annotations=annotations), metadata={"ownerReferences": [owner]})
-
-    def world(self, runs: str, **policy: Any) -> State:
-        """Flavors `x`, `y`, `z`; a variant runs on one of them."""
-        options = Options(gates=Gates(concurrent_admission=True))
-        quota = {name: {"cpu": 4} for name in "xyz"}
-        state = b.world(b.queue("a", quota, **policy), options=options, flavors=("x", "y", "z"))
-        state.put_workload(self.variant("runs", runs), b.NOW)
-        b.settle(state)
-        state.put_workload(b.reserved(self.variant("runs", runs), state), b.NOW)
-        return state
-
-    def test_none_starts_beside_a_better_one(self) -> None:
-        """It waits, and is told why."""
-        state = self.world("x")
-        state.put_workload(self.variant("w", "y"), b.NOW)
-        decision = next(iter(cycle(state, b.NOW)))
-        assert (decision.outcome, decision.condition_reason) == ("skipped", "PendingEvaluation")
-        assert decision.message == "A more favorable variant is already admitted"
-
-    def test_a_better_one_takes_the_place_of_a_worse(self) -> None:
-        """First the worse one goes."""
-        state = self.world("y")
-        state.put_workload(self.variant("w", "x"), b.NOW)
-        decision = next(iter(cycle(state, b.NOW)))
-        assert decision.outcome == "migrating"
-        assert decision.requeue_reason == "PendingMigration"
-        assert decision.message == ". Pending the migration of 1 workload(s)"
-        (victim,) = decision.victims
-        assert (victim.key, victim.reason) == ("team/runs", "FlavorMigration")
-        assert victim.message == (
-            "Evicted to accommodate a workload (UID: uid-w) due to migration to more favorable resource flavor"
-        )
-        assert state.cluster_queues["a"].pending.preemptor == "team/w"
-
-    @pytest.mark.parametrize(("last", "outcome"), [("x", "pending"), ("y", "migrating")])
-    def test_it_moves_only_to_a_flavor_that_is_good_enough(self, last: str, outcome: str) -> None:
-        """As far as lastAcceptableFlavorName."""
-        policy = {"migration": {"constraints": {"lastAcceptableFlavorName": last}}}
-        state = self.world("z", concurrentAdmissionPolicy=policy)
-        state.put_workload(self.variant("w", "y"), b.NOW)
-        decision = next(iter(cycle(state, b.NOW)))
-        assert decision.outcome == outcome
-        if outcome == "pending":
-            assert decision.condition_reason == "PendingEvaluation"
-            assert decision.message == "Target flavor is below LastAcceptableFlavorName"

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle, tree
 from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
@@ -29,14 +27,6 @@ def queue(name: str, cpu: Any, cohort: str | None = "x", **spec: Any) -> Cluster
 def decisions(state: State) -> dict[str, Decision]:
     """What the next cycle decides, by name, in its order."""
     return {decision.key.removeprefix("team/"): decision for decision in cycle(state, b.NOW)}
-
-
-def changed(base: Workload, **parts: Any) -> Workload:
-    """The workload with fields of `metadata`, `spec` and `status` replaced."""
-    body = msgspec.to_builtins(base)
-    for part, fields in parts.items():
-        body.setdefault(part, {}).update(fields)
-    return msgspec.convert(body, Workload)
 
 
 class TestKeptCapacity:
@@ -261,106 +251,11 @@ class TestProgress:
             options=Options(gates=Gates(multi_kueue_orchestrated_preemption=True)),
         )
         state.put_workload(b.held("low", "a", {"cpu": "2"}, flavor="one", priority=-1), b.NOW)
-        state.put_workload(changed(b.workload("w", cpu=1), spec={"preemptionGates": [{"name": "g"}]}), b.NOW)
+        state.put_workload(b.changed(b.workload("w", cpu=1), spec={"preemptionGates": [{"name": "g"}]}), b.NOW)
         decision = decisions(state)["w"]
         assert decision.status == "preemptionGated"
         assert decision.info.last_assignment is None
         assert [info.key for info in state.cluster_queues["a"].pending.inadmissible_infos()] == ["team/w"]
-
-
-class TestVariants:
-    """Concurrent admission: one workload a flavor, of the same parent."""
-
-    def _variant(self, name: str, flavor: str, base: Workload | None = None) -> Workload:
-        owner = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "Workload",
-            "name": "p",
-            "uid": "p",
-            "controller": True,
-        }
-        allowed = {"kueue.x-k8s.io/workload-allowed-resource-flavors": flavor}
-        return changed(base or b.workload(name), metadata={"ownerReferences": [owner], "annotations": allowed})
-
-    def _world(self, **policy: Any) -> State:
-        return b.world(
-            b.queue("a", {"one": {"cpu": 1}, "two": {"cpu": 1}, "three": {"cpu": 1}}, **policy),
-            flavors=("one", "two", "three"),
-            options=Options(gates=Gates(concurrent_admission=True)),
-        )
-
-    def test_it_takes_only_its_flavor(self) -> None:
-        """Though an earlier one is free; without the feature the annotation means nothing."""
-        state = self._world()
-        state.put_workload(self._variant("v2", "two"), b.NOW)
-        decision = decisions(state)["v2"]
-        assert decision.admission is not None
-        assert decision.admission.pod_set_assignments[0].flavors == {"cpu": "two"}
-        state = b.world(b.queue("a", {"one": {"cpu": 1}, "two": {"cpu": 1}}), flavors=("one", "two"))
-        state.put_workload(self._variant("v2", "two"), b.NOW)
-        decision = decisions(state)["v2"]
-        assert decision.admission is not None
-        assert decision.admission.pod_set_assignments[0].flavors == {"cpu": "one"}
-
-    def test_none_of_its_flavors_is_there(self) -> None:
-        """Every flavor is told of."""
-        state = self._world()
-        state.put_workload(self._variant("v", "four"), b.NOW)
-        decision = decisions(state)["v"]
-        assert decision.condition_reason == "NoMatchingFlavor"
-        assert decision.message == "couldn't assign flavors to pod set main: " + ", ".join(
-            f"skipping flavor {name} due to WorkloadAllowedResourceFlavorAnnotation annotation"
-            for name in ("one", "three", "two")
-        )
-
-    @pytest.mark.parametrize("admitted", [True, False])
-    def test_a_better_one_that_is_admitted_stops_it(self, admitted: bool) -> None:
-        """One that only holds a reservation does not."""
-        state = self._world()
-        better = self._variant("v1", "one", b.held("v1", "a", {"cpu": "1"}, flavor="one"))
-        if not admitted:
-            better = b.with_conditions(better, Admitted=("False", "UnsatisfiedAdmissionChecks"))
-        state.put_workload(better, b.NOW)
-        state.put_workload(self._variant("v2", "two"), b.NOW)
-        decision = decisions(state)["v2"]
-        if admitted:
-            assert (decision.outcome, decision.message) == ("skipped", "A more favorable variant is already admitted")
-            assert decision.condition_reason == "PendingEvaluation"
-        else:
-            assert decision.outcome == "admit"
-
-    @pytest.mark.parametrize(("last", "moves"), [(None, True), ("two", True), ("one", False)])
-    def test_a_worse_one_makes_way(self, last: str | None, moves: bool) -> None:
-        """Unless the better flavor is not good enough to move for."""
-        migration: dict[str, Any] = {"mode": "TryPreferredFlavors"}
-        if last is not None:
-            migration["constraints"] = {"lastAcceptableFlavorName": last}
-        state = self._world(concurrentAdmissionPolicy={"migration": migration})
-        worse = self._variant("v3", "three", b.held("v3", "a", {"cpu": "1"}, flavor="three"))
-        state.put_workload(worse, b.NOW)
-        state.put_workload(self._variant("v2", "two"), b.NOW)
-        decision = decisions(state)["v2"]
-        if moves:
-            assert (decision.outcome, decision.requeue_reason) == ("migrating", "PendingMigration")
-            assert decision.message == ". Pending the migration of 1 workload(s)"
-            assert decision.condition_reason == "WaitingForPreemptedWorkloads"
-            assert decision.info.last_assignment is None
-            assert [(victim.key, victim.reason, victim.message) for victim in decision.victims] == [
-                (
-                    "team/v3",
-                    "FlavorMigration",
-                    (
-                        "Evicted to accommodate a workload (UID: uid-v2) due to migration to more favorable resource"
-                        " flavor"
-                    ),
-                )
-            ]
-        else:
-            assert (decision.outcome, decision.message) == (
-                "pending",
-                "Target flavor is below LastAcceptableFlavorName",
-            )
-            assert decision.condition_reason == "PendingEvaluation"
 
 
 class TestSlices:

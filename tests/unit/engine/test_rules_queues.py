@@ -2,6 +2,7 @@
 
 import msgspec
 
+from app.api.clusterqueue import ClusterQueue
 from app.api.core import LimitRange
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
@@ -281,22 +282,24 @@ class TestPreemptor:
         state.flush_retries(b.NOW)
         assert in_line(state)[0] == "urgent"
 
+    @staticmethod
+    def _queue(strategy: str) -> ClusterQueue:
+        policy = {"withinClusterQueue": "LowerPriority"}
+        return b.queue("a", {"default": {"cpu": 4}}, preemption=policy, queueingStrategy=strategy)
+
+    def _overtaken(self, strategy: str) -> State:
+        """`high` had `low` preempted and waits for its room; `urgent` came after."""
+        state = b.world(self._queue(strategy))
+        for name, priority in (("low", 0), ("high", 5)):
+            state.put_workload(b.workload(name, cpu=4, priority=priority), b.NOW)
+            b.settle(state)
+        state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
+        return state
+
     def test_in_a_strict_line_it_gives_way_to_higher_priority(self) -> None:
         """Only a BestEffortFIFO queue holds the room for it."""
         for strategy, first in (("StrictFIFO", "urgent"), ("BestEffortFIFO", "high")):
-            state = b.world(
-                b.queue(
-                    "a",
-                    {"default": {"cpu": 4}},
-                    preemption={"withinClusterQueue": "LowerPriority"},
-                    queueingStrategy=strategy,
-                )
-            )
-            state.put_workload(b.workload("low", cpu=4), b.NOW)
-            b.settle(state)
-            state.put_workload(b.workload("high", cpu=4, priority=5), b.NOW)
-            b.settle(state)
-            state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
+            state = self._overtaken(strategy)
             head = state.cluster_queues["a"].pending.peek()
             assert head is not None
             assert head.key == f"team/{first}"
@@ -304,19 +307,8 @@ class TestPreemptor:
 
     def test_it_stays_first_should_its_line_become_strict(self) -> None:
         """Its victims are on their way out for it: the new strategy is for those who come to preempt later."""
-        state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"}))
-        state.put_workload(b.workload("low", cpu=4), b.NOW)
-        b.settle(state)
-        state.put_workload(b.workload("high", cpu=4, priority=5), b.NOW)
-        b.settle(state)
-        state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
-        strict = b.queue(
-            "a",
-            {"default": {"cpu": 4}},
-            preemption={"withinClusterQueue": "LowerPriority"},
-            queueingStrategy="StrictFIFO",
-        )
-        state.put_cluster_queue(strict, b.NOW)
+        state = self._overtaken("BestEffortFIFO")
+        state.put_cluster_queue(self._queue("StrictFIFO"), b.NOW)
         assert in_line(state)[0] == "high"
 
     def test_it_holds_nobody_up_once_it_is_parked(self) -> None:

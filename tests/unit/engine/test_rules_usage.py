@@ -38,6 +38,16 @@ def run(state: State, workload: Workload, now: float = b.NOW) -> Workload:
     return running
 
 
+def reserve(state: State, *, cpu: int) -> Workload:
+    """A workload of LocalQueue `x` that holds quota and waits for its checks."""
+    workload = b.workload("w", "x", cpu=cpu)
+    state.put_workload(workload, b.NOW)
+    cycle(state, b.NOW)
+    reserved = b.with_conditions(b.reserved(workload, state), drop=("Admitted",))
+    state.put_workload(reserved, b.NOW)
+    return reserved
+
+
 def usage(state: State, name: str = "x") -> float | None:
     """What orders its line."""
     return state.line_usage(state.cluster_queues["a"], f"team/{name}")
@@ -106,11 +116,7 @@ class TestDecay:
     def test_reservations_count_only_once_they_are_admitted(self) -> None:
         """What waits for its checks uses nothing yet."""
         state = world()
-        workload = b.workload("w", "x", cpu=2)
-        state.put_workload(workload, b.NOW)
-        cycle(state, b.NOW)
-        reserved = b.with_conditions(b.reserved(workload, state), drop=("Admitted",))
-        state.put_workload(reserved, b.NOW)
+        reserve(state, cpu=2)
         state.set_consumed("team/x", {}, b.NOW)
         state.sample_usage("team/x", b.NOW + 60)
         assert state.consumed("team/x")[0] == {}
@@ -173,11 +179,7 @@ class TestPenalty:
     def test_an_evicted_workload_keeps_it(self) -> None:
         """It will run yet."""
         state = world()
-        workload = b.workload("w", "x", cpu=4)
-        state.put_workload(workload, b.NOW)
-        cycle(state, b.NOW)
-        reserved = b.with_conditions(b.reserved(workload, state), drop=("Admitted",))
-        state.put_workload(reserved, b.NOW)
+        reserved = reserve(state, cpu=4)
         state.put_workload(b.released(reserved), b.NOW)
         assert usage(state) == 2.0
 
