@@ -3,7 +3,7 @@
 Values, and what follows from them. Must never look for anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.engine.amounts import Amounts, FlavorResource
@@ -15,6 +15,10 @@ class PairOf(Protocol):
 
     def __call__(self, flavor: str, resource: str) -> FlavorResource:
         """The pair."""
+
+
+Pins = Mapping[str, Mapping[str, str]]
+"""Flavor by pod set and resource."""
 
 
 class LastAssignment:
@@ -145,7 +149,7 @@ class Assignment:
             if choice.mode is Mode.PREEMPT
         }
 
-    def pins(self) -> dict[str, dict[str, str]]:
+    def pins(self) -> Pins:
         """Flavor by pod set and resource, to hold a recomputation to the same choice."""
         return {
             pod_set.name: {resource: choice.flavor for resource, choice in pod_set.flavors.items()}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from app.engine import tree, variants
+from app.engine.assignment import Pins
 from app.engine.claims import Claims, usage_of
 from app.engine.decisions import Decision, Status
 from app.engine.entries import Entry, after_their_preemptors, entry_rank, to_reserve
@@ -25,7 +26,7 @@ from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.outcomes import decision_on, evicts, victims_of
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
-from app.engine.pending import Pending, Pins, Precedence
+from app.engine.pending import Pending, Precedence
 from app.engine.preemption import Preemptor, Unfinished
 from app.engine.queues import requeue
 from app.engine.reasons import (
@@ -372,8 +373,7 @@ class _Run:
                     chosen = dict(pending.chosen) if entry.preemptor else {}
                     chosen.update((target.info.key, target.reason) for target in entry.targets)
                     pending.chosen = list(chosen.items())
-                    assert entry.assignment is not None
-                    pending.pins = entry.assignment.pins()
+                    pending.room = entry.assignment
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:

@@ -6,11 +6,10 @@ Must never change usage or the place of a workload.
 """
 
 from app.engine import partial
-from app.engine.assignment import Assignment
+from app.engine.assignment import Assignment, Pins
 from app.engine.entries import Entry, outdated
 from app.engine.flavors import Assigner
 from app.engine.info import Info
-from app.engine.pending import Pins
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
@@ -84,10 +83,10 @@ class Nomination:
         entry.assignment, entry.targets = full, NO_TARGETS
         if full.mode is Mode.PREEMPT:
             entry.targets = self._preemptor.targets(queue, info, full)
-        if pins is None and entry.preemptor and queue.pending.chosen and self._calls_for_more(entry):
-            self._keep_to_chosen(entry, old_info)
-        if entry.assignment.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
             entry.replaced = None
+        if pins is None and entry.preemptor and queue.pending.room is not None:
+            self._keep_to_room(entry, replaced, queue.pending.room)
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
         last, before = entry.assignment.last, info.last_assignment
@@ -95,41 +94,64 @@ class Nomination:
         last.since = before.since if resumed and before is not None else queue.pending.pop_cycle
         info.last_assignment = last
 
-    def _calls_for_more(self, entry: Entry) -> bool:
-        """Whether the head does not fit even with those gone who are on their way out."""
-        assert entry.assignment is not None
-        return entry.assignment.mode is not Mode.FIT and not (entry.targets and self._standing(entry.targets))
+    def _keep_to_room(self, entry: Entry, replaced: Target | None, room: Assignment) -> None:
+        """The very flavors, and pods, that others were preempted for, if that is enough for them; unless what was found
+        is too, and borrows from no farther, and nothing for more pods.
 
-    def _standing(self, targets: Targets) -> bool:
-        """Whether all of them are on their way out already."""
-        return all(target.info.evicted or target.info.key in self._state.evicting for target in targets)
+        Here Kueue may go on for ever, for a search begins anew once victims were chosen:
 
-    def _keep_to_chosen(self, entry: Entry, replaced: Info | None) -> None:
-        """The flavors that others were preempted for, if the room there is, or will be, enough.
-
-        A search begins anew once victims were chosen. Where it takes several cycles to come to the same flavors, Kueue
-        lets the victims back in meanwhile, and preempts them again, for ever.
+        - Where it takes several cycles to come to the same flavors again, the victims are let in meanwhile, and
+          preempted again.
+        - A part of a workload, or a later flavor, may give a right to preempt whom the whole, or the first flavor, does
+          not. Once there is room for either, the latter is taken, borrows, and is preempted by those who made way.
         """
         info, queue = entry.info, entry.queue
+        found, part = entry.assignment, [item.count for item in room.pod_sets]
+        assert found is not None
+        wanted_back = self._wanted_back(queue)
+
+        def good(assignment: Assignment, targets: Targets) -> bool:
+            more = any(item.count > count for item, count in zip(assignment.pod_sets, part, strict=True))
+            if wanted_back and assignment.borrowing > (0 if more else room.borrowing):
+                return False
+            return assignment.mode is Mode.FIT or (bool(targets) and self._on_their_way(targets))
+
+        all_pods = [item.count for item in info.totals]
+        if good(found, entry.targets) or any(count > pods for count, pods in zip(part, all_pods, strict=True)):
+            return
         progress, info.last_assignment = info.last_assignment, None
         try:
-            chosen = self._assigner.assign(queue, info, pins=queue.pending.pins, replaced=replaced)
-            targets = NO_TARGETS
-            if chosen.mode is Mode.PREEMPT:
-                targets = self._preemptor.targets(queue, info, chosen)
+            for counts in (None,) if part == all_pods else (None, part):
+                old = replaced.info if replaced is not None and counts is None else None
+                kept = self._assigner.assign(queue, info, counts=counts, pins=room.pins(), replaced=old)
+                targets = self._preemptor.targets(queue, info, kept) if kept.mode is Mode.PREEMPT else NO_TARGETS
+                if good(kept, targets):
+                    entry.assignment, entry.targets = kept, targets
+                    entry.replaced = replaced if counts is None else None
+                    return
         finally:
             info.last_assignment = progress
-        if chosen.mode is Mode.FIT or (targets and self._standing(targets)):
-            entry.assignment, entry.targets = chosen, targets
+
+    def _on_their_way(self, targets: Targets) -> bool:
+        """Whether all of them were evicted before."""
+        return all(target.info.evicted or target.info.key in self._state.evicting for target in targets)
+
+    def _wanted_back(self, queue: ClusterQueue) -> bool:
+        """Whether somebody who made way would still take the room."""
+        holders, waiting = self._state.ledger.holders, self._state.waiting
+        return any(key in waiting or key in holders for key, _ in queue.pending.chosen)
 
     def _partial(self, entry: Entry, pins: Pins | None) -> bool:
         """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
-        info, queue = entry.info, entry.queue
+        info, queue, full = entry.info, entry.queue, entry.assignment
+        assert full is not None
         if not self._gates.partial_admission or entry.replaced is not None:
             return False
 
         def attempt(counts: list[int]) -> tuple[Assignment, Targets] | None:
             assignment = self._assigner.assign(queue, info, counts=counts, pins=pins)
+            # also where all pods were refused before it came to the flavors that the scan has behind it
+            full.resumed = full.resumed or assignment.resumed
             if assignment.mode is Mode.FIT:
                 return assignment, NO_TARGETS
             if assignment.mode is Mode.PREEMPT:

@@ -4,23 +4,21 @@ Order is by priority and queue timestamp; admission fair sharing puts the LocalQ
 Sources: Kueue's queue cache. Must never look at quota.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from app.engine.pace import Pace, Sliced
 
 if TYPE_CHECKING:
+    from app.engine.assignment import Assignment
     from app.engine.info import Info
     from app.engine.journal import Journal
 
 Order = tuple[int, float, str, str]
 
-Pins = Mapping[str, Mapping[str, str]]
-"""Flavor by pod set and resource."""
-
-Precedence = tuple[str | None, int, bool, Sequence[tuple[str, str]], Pins]
-"""Preemptor, its generation, whether it is sticky, victims and flavors."""
+Precedence = tuple[str | None, int, bool, Sequence[tuple[str, str]], "Assignment | None"]
+"""Preemptor, its generation, whether it is sticky, its victims, and the room that they leave."""
 
 
 class Pending:
@@ -45,11 +43,11 @@ class Pending:
         "last_generation",
         "line_usage",
         "offered",
-        "pins",
         "pop_cycle",
         "preemptor",
         "preemptor_generation",
         "retry_cycle",
+        "room",
         "sticky",
     )
 
@@ -72,8 +70,8 @@ class Pending:
         self.preemptor_generation = 0
         self.chosen: Sequence[tuple[str, str]] = ()
         """Whom the preemptor had preempted: key and reason of each."""
-        self.pins: Pins = {}
-        """For which flavors."""
+        self.room: Assignment | None = None
+        """For what: flavors, and counts if it is for a part of the preemptor."""
         self.sticky = False
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
@@ -84,11 +82,11 @@ class Pending:
     @property
     def precedence(self) -> Precedence:
         """Who comes first for having had others preempted."""
-        return self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.pins
+        return self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.room
 
     @precedence.setter
     def precedence(self, given: Precedence) -> None:
-        self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.pins = given
+        self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.room = given
 
     def keep(self, journal: "Journal") -> None:
         """Let a fork remember everything that may change here."""
@@ -320,5 +318,5 @@ class Pending:
         if self.preemptor == key:
             self.preemptor = None
             self.chosen = ()
-            self.pins = {}
+            self.room = None
             self.sticky = False

@@ -3,8 +3,9 @@
 import pytest
 
 from app.engine import Options, State, cycle
-from app.engine.options import WaitForPodsReady
+from app.engine.options import Gates, WaitForPodsReady
 from tests.unit.engine import builders as b
+from tests.unit.engine import told
 
 
 def test_a_workload_that_fits_is_admitted_with_flavor_and_usage() -> None:
@@ -184,3 +185,24 @@ def test_a_neighbour_that_keeps_room_for_itself_and_one_that_starts_over_do_not_
         state.put_workload(b.workload(name, line, cpu=cpu, count=count, second=second), b.NOW)
     b.settle(state)
     assert "team/w4" in b.admitted(state)
+
+
+def test_a_part_that_lost_its_room_is_tried_in_all_flavors_again() -> None:
+    """Others came first in the cycle that found room for two pods. The scan goes on with the next flavor, which has
+    none, and the whole is refused before it comes to flavors at all: still one pod fits where the scan began."""
+    state = State(Options(gates=Gates(flavor_fungibility_preserve_scan_progress=True)))
+    state.put_namespace("team", {})
+    for name in told.FLAVORS:
+        state.put_flavor(b.flavor(name))
+    for name, groups in (
+        ("lender", told.groups(6, 0, 4)),
+        ("urgent", told.groups(0, 0, 0)),
+        ("a", told.groups(0, 0, 0)),
+    ):
+        fungibility = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
+        state.put_cluster_queue(told.cluster_queue(name, groups, "org", flavorFungibility=fungibility), b.NOW)
+        state.put_local_queue(b.local(name, name), b.NOW)
+    state.put_workload(told.workload("first", "urgent", pod_sets=[(2, 2, 1, None)], priority=5), b.NOW)
+    state.put_workload(told.workload("parts", "a", pod_sets=[(2, 2, 3, 1)]), b.NOW)
+    b.settle(state)
+    assert b.admitted(state) == {"team/first", "team/parts"}

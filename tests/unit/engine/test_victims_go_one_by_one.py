@@ -48,6 +48,10 @@ class Play:
         """The watch shows a Workload, and cycles follow until there is nothing to decide."""
         self.workloads[name] = workload
         self.state.put_workload(workload, self.now)
+        self.run()
+
+    def run(self) -> None:
+        """Cycles until there is nothing to decide."""
         while self.state.has_work:
             self.cycle()
 
@@ -164,6 +168,67 @@ def test_a_victim_is_not_let_in_again_while_its_preemptor_tries_other_flavors(mo
         play.cycle()
     play.gone("victim")
     assert play.holding() == {"big"}
+
+
+@pytest.mark.parametrize("goes", ["comes back", "is deleted"])
+def test_others_make_way_for_a_part_and_not_for_the_whole(goes: str) -> None:
+    """Only so much is its own. What is left when they are gone it would borrow, and they would preempt it again; if
+    they want it no more it may have it."""
+    play = Play()
+    for name in told.FLAVORS:
+        play.state.put_flavor(b.flavor(name))
+    for name, gpu, policy in (
+        ("own", 1, {"reclaimWithinCohort": "Any"}),
+        ("big", 3, {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}),
+        ("lender", 2, {}),
+    ):
+        made = told.cluster_queue(name, told.groups(gpu, 0, 0), "org", preemption=policy)
+        play.state.put_cluster_queue(made, play.now)
+        play.state.put_local_queue(b.local(name, name), play.now)
+    play.enter("victim", told.workload("victim", "big", pod_sets=[(6, 0, 1, None)], priority=5, second=0))
+    play.enter("part", told.workload("part", "own", pod_sets=[(1, 0, 3, 1)], second=1))
+    assert play.evictions == [("victim", "part")]
+    if goes == "comes back":
+        play.gone("victim")
+    else:
+        play.going.remove("victim")
+        del play.workloads["victim"]
+        play.state.drop_workload("team/victim")
+        play.run()
+    assert play.evictions == [("victim", "part")]
+    assert play.holding() == {"part"}
+    holder = play.state.ledger.holder("team/part")
+    assert holder is not None
+    assert holder.totals[0].count == (1 if goes == "comes back" else 3)
+
+
+def test_the_preemptor_takes_what_is_left_for_it_rather_than_borrow_elsewhere() -> None:
+    """The flavor it would borrow in has room again when its victim is gone. Kueue takes that, the victim takes its old
+    place, and both may have to go again."""
+    play = Play()
+    for name in told.FLAVORS:
+        play.state.put_flavor(b.flavor(name))
+    fungibility = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
+    for name, groups in (("own", (0, 1, 0)), ("other", (0, 0, 0)), ("lender", (2, 0, 0))):
+        preemption = {"reclaimWithinCohort": "Any"}
+        made = told.cluster_queue(
+            name, told.groups(*groups), "org", preemption=preemption, flavorFungibility=fungibility
+        )
+        play.state.put_cluster_queue(made, play.now)
+        play.state.put_local_queue(b.local(name, name), play.now)
+    play.enter("lent", told.workload("lent", "lender", pod_sets=[(2, 0, 1, None)], second=0))
+    play.enter("victim", told.workload("victim", "other", pod_sets=[(1, 0, 1, None)], second=1))
+    play.enter("owner", told.workload("owner", "own", pod_sets=[(1, 0, 1, None)], second=2))
+    assert play.evictions == [("victim", "owner")]
+    play.state.drop_workload("team/lent")
+    del play.workloads["lent"]
+    play.gone("victim")
+    assert play.holding() == {"owner", "victim"}
+    holders = {name: play.state.ledger.holder(f"team/{name}") for name in ("owner", "victim")}
+    assert {name: held.totals[0].flavors for name, held in holders.items() if held is not None} == {
+        "owner": {"gpu": "y"},
+        "victim": {"gpu": "x"},
+    }
 
 
 @settings(max_examples=60)
