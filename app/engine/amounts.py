@@ -54,7 +54,12 @@ class Catalog:
 
 def quota(resource: str, value: Quantity) -> int:
     """A quota or limit as an amount; the largest int64 and more is unlimited. Raises InvalidValue."""
-    amount = to_int(resource, value)
+    return endless(to_int(resource, value))
+
+
+def endless(amount: int) -> int:
+    """A sum of quotas: from the largest int64 on it is unlimited, and nothing is left of it once as much is taken off
+    (Kueue: unlimited less a number is unlimited, less unlimited is 0)."""
     return UNLIMITED if amount >= MAX_INT64 else amount
 
 

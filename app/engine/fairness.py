@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.api.quantity import MAX_INT64
 from app.engine import tree
-from app.engine.amounts import Amounts, FlavorResource
+from app.engine.amounts import Amounts, FlavorResource, bounded
 from app.engine.options import FairSharingStrategy
 from app.engine.pace import Pace, Sliced, Trial
 from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
@@ -43,7 +43,7 @@ def lendable(cohort: Node) -> dict[str, int]:
     if not cohort.lendable:
         found: dict[str, int] = {}
         for pair in cohort.root.subtree:
-            found[pair.resource] = found.get(pair.resource, 0) + tree.potential(cohort, pair)
+            found[pair.resource] = bounded(found.get(pair.resource, 0) + tree.potential(cohort, pair))
         cohort.lendable = found
     return cohort.lendable
 
@@ -57,7 +57,7 @@ def dominant(node: Node) -> tuple[float, str]:
     for pair, quota in node.subtree.items():
         over = usage.get(pair, 0) - quota
         if over > 0:
-            borrowed[pair.resource] = borrowed.get(pair.resource, 0) + over
+            borrowed[pair.resource] = bounded(borrowed.get(pair.resource, 0) + over)
     if not borrowed:
         return 0.0, ""
     base = lendable(node.parent)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from app.api.clusterqueue import FlavorFungibility
+from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import TopologyRequest
 from app.engine import tree
@@ -121,7 +122,7 @@ class Assigner:
             requests = {}
             for index in members:
                 for resource, value in asked[index].items():
-                    requests[resource] = requests.get(resource, 0) + value
+                    requests[resource] = min(requests.get(resource, 0) + value, MAX_INT64)
         choices: dict[str, FlavorChoice] | None = {}
         reasons: list[str] = []
         attempts: list[list[Attempt]] = []
@@ -175,7 +176,7 @@ class Assigner:
                     if old is not None:
                         value -= old.requests.get(resource, 0)
                     pair = self.pair(choice.flavor, resource)
-                    result.usage[pair] = result.usage.get(pair, 0) + value
+                    result.usage[pair] = min(result.usage.get(pair, 0) + value, MAX_INT64)
                     tried_index[resource] = choice.tried_index
                 if not pod_set.flavors and len(members) > 1:
                     for resource, choice in choices.items():
@@ -374,7 +375,7 @@ class Assigner:
     ) -> tuple[Possibility, int]:
         """How one resource in one flavor suits: fits, or room could be made, or never will."""
         node = queue.node
-        value = assumed + request
+        value = min(assumed + request, MAX_INT64)
         free = tree.queue_available(node, pair)
         if value <= free:
             maximum = value  # what is available is never past the maximum

@@ -214,6 +214,13 @@ class Ledger:
         first = cycle.index(min(cycle))
         return cycle[first:] + cycle[:first]
 
+    def set_idle(self, queue: ClusterQueue) -> None:
+        """Let the heights of the cohorts above follow whether a queue admits."""
+        self.keep_tree(queue.node)
+        queue.node.idle = not queue.active
+        if not self.cyclic(queue.node):
+            tree.measure(queue.node)
+
     def _mark(self, node: Node) -> None:
         self._keep(self._dirty)
         self._dirty[f"{'q' if node.is_queue else 'c'}/{node.name}"] = node

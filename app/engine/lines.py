@@ -339,6 +339,8 @@ class Lines:
             self.journal.keep_slots(queue)
         queue.problems = list(self._problems(queue))
         queue.terminating = is_terminating(queue.api)
+        if queue.node.idle == queue.active:
+            self.ledger.set_idle(queue)
 
     def _problems(self, queue: ClusterQueue) -> Iterator[tuple[str, str]]:
         """Reasons why it admits nothing, in the order they are reported, with their words."""

@@ -8,7 +8,8 @@ Sources: KEP-79 (hierarchical cohorts), Kueue's resource node. Must never know a
 
 from collections.abc import Iterable, Iterator
 
-from app.engine.amounts import Amounts, FlavorResource
+from app.api.quantity import MAX_INT64
+from app.engine.amounts import UNLIMITED, Amounts, FlavorResource, endless
 
 
 class Node:
@@ -19,6 +20,7 @@ class Node:
         "cohorts",
         "guaranteed",
         "height",
+        "idle",
         "is_queue",
         "lendable",
         "lending_limit",
@@ -45,6 +47,9 @@ class Node:
         self.usage: Amounts = {}
         self.weight = 1.0
         self.height = 0
+        self.idle = False
+        """Whether it is a ClusterQueue that admits nothing. Its quota is lent and its usage counts all the same, but
+        it adds nothing to the height of a Cohort."""
         self.lendable: dict[str, int] = {}  # what children may take, by resource; computed when asked for
 
     def __repr__(self) -> str:
@@ -91,19 +96,35 @@ def rebuild(root: Node) -> None:
             rebuild(child)
             guaranteed = child.guaranteed
             for pair, amount in child.subtree.items():
-                subtree[pair] = subtree.get(pair, 0) + amount - guaranteed.get(pair, 0)
+                subtree[pair] = endless(subtree.get(pair, 0) + amount - guaranteed.get(pair, 0))
             for pair, amount in child.usage.items():
                 over = amount - guaranteed.get(pair, 0)
                 if over > 0:
                     usage[pair] = usage.get(pair, 0) + over
         root.subtree = subtree
         root.usage = usage
-        below = max((child.height for child in root.cohorts.values()), default=0)
-        root.height = 1 + below if root.cohorts or root.queues else 0
+        root.height = _height(root)
     else:
         root.subtree = root.nominal
-    root.guaranteed = {pair: max(0, root.subtree.get(pair, 0) - limit) for pair, limit in root.lending_limit.items()}
+    root.guaranteed = {
+        pair: endless(max(0, root.subtree.get(pair, 0) - limit)) for pair, limit in root.lending_limit.items()
+    }
     root.lendable = {}
+
+
+def _height(cohort: Node) -> int:
+    if cohort.cohorts:
+        return 1 + max(child.height for child in cohort.cohorts.values())
+    return int(any(not queue.idle for queue in cohort.queues.values()))
+
+
+def measure(queue: Node) -> None:
+    """A ClusterQueue became idle, or is so no more: heights above it follow."""
+    for cohort in queue.ancestors():
+        height = _height(cohort)
+        if height == cohort.height:
+            return
+        cohort.height = height
 
 
 def available(node: Node, pair: FlavorResource) -> int:
@@ -113,6 +134,8 @@ def available(node: Node, pair: FlavorResource) -> int:
     """
     parent = node.parent
     used = node.usage.get(pair, 0)
+    if used >= MAX_INT64:
+        used = UNLIMITED
     if parent is None:
         return node.subtree.get(pair, 0) - used
     kept = node.guaranteed.get(pair, 0)

@@ -9,8 +9,9 @@ CPU = 1000
 
 
 def grow(queues: list[object], cohorts: list[object], usage: dict[str, float]) -> State:
-    """A settled tree with usage in cores."""
+    """A settled tree with usage in cores, of queues that admit."""
     state = State()
+    state.put_flavor(b.flavor())
     for item in queues:
         state.put_cluster_queue(item, b.NOW)  # type: ignore[arg-type]
     for item in cohorts:
