@@ -4,14 +4,18 @@ Only the label keys that a flavor sets are looked at: others are for the kube-sc
 component-helpers, Kueue's flavorassigner. Must never look at quota.
 """
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from app.api.quantity import MAX_INT64, MIN_INT64
 from app.api.resourceflavor import ResourceFlavor
 
 if TYPE_CHECKING:
     from app.engine.info import PodShape
+
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -43,28 +47,38 @@ def _requirement_holds(requirement: NodeSelectorRequirement, labels: Mapping[str
         case "Gt" | "Lt" as operator:
             if len(requirement.values) != 1:
                 raise ValueError("for 'Gt', 'Lt' operators, exactly one value is required")
-            try:
-                bound = int(requirement.values[0])
-            except ValueError:
-                raise ValueError("for 'Gt', 'Lt' operators, the value must be an integer") from None
-            try:
-                number = int(value or "")
-            except ValueError:
+            bound, number = _whole(requirement.values[0]), _whole(value or "")
+            if bound is None:
+                raise ValueError("for 'Gt', 'Lt' operators, the value must be an integer")
+            if number is None:
                 return False
             return number > bound if operator == "Gt" else number < bound
         case operator:
             raise ValueError(f'"{operator}" is not a valid label selector operator')
 
 
+def _whole(text: str) -> int | None:
+    """A decimal number within int64, as Go reads one; None if it is none."""
+    if not _DECIMAL.fullmatch(text):
+        return None
+    number = int(text)
+    return number if MIN_INT64 <= number <= MAX_INT64 else None
+
+
 def _term_holds(term: list[NodeSelectorRequirement], labels: Mapping[str, str]) -> bool:
-    answers = [_requirement_holds(requirement, labels) for requirement in term]
+    answers = []
+    for requirement in term:
+        try:
+            answers.append(_requirement_holds(requirement, labels))
+        except ValueError as error:
+            raise ValueError(f"required node affinity, key {requirement.key!r}: {error}") from None
     return all(answers)
 
 
 def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
     """Node selector and required node affinity, held only against the label keys that the flavor sets: other keys are
     for the kube-scheduler. A term left without a requirement may hold on any node, and without terms there is nothing
-    to hold. Raises ValueError if malformed."""
+    to hold. Raises ValueError if a term is malformed and no other holds."""
     for key, value in shape.node_selector.items():
         if key in labels and labels[key] != value:
             return False
@@ -74,7 +88,16 @@ def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
     known = [[item for item in term.match_expressions if item.key in labels] for term in terms]
     if not all(known):
         return True
-    return not known or any(_term_holds(term, labels) for term in known)
+    malformed: ValueError | None = None
+    for term in known:
+        try:
+            if _term_holds(term, labels):
+                return True
+        except ValueError as error:
+            malformed = malformed or error
+    if malformed is not None:
+        raise malformed
+    return not known
 
 
 def mismatch(shape: "PodShape", flavor: ResourceFlavor) -> str | None:

@@ -101,6 +101,72 @@ class TestLabelsAndTaints:
         assert flavor == ""
         assert message.startswith("failed to assign flavors to pod set main: ")
 
+    @pytest.mark.parametrize(
+        ("operator", "values", "said"),
+        [
+            ("In", [], "for 'in', 'notin' operators, values set can't be empty"),
+            ("NotIn", [], "for 'in', 'notin' operators, values set can't be empty"),
+            ("Exists", ["8"], "values set must be empty for exists and does not exist"),
+            ("DoesNotExist", ["8"], "values set must be empty for exists and does not exist"),
+            ("Gt", ["4", "5"], "for 'Gt', 'Lt' operators, exactly one value is required"),
+            ("Lt", [], "for 'Gt', 'Lt' operators, exactly one value is required"),
+            ("Gt", ["4.5"], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Gt", ["1_000"], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Gt", [" 4"], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Lt", ["٤"], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Lt", ["9223372036854775808"], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Lt", ["9" * 5000], "for 'Gt', 'Lt' operators, the value must be an integer"),
+            ("Near", ["8"], '"Near" is not a valid label selector operator'),
+            ("", ["8"], '"" is not a valid label selector operator'),
+        ],
+    )
+    def test_what_is_wrong_with_it_is_told(self, operator: str, values: list[str], said: str) -> None:
+        """The key and the fault, and the cycle goes on."""
+        bad = {"key": "cores", "operator": operator, "values": values}
+        flavor, message = self._chosen(
+            {"one": {"nodeLabels": {"cores": "8"}}}, self._affinity({"matchExpressions": [bad]})
+        )
+        assert flavor == ""
+        cause = f"required node affinity, key 'cores': {said}"
+        assert message == f"failed to assign flavors to pod set main: {cause}"
+
+    def test_a_label_that_is_no_number_is_neither_more_nor_less(self) -> None:
+        """That is no fault of the pod."""
+        for value in ("many", "1_000", "", "9223372036854775808"):
+            for operator in ("Gt", "Lt"):
+                term = {"matchExpressions": [{"key": "cores", "operator": operator, "values": ["4"]}]}
+                flavor, message = self._chosen({"one": {"nodeLabels": {"cores": value}}}, self._affinity(term))
+                assert (flavor, "doesn't match node affinity" in message) == ("", True)
+
+    def test_a_malformed_term_does_not_spoil_the_others(self) -> None:
+        """Terms are alternatives, in whatever order; without one that holds the fault is told."""
+        bad = {"matchExpressions": [{"key": "type", "operator": "In", "values": []}]}
+        good, other = (
+            {"matchExpressions": [{"key": "type", "operator": "In", "values": [value]}]} for value in ("one", "two")
+        )
+        flavors = {"one": {"nodeLabels": {"type": "one"}}}
+        assert self._chosen(flavors, self._affinity(bad, good))[0] == "one"
+        assert self._chosen(flavors, self._affinity(good, bad))[0] == "one"
+        assert "values set can't be empty" in self._chosen(flavors, self._affinity(other, bad))[1]
+
+    def test_a_malformed_head_does_not_stop_the_others(self) -> None:
+        """It is put aside with its reason, and the next in line is admitted."""
+        state = b.world(b.queue("a", {"one": {"cpu": 10}}), flavors=())
+        state.put_flavor(b.flavor("one", nodeLabels={"type": "one"}))
+        bad = {"matchExpressions": [{"key": "type", "operator": "Near", "values": ["one"]}]}
+        state.put_workload(b.workload("bad", spec=self._affinity(bad)), b.NOW)
+        state.put_workload(b.workload("good", second=1), b.NOW)
+        found = {decision.key: decision for decision in b.settle(state)}
+        assert found["team/good"].outcome == "admit"
+        assert found["team/bad"].condition_reason == "NoMatchingFlavor"
+
+    def test_a_namespace_selector_with_an_unknown_operator_selects_nothing(self) -> None:
+        """The head is told that its namespace is not selected, and waits for another selector."""
+        odd = {"matchExpressions": [{"key": "team", "operator": "Near", "values": ["a"]}]}
+        state = b.world(b.queue("a", namespaceSelector=odd))
+        state.put_workload(b.workload("w"), b.NOW)
+        assert b.decide(state).message == "workload namespace doesn't match ClusterQueue selector"
+
     def test_taints_must_be_tolerated_by_the_pod_or_the_flavor(self) -> None:
         """NoSchedule and NoExecute; PreferNoSchedule is no obstacle."""
         taint = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
