@@ -53,22 +53,18 @@ class Claims:
         return any(target.info.key in self.preempted for target in entry.targets)
 
     def fits(self, entry: Entry) -> bool:
-        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
-        if not entry.targets and not self.preempted and entry.replaced is None:
+        """Whether the entry fits once all victims so far and its own, which are others, are gone.
+
+        A slice that it replaces is counted on: only what is asked for beyond that must fit. Kueue takes the old slice
+        off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
+        """
+        if not entry.targets and not self.preempted:
             return tree.fits(entry.queue.node, usage_of(entry))
         with Trial() as trial:
             for freed in (self.freed, entry.targets.freed):
                 for queue, amounts in freed.items():
                     trial.remove(queue.node, amounts)
-            old = entry.replaced
-            if old is not None and not self._goes(old, entry):
-                trial.remove(old.queue.node, old.info.usage)
             return tree.fits(entry.queue.node, usage_of(entry))
-
-    def _goes(self, old: Target, entry: Entry) -> bool:
-        """Whether a slice that is to be replaced is a victim anyway."""
-        key = old.info.key
-        return key in self.preempted or any(target.info.key == key for target in entry.targets)
 
     def fits_beside_victims(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits while the victims of others still run and those others do not yet.

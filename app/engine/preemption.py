@@ -199,17 +199,19 @@ class Preemptor:
         lca: Node | None = None,
     ) -> Sliced[None]:
         """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
-        the first list, the others into the second. `variant` says by which right, or tells it of each."""
+        the first list, the others into the second. `variant` says by which right, or tells it of each. The slice that
+        the preemptor takes over from is none of them: its quota is counted on, and it runs until then."""
         if policy == "Never":
             return
         pace, gone, anyone = self.pace, self.gone, policy == "Any"
+        spared = preemptor.replaces if queue is own else None
         for other in queue.workloads.values():
             pace.left -= 1
             if pace.left <= 0:
                 yield
             if pairs.isdisjoint(other.usage) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
-            if gone and other.key in gone:
+            if (gone and other.key in gone) or other.key == spared:
                 continue
             rank = self.rank(other, queue, own)
             line_usage = self._usage_of_line(queue, other.local_queue) if self._with_usage else None
