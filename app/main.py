@@ -41,6 +41,7 @@ from app.cli.follow import Follower
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
+from app.controllers.decisionlog import DecisionLog, LoggedState
 from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
@@ -145,6 +146,7 @@ class Turnstile:
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry)
         self._executor: Executor | None = None
+        self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -179,6 +181,11 @@ class Turnstile:
                 if settings.config is not None and settings.loaded is not None:
                     watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
+
+    def close(self) -> None:
+        """Let go of files."""
+        if self._decisions is not None:
+            self._decisions.close()
 
     def _follower(self, path: Path, started: Loaded) -> Follower:
         settings = self.settings
@@ -299,7 +306,7 @@ class Turnstile:
         await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(world, executor, State(self.settings.engine), self._metrics)
+        leader = self._leader = Leader(world, executor, self._ledger(fence), self._metrics)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")
@@ -309,6 +316,12 @@ class Turnstile:
                     group.create_task(self._certificates(executor).run(), name="certificates")
         finally:
             self._leader = None
+
+    def _ledger(self, fence: Fence) -> State:
+        settings = self.settings
+        if self._decisions is None:
+            return State(settings.engine)
+        return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
 
     def _certificates(self, executor: Executor) -> CertificateKeeper:
         settings = self.settings
@@ -368,6 +381,8 @@ async def _run(settings: Settings) -> int:
             await turnstile.run()
         except* _Ended:
             log.info("stopped")
+        finally:
+            turnstile.close()
     return 0
 
 

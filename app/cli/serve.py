@@ -72,6 +72,7 @@ class Settings:
     drain_seconds: float
     log_level: str
     log_format: str
+    decision_log: Path | None
 
 
 def _address(value: str, flag: str) -> tuple[str, int]:
@@ -164,6 +165,12 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         ] = None,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
         log_format: Annotated[str, typer.Option(help="json for machines, console for people.")] = "json",
+        decision_log: Annotated[
+            Path | None,
+            typer.Option(
+                help="File to append to what the leader saw and decided, a line of JSON each; none by default."
+            ),
+        ] = None,
     ) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
@@ -212,5 +219,6 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             drain_seconds=drain_seconds,
             log_level=log_level,
             log_format=log_format,
+            decision_log=decision_log,
         )
         raise typer.Exit(run(settings))

@@ -41,8 +41,10 @@ def _event(
     def apply(self: "State", /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         if self.cycling:
             self.deferred.append(lambda: apply(self, *args, **kwargs))
-        elif method(self, *args, **kwargs) is not False:
+            return
+        if method(self, *args, **kwargs) is not False:
             self.epoch += 1
+        self.took(method.__name__, args)
 
     apply.__name__ = method.__name__
     apply.__doc__ = method.__doc__
@@ -59,6 +61,9 @@ class State(Questions):
     """
 
     __slots__ = ()
+
+    def took(self, event: str, args: tuple[object, ...]) -> None:
+        """An event was applied, just now: its name and what came with it. For who keeps a record of them."""
 
     # What quota is made of
 
