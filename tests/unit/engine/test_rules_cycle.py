@@ -8,6 +8,8 @@ import pytest
 from app.api.core import LimitRange
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
+from app.engine.assignment import LastAssignment
+from app.engine.entries import outdated
 from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 
@@ -294,6 +296,43 @@ class TestScanProgress:
         assert [info.key for info in pending.inadmissible_infos()] == ["team/w"]
         assert b.settle(state) == []
 
+    def test_a_scan_comes_to_its_end_again_after_a_change(self) -> None:
+        """It goes the same way as before, and then those behind it have their turn."""
+        state = b.world(b.queue("a", {"x": {"cpu": 4}, "y": {"cpu": 4}}), flavors=("x", "y"))
+        body = msgspec.to_builtins(b.workload("w"))
+        body["spec"]["podSets"] = [
+            body["spec"]["podSets"][0] | {"name": name, "count": count} for name, count in (("s", 1), ("l", 9))
+        ]
+        state.put_workload(msgspec.convert(body, Workload), b.NOW)
+        b.settle(state)
+        state.put_cluster_queue(b.queue("a", {"x": {"cpu": 5}, "y": {"cpu": 5}}), b.NOW)
+        state.put_workload(b.workload("behind", second=1), b.NOW)
+        b.settle(state)
+        assert b.admitted(state) == {"team/behind"}
+
+    @pytest.mark.parametrize(
+        ("last", "hash_", "cycle_", "generation", "over"),
+        [
+            ("one", "one", 8, 4, False),
+            ("one", "two", 8, 3, True),
+            ("", "two", 8, 3, False),
+            ("one", "", 8, 3, False),
+            ("one", "one", 9, 4, True),
+            ("one", "one", 9, 3, False),
+        ],
+    )
+    def test_it_starts_over(self, last: str, hash_: str, cycle_: int, generation: int, over: bool) -> None:
+        """If another request is known, or quota changed (generation 3 to 4) and its last scan (cycle 7) is not of the
+        cycle before."""
+        scan = LastAssignment([], 3, 7, last)
+        assert outdated(scan, cycle=cycle_, generation=generation, hash_=hash_, preserve_progress=True) is over
+
+    def test_without_the_gate_any_change_of_quota_starts_it_over(self) -> None:
+        """However short ago, and whatever it asks for."""
+        scan = LastAssignment([], 3, 7, "one")
+        for generation, over in ((4, True), (3, False)):
+            assert outdated(scan, cycle=8, generation=generation, hash_="two", preserve_progress=False) is over
+
 
 class TestChecks:
     """Reservation first, admission when the checks of the flavors that were given are ready."""
@@ -362,6 +401,16 @@ class TestInactiveQueues:
             " AdmissionCheck(s): a-missing,z-missing, references inactive AdmissionCheck(s): idle, "
         )
         assert message.endswith(".")
+
+    @pytest.mark.parametrize("on", [True, False])
+    def test_a_missing_topology_matters_only_with_its_feature(self, on: bool) -> None:
+        """TopologyAwareScheduling off."""
+        options = Options(gates=Gates(topology_aware_scheduling=on))
+        state = b.world(b.queue("a", {"one": {"cpu": 1}}), options=options, flavors=())
+        state.put_flavor(b.flavor("one", topologyName="t"))
+        said = 'Can\'t admit new workloads: there is no Topology "t" for TAS flavor "one".'
+        ready = (True, "Ready", "Can admit new workloads")
+        assert state.active_reason("a") == ((False, "TopologyNotFound", said) if on else ready)
 
 
 class TestFairSharing:

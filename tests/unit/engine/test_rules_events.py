@@ -108,6 +108,41 @@ class TestMoves:
         )
 
 
+class TestMissingQueue:
+    """A reservation in a ClusterQueue that does not exist, or not yet."""
+
+    @pytest.mark.parametrize("how", ["deleted", "finished", "released"])
+    def test_one_that_is_over_does_not_count_when_its_queue_comes(self, how: str) -> None:
+        """There is room for another at once."""
+        state = b.world()
+        running = b.held("runs", "a", {"cpu": "8"})
+        state.put_workload(running, b.NOW)
+        match how:
+            case "deleted":
+                state.drop_workload("team/runs")
+            case "finished":
+                state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
+            case "released":
+                state.put_workload(b.changed(b.released(running), spec={"active": False}), b.NOW)
+        state.put_cluster_queue(b.queue("a", {"default": {"cpu": 8}}), b.NOW)
+        state.put_local_queue(b.local("main", "a"), b.NOW)
+        state.put_workload(b.workload("w", cpu=8), b.NOW)
+        assert b.decide(state).outcome == "admit"
+
+
+class TestForks:
+    """What is tried on a fork of the state has no consequences."""
+
+    def test_nobody_is_tried_again_because_of_it(self) -> None:
+        """Quota of a cohort that came and went on the fork wakes whom it could have helped only there."""
+        state = refused()
+        with state.fork() as trial:
+            trial.put_cohort(b.cohort("x", {"default": {"cpu": 2}}))
+            assert trial.has_work
+        assert not state.has_work
+        assert b.settle(state) == []
+
+
 class TestWakes:
     """What puts parked workloads of a whole tree back in line."""
 

@@ -311,6 +311,26 @@ class TestPreemptor:
         state.put_cluster_queue(self._queue("StrictFIFO"), b.NOW)
         assert in_line(state)[0] == "high"
 
+    def test_the_flavors_it_preempted_for_bind_nobody_else(self) -> None:
+        """One that comes before it in a strict line takes the first that has room."""
+        state = b.world(
+            b.queue(
+                "a",
+                {"one": {"cpu": 4}, "two": {"cpu": 4}},
+                preemption={"withinClusterQueue": "LowerPriority"},
+                queueingStrategy="StrictFIFO",
+            ),
+            flavors=("one", "two"),
+        )
+        low = b.held("low", "a", {"cpu": "4"}, flavor="two")
+        for item in (b.held("fixed", "a", {"cpu": "3"}, flavor="one", priority=9), low):
+            state.put_workload(item, b.NOW)
+        state.put_workload(b.workload("high", cpu=4, priority=5), b.NOW)
+        assert [victim.key for victim in b.settle(state)[0].victims] == ["team/low"]
+        state.put_workload(b.released(low), b.NOW)
+        state.put_workload(b.workload("urgent", cpu=1, priority=9), b.NOW)
+        assert b.flavors_of(b.decide(state, "urgent")) == [{"cpu": "one"}]
+
     def test_it_holds_nobody_up_once_it_is_parked(self) -> None:
         """It fails after all and is parked with its equals; it is first again when they are tried again."""
         state = full()
