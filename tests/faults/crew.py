@@ -22,6 +22,8 @@ class Crew:
         self.control_plane = control_plane
         self.installation = installation
         self._arguments = ("--config", str(configuration))
+        self._directory = configuration.parent
+        self.decision_logs: list[Path] = []
         self.webhook: Process | None = None
         self.controllers: list[Process] = []
         self._frozen: list[Process] = []
@@ -36,7 +38,7 @@ class Crew:
 
     def start_one(self) -> Process:
         """Start one process that does everything; the way a small installation runs."""
-        process = self.installation.start(role="all", arguments=self._arguments)
+        process = self.installation.start(role="all", arguments=(*self._arguments, *self._logging()))
         self.controllers = [process]
         return process
 
@@ -49,7 +51,14 @@ class Crew:
         self.webhook, self.controllers, self._frozen = None, [], []
 
     def _controller(self) -> Process:
-        return self.installation.start(role="controller", arguments=self._arguments)
+        return self.installation.start(role="controller", arguments=(*self._arguments, *self._logging()))
+
+    def _logging(self) -> tuple[str, str]:
+        """One decision log a process; it is there though the process be killed before it makes one."""
+        path = self._directory / f"decisions-{len(self.decision_logs)}.jsonl"
+        path.touch()
+        self.decision_logs.append(path)
+        return "--decision-log", str(path)
 
     def leader(self) -> Process | None:
         """The controller that holds the Lease, if it lives."""

@@ -13,18 +13,9 @@ from functools import cached_property
 from testbed.client import Json, condition
 from tests.faults.quota import Limits, Tree
 from tests.faults.recording import Event
+from tests.unit.engine.plain import Policy
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-
-
-@dataclass(frozen=True)
-class Policy:
-    """Whom the workloads of one ClusterQueue may preempt."""
-
-    within: str = "Never"
-    reclaim: str = "Never"
-    borrow: str = "Never"
-    threshold: int | None = None
 
 
 @dataclass(frozen=True)

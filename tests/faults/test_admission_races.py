@@ -93,11 +93,12 @@ class Desk:
 
     async def eventually(self, name: str, holds: Callable[[Workload], bool]) -> Workload:
         """Wait until that holds of the Workload."""
-        seen = None
+        seen = await self.see(name)
         try:
             async with asyncio.timeout(10):
-                while not holds(seen := await self.see(name)):  # noqa: ASYNC110  a server has no event for it
+                while not holds(seen):
                     await asyncio.sleep(0.02)
+                    seen = await self.see(name)
         except TimeoutError:
             raise AssertionError(f"{name} is {seen}") from None
         return seen
@@ -246,8 +247,8 @@ class TestAnEviction:
         """The server says that it holds a newer version."""
         return answer("409 Conflict", b'{"kind":"Status","code":409,"reason":"Conflict","message":"newer"}')
 
-    async def test_is_left_alone_once_its_preemptor_got_quota_elsewhere(self, at: Desk, stale: Fault) -> None:
-        """Quota grows while the eviction is on the way: both have room, and nobody has to go."""
+    async def on_its_way(self, at: Desk, stale: Fault) -> asyncio.Event:
+        """`first` runs, and its eviction for `urgent` is sent; the server answers once that is set."""
         await at.workload("first", pods=3)
         await at.eventually("first", lambda w: w.quota_reserved)
         gate = asyncio.Event()
@@ -255,6 +256,11 @@ class TestAnEviction:
         sent = at.sent("first")
         await at.workload("urgent", pods=3, priority=10)
         await at.asked("first", times=sent + 1)
+        return gate
+
+    async def test_is_left_alone_once_its_preemptor_got_quota_elsewhere(self, at: Desk, stale: Fault) -> None:
+        """Quota grows while the eviction is on the way: both have room, and nobody has to go."""
+        gate = await self.on_its_way(at, stale)
         await at.edit_quota(6)
         await at.eventually("urgent", lambda w: w.quota_reserved)
         gate.set()
@@ -264,13 +270,7 @@ class TestAnEviction:
 
     async def test_is_left_alone_once_its_preemptor_is_gone(self, at: Desk, stale: Fault) -> None:
         """Deleted while the eviction is on the way: the victim stays where it is."""
-        await at.workload("first", pods=3)
-        await at.eventually("first", lambda w: w.quota_reserved)
-        gate = asyncio.Event()
-        at.proxy.plan(held(gate, stale), applies=at.patches("first"))
-        sent = at.sent("first")
-        await at.workload("urgent", pods=3, priority=10)
-        await at.asked("first", times=sent + 1)
+        gate = await self.on_its_way(at, stale)
         await at.direct.delete(Workload, "urgent", at.namespace)
         await at.workload("last")
         await at.eventually("last", lambda w: bool(w.status.conditions))
@@ -281,13 +281,7 @@ class TestAnEviction:
 
     async def test_is_left_alone_once_it_has_finished(self, at: Desk, stale: Fault) -> None:
         """Its quota is free already, and its end is not to be told as an eviction."""
-        await at.workload("first", pods=3)
-        await at.eventually("first", lambda w: w.quota_reserved)
-        gate = asyncio.Event()
-        at.proxy.plan(held(gate, stale), applies=at.patches("first"))
-        sent = at.sent("first")
-        await at.workload("urgent", pods=3, priority=10)
-        await at.asked("first", times=sent + 1)
+        gate = await self.on_its_way(at, stale)
         seen = to_plain((await at.see("first")).status.conditions)
         end = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
         conditions = [*seen, {**end, "lastTransitionTime": "2026-01-02T03:04:05Z"}]

@@ -1,0 +1,288 @@
+"""The judge of preemptions sees each kind of wrong, and takes nothing right for wrong."""
+
+from collections.abc import Mapping
+
+from tests.faults.evidence import Decided, Look, Victim
+from tests.faults.moments import Claim
+from tests.faults.preemptions import Preemption, Preemptions
+from tests.faults.quota import Limits
+from tests.unit.engine.plain import Policy
+
+LIMITS = {
+    "org": Limits(0, queue=False),
+    "a": Limits(4, parent="org"),
+    "b": Limits(2, parent="org"),
+}
+POLICIES = {"a": Policy("LowerPriority", "Any"), "b": Policy("Never", "LowerPriority")}
+
+
+def claim(name: str, queue: str, cpus: int, *, priority: int = 0, created: float = 0) -> Claim:
+    """Somebody, by name."""
+    return Claim(name, name, f"job-{name}", queue, cpus, priority, created)
+
+
+def waits(
+    name: str, outcome: str = "pending", requeue: str = "NoFit", *, queue: str = "a", borrowing: int = 0
+) -> Decided:
+    """A decision without victims."""
+    return Decided(name, queue, outcome, requeue, borrowing, ())
+
+
+def lets_in(name: str, *, queue: str = "a", borrowing: int = 0) -> Decided:
+    """An admission."""
+    return waits(name, "admit", "", queue=queue, borrowing=borrowing)
+
+
+def preempts(name: str, *victims: Victim, queue: str = "a", borrowing: int = 0) -> Decided:
+    """A decision to have others evicted, or to wait for them to go."""
+    return Decided(name, queue, "preempting", "PendingPreemption", borrowing, victims)
+
+
+def victim(name: str, queue: str = "a", reason: str = "InClusterQueue", *, new: bool = True) -> Victim:
+    """One of them."""
+    return Victim(name, queue, reason, new)
+
+
+class Told:
+    """Cycles of one leader or more, told one by one."""
+
+    def __init__(self) -> None:
+        self.looks: list[Look] = []
+        self.reserved: dict[str, list[tuple[int, str]]] = {}
+
+    def look(
+        self,
+        *decisions: Decided,
+        waiting: tuple[Claim, ...] = (),
+        holding: tuple[Claim, ...] = (),
+        going: tuple[str, ...] = (),
+        left: tuple[str, ...] = (),
+        limits: Mapping[str, Limits] = LIMITS,
+        term: int = 0,
+    ) -> None:
+        """One more cycle."""
+        number = len(self.looks)
+        self.looks.append(
+            Look(
+                term=term,
+                leader=f"leader-{term}",
+                cycle=number,
+                newest=10 * number,
+                limits=limits,
+                policies=POLICIES,
+                waiting={each.uid: each for each in waiting},
+                holding={each.uid: each for each in holding},
+                assumed=frozenset(),
+                going=frozenset(going),
+                left=frozenset(left),
+                decisions=list(decisions),
+            )
+        )
+
+    def judge(self, *, fair: bool = False) -> tuple[Preemptions, Preemption]:
+        """The judge, and the first preemption."""
+        preemptions = Preemptions(self.looks, self.reserved, fair=fair)
+        return preemptions, preemptions.all[0]
+
+    def fault(self) -> str:
+        """What was wrong with the first preemption."""
+        preemptions, first = self.judge()
+        return preemptions.fault(first)
+
+    def outcome(self) -> tuple[str, bool]:
+        """What came of it, all its evictions having been written."""
+        preemptions, first = self.judge()
+        first.written |= {each.uid for each in first.decided.victims if each.new}
+        return preemptions.outcome(first)
+
+
+HIGH = claim("high", "a", 3, priority=10, created=1)
+LOW, OTHER = claim("low", "a", 2), claim("other", "a", 2)
+
+
+class TestADecision:
+    """On what its leader knew."""
+
+    def test_that_takes_just_enough_is_right(self) -> None:
+        """With both gone it fits, and without either it does not."""
+        told = Told()
+        told.look(
+            preempts("high", victim("low"), victim("other")), waiting=(HIGH,), holding=(LOW, OTHER), limits=_alone()
+        )
+        assert not told.fault()
+
+    def test_may_not_take_one_too_many(self) -> None:
+        """Whom nobody needs stays."""
+        told = Told()
+        small = claim("small", "a", 1)
+        victims = victim("low"), victim("small")
+        told.look(preempts("high", *victims), waiting=(HIGH,), holding=(LOW, small), limits=_alone())
+        assert "would have fitted without" in told.fault()
+
+    def test_may_not_take_too_few(self) -> None:
+        """They would go for nothing."""
+        told = Told()
+        told.look(preempts("high", victim("low")), waiting=(HIGH,), holding=(LOW, OTHER), limits=_alone())
+        assert "would not fit" in told.fault()
+
+    def test_may_not_be_made_for_somebody_who_does_not_wait(self) -> None:
+        """Deleted, stopped or let in before."""
+        told = Told()
+        told.look(preempts("high", victim("low"), victim("other")), holding=(LOW, OTHER))
+        assert "did not wait" in told.fault()
+
+    def test_may_not_break_the_policy(self) -> None:
+        """The victim is no lower."""
+        told = Told()
+        equal = claim("equal", "a", 4, priority=10)
+        told.look(preempts("high", victim("equal")), waiting=(HIGH,), holding=(equal,), limits=_alone())
+        assert "not allowed" in told.fault()
+
+    def test_may_not_go_below_the_nominal_quota_of_another_queue(self) -> None:
+        """The first victim brought it back to what is its own."""
+        told = Told()
+        theirs = claim("one", "b", 2), claim("two", "b", 2)
+        victims = [victim(each.uid, "b", "InCohortReclamation") for each in theirs]
+        big = claim("big", "a", 5, priority=10)
+        told.look(preempts("big", *victims), waiting=(big,), holding=(*theirs, claim("own", "a", 1, priority=10)))
+        assert "within its quota" in told.fault()
+
+    def test_of_an_eviction_is_the_one_made_before_it(self) -> None:
+        """An eviction that nobody decided, or that somebody decided later, is nobody's."""
+        told = Told()
+        told.look()
+        told.look(preempts("high", victim("low"), victim("other")), waiting=(HIGH,), holding=(LOW, OTHER))
+        preemptions, first = told.judge()
+        assert preemptions.write("low", "somebody", "InClusterQueue", 20) is None
+        assert preemptions.write("low", "high", "InCohortReclamation", 20) is None
+        assert preemptions.write("low", "high", "InClusterQueue", 10) is None
+        assert preemptions.write("low", "high", "InClusterQueue", 11) is first
+        assert preemptions.write("low", "high", "InClusterQueue", 12) is None
+
+
+class TestAPreemptor:
+    """Followed from cycle to cycle."""
+
+    def begun(self) -> Told:
+        """`high` had `low` and `other` evicted, alone in its tree."""
+        told = Told()
+        self.then(told, preempts("high", victim("low"), victim("other")), holding=(LOW, OTHER))
+        return told
+
+    def then(
+        self,
+        told: Told,
+        *decisions: Decided,
+        waiting: tuple[Claim, ...] = (HIGH,),
+        holding: tuple[Claim, ...] = (),
+        going: tuple[str, ...] = (),
+        left: tuple[str, ...] = (),
+        term: int = 0,
+        cpus: int = 4,
+    ) -> None:
+        """One more cycle, with so much quota."""
+        limits = _alone(cpus)
+        told.look(*decisions, waiting=waiting, holding=holding, going=going, left=left, term=term, limits=limits)
+
+    def test_that_gets_its_room_is_served(self) -> None:
+        """After its victims have gone one by one."""
+        told = self.begun()
+        self.then(told, preempts("high", victim("low", new=False)), holding=(LOW,), going=("low",))
+        self.then(told, lets_in("high"))
+        told.reserved["high"] = [(25, "a")]
+        assert told.outcome() == ("served", True)
+
+    def test_whose_admission_was_never_written_is_not_served(self) -> None:
+        """Its leader was killed, and the next one leaves it waiting."""
+        told = self.begun()
+        self.then(told, lets_in("high"))
+        self.then(told, waits("high"), term=1)
+        assert told.outcome() == ("its preemptor still waits at the end", False)
+
+    def test_that_is_gone_has_withdrawn(self) -> None:
+        """So has one that stopped waiting for a while."""
+        told = self.begun()
+        self.then(told, waiting=())
+        assert told.outcome() == ("withdrawn", True)
+        told = self.begun()
+        self.then(told, left=("high",))
+        assert told.outcome() == ("withdrawn", True)
+
+    def test_may_lose_its_room_to_a_cut(self) -> None:
+        """Quota that is not there any more is nobody's."""
+        told = self.begun()
+        self.then(told, waits("high"), cpus=2)
+        assert told.outcome() == ("quota cut", True)
+
+    def test_may_be_passed_by_somebody_who_comes_first(self) -> None:
+        """Here of another queue, within its own quota, where it would borrow."""
+        told = Told()
+        big = claim("big", "a", 5, priority=10)
+        theirs = claim("theirs", "b", 2)
+        held = claim("held", "a", 2)
+        told.look(preempts("big", victim("held"), borrowing=1), waiting=(big,), holding=(held,))
+        told.look(lets_in("theirs", queue="b"), waits("big", "skipped", borrowing=1), waiting=(big, theirs))
+        assert told.outcome() == ("outranked", True)
+
+    def test_may_not_be_passed_by_somebody_who_comes_after(self) -> None:
+        """In the same order, but borrowing like itself."""
+        told = Told()
+        big, theirs = claim("big", "a", 5, priority=10), claim("theirs", "b", 3, priority=5)
+        told.look(preempts("big", victim("low"), borrowing=1), waiting=(big,), holding=(LOW,))
+        passed = lets_in("theirs", queue="b", borrowing=1), waits("big", "skipped", borrowing=1)
+        told.look(*passed, waiting=(big, theirs))
+        assert told.outcome()[1] is False
+
+    def test_may_not_be_passed_by_its_own_victim(self) -> None:
+        """Though that would borrow less."""
+        told = Told()
+        big, theirs = claim("big", "a", 5, priority=10), claim("theirs", "b", 2)
+        reclaimed = victim("theirs", "b", "InCohortReclamation")
+        told.look(preempts("big", reclaimed, borrowing=1), waiting=(big,), holding=(theirs,))
+        told.look(lets_in("theirs", queue="b"), waits("big", "skipped", borrowing=1), waiting=(big, theirs))
+        assert told.outcome()[1] is False
+
+    def test_stays_at_the_head_of_its_queue(self) -> None:
+        """Another one of its queue is looked at in its place."""
+        told = self.begun()
+        first = claim("first", "a", 4, priority=20)
+        self.then(told, lets_in("first"), waiting=(HIGH, first))
+        assert told.outcome()[1] is False
+
+    def test_stands_behind_others_under_the_next_leader(self) -> None:
+        """Who knows nothing of what was decided before."""
+        told = self.begun()
+        first = claim("first", "a", 4, priority=20)
+        self.then(told, lets_in("first"), waiting=(HIGH, first), term=1)
+        assert told.outcome() == ("not at the head", True)
+
+    def test_is_looked_at_while_its_room_is_there(self) -> None:
+        """Nobody of its queue is, and another queue takes it."""
+        told = Told()
+        big, theirs = claim("big", "a", 5, priority=10), claim("theirs", "b", 2)
+        told.look(preempts("big", victim("low"), borrowing=1), waiting=(big,), holding=(LOW,))
+        told.look(lets_in("theirs", queue="b"), waiting=(big, theirs))
+        assert "nobody of its queue was looked at" in told.outcome()[0]
+
+    def test_may_be_cut_short_by_a_kill(self) -> None:
+        """One of the evictions was never written; the next leader asks for none."""
+        told = self.begun()
+        self.then(told, waits("high"), holding=(LOW,), term=1)
+        preemptions, first = told.judge()
+        first.written = {"other"}
+        assert preemptions.outcome(first) == ("cut short", True)
+
+    def test_does_not_have_somebody_evicted_twice_for_one_room(self) -> None:
+        """The victim was let in again while the room was kept."""
+        told = self.begun()
+        again = preempts("high", victim("low"))
+        self.then(told, lets_in("low"), waiting=(HIGH, LOW))
+        self.then(told, again, holding=(LOW,))
+        self.then(told, lets_in("high"))
+        told.reserved["high"] = [(35, "a")]
+        assert told.outcome()[1] is False
+
+
+def _alone(cpus: int = 4) -> dict[str, Limits]:
+    """Queue a, in no cohort."""
+    return {"a": Limits(cpus)}
