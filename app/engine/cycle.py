@@ -368,6 +368,8 @@ class _Run:
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending
                 self.marks.append((pending, pending.precedence))
+                if self._went_on_in_vain(entry):
+                    yield from self._look_back(entry)
                 in_line, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     chosen = dict(pending.chosen) if entry.preemptor else {}
@@ -419,6 +421,29 @@ class _Run:
         state.scheduling_cycle = result.number - 1
         state.end_cycle(changed=True, progress=True)
 
+    @staticmethod
+    def _went_on_in_vain(entry: Entry) -> bool:
+        """Whether its scan came to the end without the flavors before, that may have had room again since they were
+        left behind."""
+        last = entry.info.last_assignment
+        if last is None or entry.assignment is None or not entry.assignment.resumed or last.pending:
+            return False
+        return entry.queue.pending.retry_cycle >= last.since
+
+    def _look_back(self, entry: Entry) -> Sliced[None]:
+        """Scan from the first flavor, as things are now. Kueue parks the head unseen: the room it was refused in one
+        cycle may have been kept for somebody, or given back, in the same breath, and nothing would wake it."""
+        info = entry.info
+        last, info.last_assignment = info.last_assignment, None
+        probe = Entry(info, entry.queue)
+        try:
+            if not self._assigned(probe):
+                yield from self._assign(probe)
+        finally:
+            info.last_assignment = last
+        assert probe.assignment is not None
+        entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
+
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""
         info, queue = entry.info, entry.queue
@@ -427,10 +452,9 @@ class _Run:
         if last is not None:
             if not last.hash:
                 last.hash = info.hash
-            resumed = entry.assignment is not None and entry.assignment.resumed
-            if resumed and not last.pending and queue.pending.retry_cycle >= last.since:
-                # Earlier flavors were not looked at and may have room by now: it starts over, alone. Were its tree
-                # woken with it, a neighbour that only keeps room for itself could take turns with it for ever.
+            if entry.hopeful:
+                # It starts over, alone. Were its tree woken with it, a neighbour that only keeps room for itself could
+                # take turns with it for ever.
                 unproven, last = True, None
                 info.last_assignment = None
         in_line = requeue(

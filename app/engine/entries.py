@@ -23,6 +23,7 @@ class Entry:
         "before",
         "blocked",
         "held",
+        "hopeful",
         "info",
         "message",
         "preemptor",
@@ -46,6 +47,8 @@ class Entry:
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""
+        self.hopeful = False
+        """Whether flavors that its scan had left behind do after all."""
         self.status: Status = ""
         self.message = ""
         self.requeue_reason: RequeueReason = ""
