@@ -31,12 +31,12 @@ class Preemption:
 
 
 class Preemptions:
-    """All preemptions of a history. `reserved` are by uid the revisions at which somebody got quota, and where."""
+    """All preemptions of a history. What was written of it is told by `write` and `land`, in the order it happened."""
 
-    def __init__(self, looks: list[Look], reserved: Mapping[str, list[tuple[int, str]]], *, fair: bool) -> None:
+    def __init__(self, looks: list[Look], *, fair: bool) -> None:
         self._looks = looks
-        self._reserved = reserved
         self._fair = fair
+        self._landed: set[tuple[int, str]] = set()
         self.all = [
             Preemption(number, place, decided, str(look))
             for number, look in enumerate(looks)
@@ -53,6 +53,16 @@ class Preemptions:
             if chosen and self._looks[each.look].newest < revision:
                 each.written.add(victim)
                 return each
+        return None
+
+    def land(self, uid: str, queue: str, revision: int) -> Look | None:
+        """The cycle from which an admission at that revision followed; None if there is none."""
+        for number in range(len(self._looks) - 1, -1, -1):
+            look = self._looks[number]
+            admits = any((d.uid, d.queue, d.outcome) == (uid, queue, "admit") for d in look.decisions)
+            if admits and look.newest < revision and (number, uid) not in self._landed:
+                self._landed.add((number, uid))
+                return look
         return None
 
     # --- whether it was right to ask for it -----------------------------------------------------------------------
@@ -117,12 +127,16 @@ class Preemptions:
 
     def outcome(self, preemption: Preemption) -> tuple[str, bool]:
         """What became of the preemptor, and whether that is an answer: it was let in, or what happened since shows why
-        not. Followed from cycle to cycle, until it is let in or somebody else has its room."""
-        fate = _Fate(self._looks, self._reserved, self.all, preemption, fair=self._fair)
+        not. Followed from cycle to cycle, until it is let in or somebody else has its room; if that one only claims the
+        room until others are gone, then it is followed in turn."""
+        fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair)
         what, good = fate.find()
         again = self._again(preemption)
         if good and again is not None and again < fate.settled:
             return f"its victim was let in and evicted again in {self._looks[again]}, while its room was kept", False
+        if good and fate.heir is not None:
+            then, good = self.outcome(fate.heir)
+            what = what if good else f"{what} by {fate.heir}, and then: {then}"
         return what, good
 
     def _again(self, preemption: Preemption) -> int | None:
@@ -135,19 +149,20 @@ class Preemptions:
 
 
 class _Fate:
-    """What became of one preemptor. `settled` is the number of the cycle that decided it."""
+    """What became of one preemptor. `settled` is the number of the cycle that decided it, and `heir` who claimed the
+    room, to have it once others are gone."""
 
     def __init__(
         self,
         looks: list[Look],
-        reserved: Mapping[str, list[tuple[int, str]]],
+        landed: set[tuple[int, str]],
         everything: list[Preemption],
         preemption: Preemption,
         *,
         fair: bool,
     ) -> None:
         self._looks = looks
-        self._reserved = reserved
+        self._landed = landed
         self._all = everything
         self._preemption = preemption
         self._fair = fair
@@ -160,6 +175,9 @@ class _Fate:
         self._any = not own
         """Whether it needs also what others, who come before it, had evicted."""
         self.settled = preemption.look
+        self.heir: Preemption | None = None
+        self._lost: set[str] = set()
+        """Let in, and never written: their leader was killed, or the server refused."""
 
     def find(self) -> tuple[str, bool]:
         """What became of it, and whether that is an answer."""
@@ -167,9 +185,10 @@ class _Fate:
         for number in range(self._preemption.look, len(self._looks)):
             look = self._looks[number]
             self.settled = number
+            self._lost &= look.assumed
             first = self._preemption.place + 1 if number == self._preemption.look else 0
             found = self._without_decision(before, look) if number > self._preemption.look else None
-            found = found or self._with_decisions(look, first)
+            found = found or self._with_decisions(number, look, first)
             if found is not None:
                 return found
             before = look
@@ -201,9 +220,9 @@ class _Fate:
         going = set(look.going) if self._any else self._victims & look.going
         if look is self._start:
             going |= self._victims
-        return _fits(look, self._preemptor, look.usage(without=going | freed, beside=beside))
+        return _fits(look, self._preemptor, look.usage(without=going | freed | self._lost, beside=beside))
 
-    def _with_decisions(self, look: Look, first: int) -> tuple[str, bool] | None:
+    def _with_decisions(self, number: int, look: Look, first: int) -> tuple[str, bool] | None:
         """What the decisions of a cycle made of it, from one on."""
         if self._uid in look.assumed:
             return None
@@ -211,24 +230,23 @@ class _Fate:
         freed: set[str] = set()
         for place, decided in enumerate(look.decisions):
             if decided.uid == self._uid:
-                if decided.outcome == "admit" and place >= first and self._let_in(look):
-                    return SERVED, True
-                if decided.outcome == "admit":
-                    return None
-                continue
+                if decided.outcome != "admit":
+                    continue
+                return (SERVED, True) if (number, self._uid) in self._landed else None
             claim = look.waiting.get(decided.uid)
             if not decided.claims or claim is None:
+                continue
+            if decided.outcome == "admit" and (number, decided.uid) not in self._landed:
+                self._lost.add(decided.uid)
                 continue
             beside[decided.uid] = claim
             freed |= decided.gone
             if place >= first and not self._has_room(look, beside, freed):
+                if decided.outcome != "admit":
+                    known = (each for each in self._all if (each.look, each.place) == (number, place))
+                    self.heir = next(known, None) or Preemption(number, place, decided, str(look))
                 return self._passed(look, place, claim)
         return None
-
-    def _let_in(self, look: Look) -> bool:
-        """Whether its admission, decided then, reached the server."""
-        queue = self._preemptor.queue
-        return any(at > look.newest and where == queue for at, where in self._reserved.get(self._uid, ()))
 
     # --- who may pass it ------------------------------------------------------------------------------------------
 

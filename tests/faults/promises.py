@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from testbed.client import Json, condition
 from tests.faults.evidence import Look
@@ -47,12 +46,7 @@ class Judge:
     def __init__(self, moments: list[Moment], looks: list[Look], *, fair: bool) -> None:
         self.moments = moments
         self.looks = looks
-        self.preemptions = Preemptions(looks, _reservations(moments), fair=fair)
-        self._admitted: dict[str, list[Look]] = {}
-        for look in looks:
-            for decided in look.decisions:
-                if decided.outcome == "admit":
-                    self._admitted.setdefault(decided.uid, []).append(look)
+        self.preemptions = Preemptions(looks, fair=fair)
         self.verdict = Verdict()
 
     def judge(self) -> Verdict:
@@ -92,14 +86,15 @@ class Judge:
                 if uid in before.holding:
                     continue
                 self.verdict.figures["got quota"] += 1
+                look = self.preemptions.land(uid, claim.queue, moment.event.revision)
+                if look is None:
+                    self._wrong(index, f"nobody decided that {claim.name} gets quota in {claim.queue}")
+                    continue
                 # Quota may be cut while it is written. What a late leader decided is not written any more.
-                decided = self._admitted.get(uid, ())
-                trees = [moment.tree, *(look.tree for look in decided if moment.leader.startswith(f"{look.leader}_"))]
+                trees = (moment.tree, look.tree) if moment.leader.startswith(f"{look.leader}_") else (moment.tree,)
                 if not any(tree.fits(claim.queue, claim.cpus, usage) for tree in trees if claim.queue in tree):
                     limits = moment.limits
                     self._wrong(index, f"{claim.name} gets {claim.cpus} in {claim.queue} beside {usage}: {limits}")
-                if not any(look.newest < moment.event.revision for look in decided):
-                    self._wrong(index, f"nobody decided that {claim.name} gets quota")
         if before.running is not moment.running:
             held = {claim.job: claim.cpus for claim in moment.holding.values()}
             for uid, claim in moment.running.items():
@@ -175,15 +170,6 @@ class Judge:
         if paths != (found["preemptor"], found["preemptee"]):
             self._wrong(index, f"the paths were {paths}: {said['message']}")
         self.verdict.figures[said["reason"]] += 1
-
-
-def _reservations(moments: list[Moment]) -> dict[str, list[tuple[int, str]]]:
-    """By uid when quota was got, and in which queue."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for before, moment in pairwise(moments):
-        for uid in moment.holding.keys() - before.holding.keys():
-            found.setdefault(uid, []).append((moment.event.revision, moment.holding[uid].queue))
-    return found
 
 
 def _newly_preempted(event: Event) -> bool:

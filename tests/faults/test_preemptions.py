@@ -48,7 +48,8 @@ class Told:
 
     def __init__(self) -> None:
         self.looks: list[Look] = []
-        self.reserved: dict[str, list[tuple[int, str]]] = {}
+        self.unwritten: set[str] = set()
+        """Whose admissions never reached the server."""
 
     def look(
         self,
@@ -81,7 +82,11 @@ class Told:
 
     def judge(self, *, fair: bool = False) -> tuple[Preemptions, Preemption]:
         """The judge, and the first preemption."""
-        preemptions = Preemptions(self.looks, self.reserved, fair=fair)
+        preemptions = Preemptions(self.looks, fair=fair)
+        for look in self.looks:
+            for decided in look.decisions:
+                if decided.outcome == "admit" and decided.uid not in self.unwritten:
+                    assert preemptions.land(decided.uid, decided.queue, look.newest + 5) is look
         return preemptions, preemptions.all[0]
 
     def fault(self) -> str:
@@ -189,7 +194,6 @@ class TestAPreemptor:
         told = self.begun()
         self.then(told, preempts("high", victim("low", new=False)), holding=(LOW,), going=("low",))
         self.then(told, lets_in("high"))
-        told.reserved["high"] = [(25, "a")]
         assert told.outcome() == ("served", True)
 
     def test_whose_admission_was_never_written_is_not_served(self) -> None:
@@ -197,6 +201,7 @@ class TestAPreemptor:
         told = self.begun()
         self.then(told, lets_in("high"))
         self.then(told, waits("high"), term=1)
+        told.unwritten.add("high")
         assert told.outcome() == ("its preemptor still waits at the end", False)
 
     def test_that_is_gone_has_withdrawn(self) -> None:
@@ -264,6 +269,24 @@ class TestAPreemptor:
         told.look(lets_in("theirs", queue="b"), waiting=(big, theirs))
         assert "nobody of its queue was looked at" in told.outcome()[0]
 
+    def test_may_be_passed_by_somebody_who_waits_for_others_to_go(self) -> None:
+        """Then that one is followed in turn: the room must come to somebody."""
+        told = self.begun()
+        first = claim("first", "a", 4, priority=20)
+        claims = preempts("first", victim("low", new=False), victim("other", new=False))
+        self.then(told, claims, waiting=(HIGH, first), holding=(LOW, OTHER), going=("low", "other"), term=1)
+        assert told.outcome()[1] is False
+        self.then(told, lets_in("first"), waiting=(HIGH, first), term=1)
+        assert told.outcome() == ("not at the head", True)
+
+    def test_is_not_passed_by_an_admission_that_was_never_written(self) -> None:
+        """Nobody has its room: the next leader must give it to somebody."""
+        told = self.begun()
+        first = claim("first", "a", 4, priority=20)
+        self.then(told, lets_in("first"), waiting=(HIGH, first), term=1)
+        told.unwritten.add("first")
+        assert told.outcome() == ("its preemptor still waits at the end", False)
+
     def test_may_be_cut_short_by_a_kill(self) -> None:
         """One of the evictions was never written; the next leader asks for none."""
         told = self.begun()
@@ -279,7 +302,6 @@ class TestAPreemptor:
         self.then(told, lets_in("low"), waiting=(HIGH, LOW))
         self.then(told, again, holding=(LOW,))
         self.then(told, lets_in("high"))
-        told.reserved["high"] = [(35, "a")]
         assert told.outcome()[1] is False
 
 
