@@ -144,7 +144,7 @@ class Turnstile:
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
         self.registry = CollectorRegistry()
-        self._metrics = WorkloadMetrics(self.registry)
+        self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
         self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)

@@ -161,6 +161,12 @@ def metrics_address(loaded: Loaded) -> Address | None:
     return addresses.parse(loaded.configuration.metrics.bind_address or "0")
 
 
+def local_queue_metrics(loaded: Loaded) -> bool:
+    """Whether what is counted of LocalQueues is shown, as far as anything is."""
+    wanted = loaded.configuration.metrics.local_queue_metrics
+    return "LocalQueueMetrics" in loaded.gates and (wanted is None or bool(wanted.enable))
+
+
 def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
     """The serving certificate and its key, where somebody else makes them."""
     managed = loaded.configuration.internal_cert_management

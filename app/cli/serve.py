@@ -54,6 +54,7 @@ class Settings:
     bind: tuple[str, int]
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
+    local_queue_metrics: bool
     webhook_hosts: tuple[str, ...]
     tls_cert: Path | None
     tls_key: Path | None
@@ -201,6 +202,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             if health_bind is not None or loaded is None
             else configured.health_address(loaded),
             metrics_bind=configured.metrics_address(loaded) if loaded is not None else None,
+            local_queue_metrics=loaded is None or configured.local_queue_metrics(loaded),
             webhook_hosts=tuple(webhook_host or ()),
             tls_cert=tls_cert,
             tls_key=tls_key,

@@ -244,6 +244,8 @@ class Leader:
 
     def _local_queue_changed(self, key: str, old: LocalQueue | None, new: LocalQueue | None) -> None:
         self.local_queues.add(key)
+        if new is None:
+            self.metrics.forget_local_queue(key)
         if old is not None and new is not None and _same_spec(old, new):
             return
         for version in (old, new):

@@ -1,19 +1,21 @@
-"""What is counted of Workloads: how long evictions take, and how long jobs run.
+"""What is counted of Workloads: evictions and preemptions, how long evictions take, and how long jobs run.
 
-Names and labels of metrics are Kueue's, so that its dashboards go on working. Only the leader counts, each change of a
-Workload once. Label values come from names of ClusterQueues and priority classes and from a fixed set of reasons. Must
-never decide anything.
+Names and labels of metrics are Kueue's, so that its dashboards go on working. Only the leader counts, and it counts
+what it sees: one version of a Workload after another, whoever wrote it and however often. So a write that is refused,
+repeated or answered late counts once, and what stood there when the leader began does not count again. Label values
+come from names of queues and priority classes and from a fixed set of reasons. Must never decide anything.
 """
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from app.api import workload as wl
 from app.api.conditions import instant
 from app.api.meta import Condition, find_condition
 from app.api.workload import Workload
+from app.engine.decisions import preempting_queue
 
 Phase = Literal["pending", "quotaReserved", "admitted", "finished"]
 
@@ -46,6 +48,43 @@ def eviction_latency(old: Workload, new: Workload, now: datetime) -> tuple[str, 
     return (admission.cluster_queue, evicted.reason, (now - since).total_seconds()) if since is not None else None
 
 
+class Eviction(NamedTuple):
+    """Evictions of one Workload for one reason that one change of it tells of: `times` is one, unless versions between
+    were missed. `cluster_queue` is where it held quota, `first` whether it was never evicted for that before."""
+
+    cluster_queue: str
+    reason: str
+    cause: str
+    times: int
+    first: bool
+
+
+def evictions(old: Workload, new: Workload) -> list[Eviction]:
+    """What was evicted between two versions, by the counts that a Workload carries. One that held no quota was only
+    kept from having any: that is no eviction (Kueue counts none either)."""
+    admission = old.status.admission or new.status.admission
+    stats = new.status.scheduling_stats
+    if admission is None or stats is None or stats is old.status.scheduling_stats:
+        return []
+    past = old.status.scheduling_stats
+    before = {(each.reason, each.underlying_cause): each.count for each in (past.evictions if past is not None else ())}
+    found = []
+    for each in stats.evictions:
+        known = before.get((each.reason, each.underlying_cause), 0)
+        if each.count > known:
+            times = each.count - known
+            found.append(Eviction(admission.cluster_queue, each.reason, each.underlying_cause, times, known == 0))
+    return found
+
+
+def seconds_ready(old: Workload, new: Workload) -> float | None:
+    """How long the pods had been ready when it was evicted; None if they were not."""
+    ready, evicted = _true(old, wl.PODS_READY), _true(new, wl.EVICTED)
+    begin = instant(ready.last_transition_time) if ready is not None else None
+    end = instant(evicted.last_transition_time) if evicted is not None else None
+    return (end - begin).total_seconds() if begin is not None and end is not None else None
+
+
 def execution_seconds(workload: Workload) -> float | None:
     """Seconds that it was admitted in all its runs; None unless it finished while it was."""
     finished, admitted = _true(workload, wl.FINISHED), _true(workload, wl.ADMITTED)
@@ -63,9 +102,41 @@ def _true(workload: Workload, kind: str) -> Condition | None:
 
 
 class WorkloadMetrics:
-    """The metrics of one process."""
+    """The metrics of one process. `local_queues` tells whether those of LocalQueues are among them."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, local_queues: bool = True) -> None:
+        causes = ("reason", "underlying_cause", "priority_class", "replica_role")
+        self._evicted = Counter(
+            "kueue_evicted_workloads_total",
+            "Evictions, by ClusterQueue, reason, finer cause and priority class.",
+            ("cluster_queue", *causes),
+            registry=registry,
+        )
+        self._evicted_once = Counter(
+            "kueue_evicted_workloads_once_total",
+            "Workloads that were evicted for a reason and cause for the first time, with the labels of evictions.",
+            ("cluster_queue", *causes),
+            registry=registry,
+        )
+        self._evicted_from = Counter(
+            "kueue_local_queue_evicted_workloads_total",
+            "Evictions, by LocalQueue, reason, finer cause and priority class.",
+            ("name", "namespace", *causes),
+            registry=registry if local_queues else None,
+        )
+        self._preempted = Counter(
+            "kueue_preempted_workloads_total",
+            "Workloads that were preempted, by the ClusterQueue that they had to make way for and its right to it.",
+            ("preempting_cluster_queue", "reason", "replica_role"),
+            registry=registry,
+        )
+        self._ready = Histogram(
+            "kueue_pods_ready_to_evicted_time_seconds",
+            "Time from all pods being ready until the eviction, by ClusterQueue, reason and finer cause.",
+            ("cluster_queue", "reason", "underlying_cause", "replica_role"),
+            buckets=_LATENCY_BUCKETS,
+            registry=registry,
+        )
         self._latency = Histogram(
             "kueue_workload_eviction_latency_seconds",
             "Time from an eviction until the quota was free, by ClusterQueue and reason.",
@@ -83,17 +154,44 @@ class WorkloadMetrics:
 
     def changed(self, old: Workload | None, new: Workload | None, now: datetime) -> None:
         """Count what one change of a Workload means."""
-        if old is None or new is None:
+        if old is None or new is None or old.metadata.uid != new.metadata.uid:
             return
+        for eviction in evictions(old, new):
+            self._count(eviction, old, new)
         if (latency := eviction_latency(old, new, now)) is not None:
             queue, reason, seconds = latency
             self._latency.labels(queue, reason, _ROLE).observe(max(0.0, seconds))
         if new.finished and not old.finished and (ran := execution_seconds(new)) is not None:
-            admission, ref = new.status.admission, new.spec.priority_class_ref
+            admission = new.status.admission
             queue = admission.cluster_queue if admission is not None else ""
-            self._execution.labels(queue, ref.name if ref is not None else "", _ROLE).observe(max(0.0, ran))
+            self._execution.labels(queue, _priority_class(new), _ROLE).observe(max(0.0, ran))
+
+    def _count(self, eviction: Eviction, old: Workload, new: Workload) -> None:
+        queue, reason, cause, times, first = eviction
+        labels = reason, cause, _priority_class(new), _ROLE
+        self._evicted.labels(queue, *labels).inc(times)
+        if first:
+            self._evicted_once.labels(queue, *labels).inc()
+        meta = new.metadata
+        self._evicted_from.labels(new.spec.queue_name or "", meta.namespace, *labels).inc(times)
+        if (ready := seconds_ready(old, new)) is not None:
+            self._ready.labels(queue, reason, cause, _ROLE).observe(max(0.0, ready))
+        preempted = find_condition(new.status.conditions, wl.PREEMPTED) if reason == "Preempted" else None
+        if preempted is not None and (preemptor := preempting_queue(preempted.message)) is not None:
+            self._preempted.labels(preemptor, preempted.reason, _ROLE).inc(times)
 
     def forget(self, cluster_queue: str) -> None:
         """A ClusterQueue is gone: so are its figures."""
-        for metric in (self._latency, self._execution):
+        for metric in (self._evicted, self._evicted_once, self._ready, self._latency, self._execution):
             metric.remove_by_labels({"cluster_queue": cluster_queue})
+        self._preempted.remove_by_labels({"preempting_cluster_queue": cluster_queue})
+
+    def forget_local_queue(self, key: str) -> None:
+        """A LocalQueue (`namespace/name`) is gone: so are its figures."""
+        namespace, _, name = key.partition("/")
+        self._evicted_from.remove_by_labels({"name": name, "namespace": namespace})
+
+
+def _priority_class(workload: Workload) -> str:
+    ref = workload.spec.priority_class_ref
+    return ref.name if ref is not None else ""

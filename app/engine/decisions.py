@@ -3,9 +3,10 @@
 Values; the words of conditions are Kueue's. Must never change the state.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from app.api import names
 from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
@@ -104,6 +105,15 @@ def preempted_message(preemptor: Workload, reason: str, preemptor_path: str, pre
         f"Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why};"
         f" preemptor path: {preemptor_path or 'UNKNOWN'}; preemptee path: {preemptee_path or 'UNKNOWN'}"
     )
+
+
+_PREEMPTOR_PATH: Final = re.compile(r"; preemptor path: /(?:[^/ ]+/)*([^/ ]+); preemptee path: ")
+
+
+def preempting_queue(message: str) -> str | None:
+    """The ClusterQueue for which a victim had to go, by the message of its conditions (`preempted_message`)."""
+    found = _PREEMPTOR_PATH.search(message)
+    return found[1] if found is not None else None
 
 
 def requested(assignment_requests: list[tuple[str, dict[str, int]]]) -> list[PodSetRequest]:

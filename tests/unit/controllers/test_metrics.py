@@ -1,12 +1,14 @@
 """What is counted of the changes of Workloads."""
 
 from datetime import timedelta
+from typing import ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.api.workload import Workload
+from app.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
 from app.controllers.metrics import WorkloadMetrics
+from app.engine.decisions import preempted_message
 from tests.unit.controllers.worlds import ADMITTED, NOW, RESERVED, condition, workload
 
 EVICTED = condition("Evicted", "True", "Preempted", since="2026-01-02T03:04:00Z")
@@ -20,9 +22,9 @@ class Counts:
         self.registry = CollectorRegistry()
         self.metrics = WorkloadMetrics(self.registry)
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, metric: str, /, **labels: str) -> float | None:
         """One sample."""
-        return self.registry.get_sample_value(f"kueue_{name}", {**labels, "replica_role": "leader"})
+        return self.registry.get_sample_value(f"kueue_{metric}", {**labels, "replica_role": "leader"})
 
 
 @pytest.fixture
@@ -72,6 +74,114 @@ class TestExecutionTime:
         """It finished while it waited."""
         counts.metrics.changed(workload(), workload(FINISHED), NOW)
         assert counts.value("execution_time_seconds_count", cluster_queue="", priority_class="") is None
+
+
+def evicted(*counts: tuple[str, str, int], preempted: str = "", uid: str = "u", held: bool = True) -> Workload:
+    """A Workload that was evicted so often: reason, cause and count. `preempted` is the path of its preemptor."""
+    message = preempted_message(Workload(), "InCohortReclamation", preempted, "/root/cq")
+    conditions = [RESERVED, ADMITTED, condition("PodsReady", "True", "Started", since="2026-01-02T03:03:00Z")]
+    if counts:
+        conditions.append(condition("Evicted", "True", counts[-1][0], message, since="2026-01-02T03:04:00Z"))
+    if preempted:
+        conditions.append(condition("Preempted", "True", "InCohortReclamation", message))
+    made = workload(*conditions, admission=held)
+    made.metadata.uid = uid
+    made.spec.priority_class_ref = PriorityClassRef(group="g", kind="k", name="high")
+    made.status.scheduling_stats = SchedulingStats(
+        evictions=[
+            WorkloadSchedulingStatsEviction(reason=reason, underlying_cause=cause, count=count)
+            for reason, cause, count in counts
+        ]
+    )
+    return made
+
+
+class TestEvictions:
+    """Each is counted when the Workload tells of it, whoever wrote that and however often."""
+
+    LABELS: ClassVar = {"reason": "PodsReadyTimeout", "underlying_cause": "WaitForStart", "priority_class": "high"}
+    ONCE = ("PodsReadyTimeout", "WaitForStart", 1)
+    TWICE = ("PodsReadyTimeout", "WaitForStart", 2)
+
+    def test_by_both_queues_reason_cause_and_priority_class(self, counts: Counts) -> None:
+        """One of each, and how long its pods had been ready."""
+        counts.metrics.changed(evicted(), evicted(self.ONCE), NOW)
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **self.LABELS) == 1.0
+        assert counts.value("evicted_workloads_once_total", cluster_queue="cq", **self.LABELS) == 1.0
+        in_line = {"name": "lq", "namespace": "ns", **self.LABELS}
+        assert counts.value("local_queue_evicted_workloads_total", **in_line) == 1.0
+        ready = {name: value for name, value in self.LABELS.items() if name != "priority_class"}
+        assert counts.value("pods_ready_to_evicted_time_seconds_sum", cluster_queue="cq", **ready) == 60.0
+
+    def test_the_second_for_the_same_cause_is_not_the_first(self, counts: Counts) -> None:
+        """Another cause has a first of its own."""
+        counts.metrics.changed(evicted(), evicted(self.ONCE), NOW)
+        counts.metrics.changed(evicted(self.ONCE), evicted(self.TWICE), NOW)
+        counts.metrics.changed(evicted(self.TWICE), evicted(self.TWICE, ("Preempted", "", 1)), NOW)
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **self.LABELS) == 2.0
+        assert counts.value("evicted_workloads_once_total", cluster_queue="cq", **self.LABELS) == 1.0
+        other = {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
+        assert counts.value("evicted_workloads_once_total", cluster_queue="cq", **other) == 1.0
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            (None, evicted(ONCE)),
+            (evicted(ONCE), evicted(ONCE)),
+            (evicted(ONCE, uid="of its namesake"), evicted(TWICE)),
+            (evicted(held=False), evicted(ONCE, held=False)),
+            (evicted(TWICE), evicted(ONCE)),
+            (evicted(ONCE), None),
+        ],
+        ids=["stood there", "written again", "a namesake", "held nothing", "counts that shrink", "gone"],
+    )
+    def test_no_other_change_counts(self, counts: Counts, old: Workload | None, new: Workload | None) -> None:
+        """Neither what a restart finds, nor what a repeated write changes."""
+        counts.metrics.changed(old, new, NOW)
+        for name in ("evicted_workloads_total", "evicted_workloads_once_total"):
+            assert counts.value(name, cluster_queue="cq", **self.LABELS) is None
+
+    def test_versions_that_were_missed_count_all_the_same(self, counts: Counts) -> None:
+        """A watch that was interrupted tells of the last version alone, which may hold nothing any more."""
+        counts.metrics.changed(evicted(), evicted(self.TWICE, held=False), NOW)
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **self.LABELS) == 2.0
+        assert counts.value("evicted_workloads_once_total", cluster_queue="cq", **self.LABELS) == 1.0
+
+    def test_figures_of_a_local_queue_end_with_it(self, counts: Counts) -> None:
+        """Those of its ClusterQueue stay."""
+        counts.metrics.changed(evicted(), evicted(self.ONCE), NOW)
+        counts.metrics.forget_local_queue("ns/lq")
+        in_line = {"name": "lq", "namespace": "ns", **self.LABELS}
+        assert counts.value("local_queue_evicted_workloads_total", **in_line) is None
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **self.LABELS) == 1.0
+
+    def test_local_queues_may_be_left_out(self) -> None:
+        """As configured."""
+        registry = CollectorRegistry()
+        WorkloadMetrics(registry, local_queues=False).changed(evicted(), evicted(self.ONCE), NOW)
+        names = {family.name for family in registry.collect()}
+        assert "kueue_evicted_workloads" in names
+        assert "kueue_local_queue_evicted_workloads" not in names
+
+
+class TestPreemptions:
+    """Victims are counted for the ClusterQueue that they had to make way for."""
+
+    @pytest.mark.parametrize("path", ["/other", "/root/inner/other"])
+    def test_by_the_preemptor_and_its_right(self, counts: Counts, path: str) -> None:
+        """Wherever in a tree it is."""
+        counts.metrics.changed(evicted(), evicted(("Preempted", "", 1), preempted=path), NOW)
+        labels = {"preempting_cluster_queue": "other", "reason": "InCohortReclamation"}
+        assert counts.value("preempted_workloads_total", **labels) == 1.0
+        counts.metrics.forget("other")
+        assert counts.value("preempted_workloads_total", **labels) is None
+
+    def test_another_eviction_is_none(self, counts: Counts) -> None:
+        """However it was preempted before."""
+        past, now = ("Preempted", "", 1), ("ClusterQueueStopped", "", 1)
+        counts.metrics.changed(evicted(past, preempted="/other"), evicted(past, now, preempted="/other"), NOW)
+        labels = {"preempting_cluster_queue": "other", "reason": "InCohortReclamation"}
+        assert counts.value("preempted_workloads_total", **labels) is None
 
 
 def test_the_figures_of_a_cluster_queue_end_with_it(counts: Counts) -> None:
