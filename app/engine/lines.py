@@ -23,6 +23,7 @@ from app.engine.options import Options
 from app.engine.pace import Pace, Sliced, finish
 from app.engine.queues import ClusterQueue, push_or_update, requeue
 from app.engine.reasons import RequeueReason
+from app.engine.repeats import Repeats
 from app.engine.usage import LineUsage
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Lines:
         "options",
         "quiet_at",
         "refused",
+        "repeats",
         "retry_cohorts",
         "retry_queues",
         "scheduling_cycle",
@@ -113,6 +115,7 @@ class Lines:
         self.waiting: dict[str, Info] = {}
         self.assumed: dict[str, Assumed] = {}
         self.evicting: dict[str, str] = {}  # victims by key: the reason, until Evicted is seen
+        self.repeats = Repeats(self.ledger, self.keep)
         self.not_ready: dict[str, None] = {}
         self.versions: dict[str, int] = {}
         self.last_decisions: dict[str, Decision] = {}
@@ -168,6 +171,14 @@ class Lines:
         queue = self.ledger.release(key)
         if queue is not None:
             self.mark_retry(queue.name)
+
+    def queue_of(self, info: Info) -> ClusterQueue | None:
+        """The ClusterQueue a workload holds quota or waits in."""
+        name = self.ledger.holders.get(info.key)
+        if name is None:
+            local = self.local_queues.get(info.local_queue)
+            name = local.cluster_queue if local is not None else ""
+        return self.cluster_queues.get(name)
 
     def forget_preemptor(self, key: str) -> None:
         """What was preempted for a workload that holds quota has served it: should it come back, it has no precedence

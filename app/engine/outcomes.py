@@ -53,7 +53,7 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
 
 def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> Sliced[list[Victim]]:
     """Its victims. Keys of those that were not on their way out yet are added to `expected`."""
-    victims = []
+    victims, chosen = [], []
     own = entry.queue.node.path()
     messages: dict[tuple[str, str], str] = {}
     for target in entry.targets:
@@ -65,6 +65,7 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
         new = not info.evicted and info.key not in state.evicting
         if new:
             expected.append(info.key)
+            chosen.append(info.key)
             state.expect_eviction(info.key, reason)
         message = messages.get((name, reason))
         if message is None:
@@ -74,4 +75,6 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
                 else preempted_message(entry.info.workload, reason, own, target.queue.node.path())
             )
         victims.append(Victim(key=info.key, uid=info.uid, cluster_queue=name, reason=reason, message=message, new=new))
+    if chosen and entry.requeue_reason == "PendingPreemption":
+        state.repeats.add(entry.queue, entry.info.key, chosen)
     return victims

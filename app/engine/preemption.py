@@ -204,16 +204,19 @@ class Preemptor:
         if policy == "Never":
             return
         pace, gone, anyone = self.pace, self.gone, policy == "Any"
-        spared = preemptor.replaces if queue is own else None
+        replaced = preemptor.replaces if queue is own else None
+        spared = self._state.repeats.spared(own, preemptor.key)
         for other in queue.workloads.values():
             pace.left -= 1
             if pace.left <= 0:
                 yield
             if pairs.isdisjoint(other.usage) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
-            if (gone and other.key in gone) or other.key == spared:
+            if (gone and other.key in gone) or other.key == replaced:
                 continue
             rank = self.rank(other, queue, own)
+            if spared and rank[0] and other.key in spared:
+                continue
             line_usage = self._usage_of_line(queue, other.local_queue) if self._with_usage else None
             right = variant if isinstance(variant, int) else variant(other)
             into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))

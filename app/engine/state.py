@@ -6,7 +6,7 @@ ends, so a cycle sees one instant. Must never do I/O or read a clock: `now` is a
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
@@ -14,7 +14,7 @@ from app.api.core import LimitRange, RuntimeClass
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Workload
+from app.api.workload import EVICTED, PREEMPTED, Workload
 from app.engine.info import Info, is_admissible, pods_ready
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.ledger import weight_of
@@ -31,6 +31,9 @@ __all__ = ["Assumed", "Check", "Counts", "LocalQueue", "Options", "State", "Usag
 
 _P = ParamSpec("_P")
 
+_OF_WORKLOADS: Final = frozenset(("put_workload", "drop_workload", "confirm", "forget", "forget_eviction"))
+"""Events that change no quota and no policy."""
+
 
 def _event(
     method: "Callable[Concatenate[State, _P], bool | None]",
@@ -44,6 +47,8 @@ def _event(
             return
         if method(self, *args, **kwargs) is not False:
             self.epoch += 1
+            if method.__name__ not in _OF_WORKLOADS:
+                self.repeats.forget_all()
         self.took(method.__name__, args)
 
     apply.__name__ = method.__name__
@@ -209,18 +214,20 @@ class State(Questions):
         self.namespaces.pop(name, None)
 
     @_event
-    def put_local_queue(self, api: ApiLocalQueue, now: Instant) -> None:
+    def put_local_queue(self, api: ApiLocalQueue, now: Instant) -> bool | None:
         """A LocalQueue exists or changed."""
         local = self.local(f"{api.metadata.namespace}/{api.metadata.name}")
         before, was_open = local.cluster_queue, local.open
         if self.journal is not None:
             self.journal.keep_slots(local)
         created = local.api is None
+        same = local.api is not None and local.api.spec == api.spec
         weight = weight_of(api.spec.fair_sharing)
         local.api, local.weight = api, weight
         seen = api.status.fair_sharing.admission_fair_sharing_status if api.status.fair_sharing is not None else None
         if seen is not None and self.usage_sharing is not None and not self._line(local.key).seeded:
             self.set_consumed(local.key, seen.consumed_resources, instant_or_zero(seen.last_update))
+            same = False
         if was_open and (before != local.cluster_queue or not local.open):
             queue = self.cluster_queues.get(before)
             if queue is not None:
@@ -229,6 +236,7 @@ class State(Questions):
                     queue.pending.remove(key)
         if local.open and (created or not was_open or before != local.cluster_queue):
             self.line_up(local, now)
+        return False if same else None
 
     @_event
     def drop_local_queue(self, key: str) -> None:
@@ -318,6 +326,8 @@ class State(Questions):
             self.keep(self.versions)
             self.versions[key] = version
         before = self.workloads.get(key)
+        if before is not None and not _by_preemption(before, info):
+            self.repeats.forget(self.queue_of(before))
         self.keep(self.workloads)
         self.workloads[key] = info
         if info.evicted or info.finished:
@@ -357,6 +367,7 @@ class State(Questions):
     def drop_workload(self, key: str) -> None:
         """A Workload is gone."""
         if (gone := self.workloads.get(key)) is not None:
+            self.repeats.forget(self.queue_of(gone))
             self.drop_penalty(gone)
         self.leave(key)
         self.forget_preemptor(key)
@@ -385,6 +396,7 @@ class State(Questions):
         """The write of an eviction failed: the victim may be chosen again."""
         self.keep(self.evicting)
         self.evicting.pop(key, None)
+        self.repeats.forget(self.cluster_queues.get(self.ledger.holders.get(key, "")))
 
     # For the cycle
 
@@ -448,6 +460,17 @@ class State(Questions):
             queue.pending.active and queue.active and queue.pending.peek() is not None
             for queue in self.cluster_queues.values()
         )
+
+
+def _by_preemption(before: Info, after: Info) -> bool:
+    """Whether a workload changed only as workloads do that are let in, preempted, and in line again."""
+    evicted = after.condition(EVICTED) if after.evicted and not before.evicted else None
+    return (
+        before.workload.metadata.generation == after.workload.metadata.generation
+        and before.workload.status.reclaimable_pods == after.workload.status.reclaimable_pods
+        and not after.finished
+        and (evicted is None or evicted.reason == PREEMPTED)
+    )
 
 
 def _same_to_others(before: Info, after: Info) -> bool:

@@ -149,6 +149,7 @@ def dump(state: State) -> Any:
         },
         sorted(state.workloads),
         sorted(state.evicting.items()),
+        {tree: dict(pairs) for tree, pairs in sorted(state.repeats.by_tree.items())},
         sorted(state.last_decisions),
         sorted(state.ledger.cohorts),
         sorted(state.ledger.declared),

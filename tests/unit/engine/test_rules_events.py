@@ -130,6 +130,13 @@ class TestMissingQueue:
         assert b.decide(state).outcome == "admit"
 
 
+def test_one_that_holds_quota_nowhere_neither_counts_nor_waits() -> None:
+    """QuotaReserved is set, and no admission says what it holds."""
+    state = b.world(b.queue("a"))
+    state.put_workload(b.with_conditions(b.workload("w"), QuotaReserved=("True", "QuotaReserved")), b.NOW)
+    assert (places(state, "a"), b.admitted(state)) == ([], set())
+
+
 class TestForks:
     """What is tried on a fork of the state has no consequences."""
 
@@ -280,3 +287,22 @@ class TestInactiveNeighbours:
         state.put_workload(b.workload("w", cpu=4), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
+
+
+class TestLocalQueueStatus:
+    """The figures of a LocalQueue are written often."""
+
+    def test_it_is_no_reason_to_decide_anew(self) -> None:
+        """Nobody fits any better for it."""
+        state = refused()
+        counted = b.local("a", "a")
+        counted.status.pending_workloads = 1
+        state.put_local_queue(counted, b.NOW)
+        assert not state.has_work
+
+    def test_its_weight_is(self) -> None:
+        """It may change the order of the line."""
+        state = refused()
+        epoch = state.epoch
+        state.put_local_queue(b.local("a", "a", fairSharing={"weight": "2"}), b.NOW)
+        assert state.epoch > epoch

@@ -61,7 +61,8 @@ class Play:
         for decision in cycle(self.state, self.now):
             name = decision.key.removeprefix("team/")
             if decision.outcome == "admit":
-                self.workloads[name] = b.reserved(self.workloads[name], self.state)
+                made = b.reserved(self.workloads[name], self.state)
+                self.workloads[name] = b.with_conditions(made, Evicted=("False", "QuotaReserved"))
                 self.state.put_workload(self.workloads[name], self.now)
             for victim in decision.victims:
                 if victim.new:
