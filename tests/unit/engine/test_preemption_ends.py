@@ -11,8 +11,8 @@ from app.engine import Options
 from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
-from tests.unit.engine.test_histories import COHORTS, LINES, QUEUES, Histories
 from tests.unit.engine.test_victims_go_one_by_one import Play
+from tests.unit.engine.world import COHORTS, LINES, QUEUES, World
 
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
 
@@ -22,7 +22,7 @@ class Lots:
 
     def __init__(self, seed: int) -> None:
         self.lots = random.Random(seed)
-        self.history = Histories()
+        self.world = World()
 
     def quotas(self, most: int, *, one_flavor: bool) -> list[told.Json]:
         """Of gpus in two flavors, or in one, and of tpus."""
@@ -56,37 +56,32 @@ class Lots:
 
     def play(self) -> None:
         """Set up, let workloads arrive, and see it come to rest now and then, and in the end."""
-        lots, history = self.lots, self.history
+        lots, world = self.lots, self.world
         strategies = [("LessThanOrEqualToFinalShare", "LessThanInitialShare"), ("LessThanInitialShare",)]
         fair = FairSharing(strategies=lots.choice(strategies)) if lots.random() < 0.5 else None
         gates = Gates(flavor_fungibility_preserve_scan_progress=lots.random() < 0.5)
-        history.options = Options(fair_sharing=fair, gates=gates)
-        history.state = history.told.state(history.options)
+        world.begin(Options(fair_sharing=fair, gates=gates))
         one_flavor = lots.random() < 0.5
         for name in COHORTS:
             parent = "outer" if lots.random() < 0.7 else ""
             quotas = self.quotas(2, one_flavor=one_flavor)
-            history.put_cohort(
-                name=name, resource_groups=quotas, parent=parent, weight=lots.choice(["1", "1", "0", "2"])
-            )
+            world.put_cohort(name=name, resource_groups=quotas, parent=parent, weight=lots.choice(["1", "1", "0", "2"]))
         for name, cohort in zip(QUEUES, ("left", "left", "right", "outer"), strict=True):
             quotas = self.quotas(6, one_flavor=one_flavor)
-            history.put_queue(name=name, cohort=cohort, resource_groups=quotas, spec=self.spec())
+            world.put_queue(name=name, cohort=cohort, resource_groups=quotas, spec=self.spec())
         for line in LINES:
-            history.put_line(name=line, stop="None", weight="1")
+            world.put_line(name=line, stop="None", weight="1")
         in_part, with_tpus = lots.choice([0.2, 0.9]), lots.choice([0, 0.5])
         for _ in range(lots.randint(2, 8)):
             tpus = lots.randint(0, 2) if lots.random() < with_tpus else 0
             sets = [(lots.randint(1, 3), tpus, lots.randint(1, 3), 1 if lots.random() < in_part else None)]
             if lots.random() < 0.2:
                 sets.append((lots.randint(1, 3), 0, lots.randint(1, 2), None))
-            history.create(
-                line=lots.choice(LINES), pod_sets=sets, priority=lots.randint(0, 2), second=lots.randint(0, 8)
-            )
+            world.create(line=lots.choice(LINES), pod_sets=sets, priority=lots.randint(0, 2), second=lots.randint(0, 8))
             if lots.random() < 0.5:
-                history.everyone_does_their_part()
-        history.everyone_does_their_part()
-        history.fixed_point()
+                world.everyone_does_their_part()
+        world.everyone_does_their_part()
+        world.come_to_rest()
 
 
 @settings(max_examples=int(os.environ.get("HISTORIES", "200")), deadline=None)

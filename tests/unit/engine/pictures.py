@@ -1,0 +1,88 @@
+"""What a state of the engine looks like, and where two of them differ."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from app.engine import State
+
+
+def shape(state: State) -> Any:
+    """Quota, usage, who holds it and who waits where: what does not depend on the way that led here."""
+    nodes = {}
+    for node in (*state.ledger.cohorts.values(), *(queue.node for queue in state.cluster_queues.values())):
+        nodes[f"{node.is_queue}/{node.name}"] = (
+            {str(pair): amount for pair, amount in sorted(node.usage.items(), key=str) if amount},
+            {str(pair): amount for pair, amount in sorted(node.subtree.items(), key=str) if amount},
+            {str(pair): amount for pair, amount in sorted(node.guaranteed.items(), key=str) if amount},
+            {str(pair): amount for pair, amount in sorted(node.borrowing_limit.items(), key=str)},
+            node.height,
+            node.weight,
+            node.parent.name if node.parent is not None else None,
+        )
+    lines = {}
+    for name, queue in state.cluster_queues.items():
+        infos = [*queue.pending.active_infos(), *queue.pending.inadmissible_infos()]
+        lines[name] = (
+            sorted((info.order, info.local_queue, info.hash) for info in infos),
+            sorted(
+                (key, str(sorted(info.usage.items(), key=str)), info.admitted) for key, info in queue.workloads.items()
+            ),
+            sorted(
+                (key, sorted(held.infos), str(sorted(held.usage.items(), key=str)), held.admitted)
+                for key, held in queue.holders.items()
+            ),
+            queue.active,
+        )
+    counts = {key: state.local_queue_counts(key) for key in sorted(state.local_queues)}
+    return nodes, lines, sorted(state.waiting), sorted(state.ledger.holders.items()), counts
+
+
+def dump(state: State) -> Any:
+    """All that a fork must leave as it was."""
+    places = {}
+    for name, queue in state.cluster_queues.items():
+        pending = queue.pending
+        places[name] = (
+            queue.generation,
+            [info.key for info in pending.in_order()],
+            sorted(pending.inadmissible),
+            (pending.precedence, pending.pop_cycle, pending.retry_cycle),
+            sorted(pending.bulk_moved.items()),
+            sorted(pending.last_generation.items()),
+            {key: list(heap) for key, heap in pending.classes.items()},
+            {key: list(heap) for key, heap in pending.heads.items()},
+            dict(pending.offered),
+            queue.api.spec,
+        )
+    return (
+        shape(state),
+        places,
+        sorted(state.assumed),
+        {
+            key: (info.last_assignment.tried if info.last_assignment else None, info.cluster_queue, info.tags)
+            for key, info in sorted(state.waiting.items())
+        },
+        sorted(state.workloads),
+        sorted(state.evicting.items()),
+        {tree: dict(pairs) for tree, pairs in sorted(state.repeats.by_tree.items())},
+        sorted(state.last_decisions),
+        sorted(state.ledger.cohorts),
+        sorted(state.ledger.declared),
+        {name: sorted(items) for name, items in state.ledger.parentless.items()},
+        (state.epoch, state.quiet_at, state.scheduling_cycle, state.cycling, len(state.deferred)),
+        (sorted(state.retry_queues), sorted(state.retry_cohorts)),
+        {key: (line.consumed, dict(line.penalties), line.last_update) for key, line in sorted(state.lines.items())},
+        {key: (sorted(local.items), local.open, local.weight) for key, local in sorted(state.local_queues.items())},
+    )
+
+
+def differences(left: Any, right: Any, path: str = "") -> Iterator[str]:
+    """Where two dumps differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in (*left, *(key for key in right if key not in left)):
+            yield from differences(left.get(key), right.get(key), f"{path}/{key}")
+    elif isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            yield from differences(one, other, f"{path}/{index}")
+    elif left != right:
+        yield f"{path}: {left} became {right}"

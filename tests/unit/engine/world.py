@@ -1,0 +1,310 @@
+"""A small world that an engine is told of: four queues in a tree of cohorts. Its decisions are judged by the rules in
+plain words."""
+
+from typing import Any
+
+import msgspec
+
+from app.api.workload import Workload
+from app.engine import Decision, Options, cycle
+from app.engine.decisions import admission_of
+from app.engine.reasons import Mode
+from tests.unit.engine import builders as b
+from tests.unit.engine import told
+from tests.unit.engine.plain import Head, Plain
+from tests.unit.engine.told import PAIRS, Told
+
+COHORTS = ("left", "outer", "right")
+QUEUES = ("a", "b", "c", "d")
+LINES = tuple(f"{name}-{line}" for name in QUEUES for line in ("first", "second"))
+
+NO = ("False", "QuotaReserved")
+
+
+class World:
+    """Objects as the watches showed them, and the engine that was told."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__()
+        self.told = Told()
+        self.number = 0
+        self.begin(options or Options())
+
+    def begin(self, options: Options) -> None:
+        """An engine that knows the namespaces and flavors."""
+        self.options = options
+        self.state = self.told.state(options)
+
+    # What people do
+
+    def put_cohort(self, name: str, resource_groups: list[told.Json], parent: str, weight: str) -> None:
+        """A cohort gets another quota, parent or weight."""
+        above = {"outer": "", "left": parent if parent == "outer" else "", "right": parent}[name]
+        self.told.cohorts[name] = told.cohort(name, resource_groups, parent=above, weight=weight)
+        self.state.put_cohort(self.told.cohorts[name])
+
+    def put_queue(self, name: str, cohort: str, resource_groups: list[told.Json], spec: told.Json) -> None:
+        """A queue gets another quota, cohort or policy."""
+        self.told.queues[name] = told.cluster_queue(name, resource_groups, cohort, **spec)
+        self.state.put_cluster_queue(self.told.queues[name], b.NOW)
+
+    def put_line(self, name: str, stop: str, weight: str) -> None:
+        """A LocalQueue is stopped, goes on, or gets another weight."""
+        line = b.local(name, name[0], stopPolicy=stop, fairSharing={"weight": weight})
+        self.told.lines[name] = line
+        self.state.put_local_queue(line, b.NOW)
+
+    def create(self, line: str, pod_sets: Any, priority: int, second: int) -> str:
+        """A workload is created."""
+        self.number += 1
+        made = told.workload(f"w{self.number:02}", line, pod_sets=pod_sets, priority=priority, second=second)
+        self.put(made)
+        return made.metadata.key
+
+    def put(self, item: Workload) -> None:
+        """The watch shows a workload."""
+        self.told.workloads[item.metadata.key] = item
+        self.state.put_workload(item, b.NOW)
+
+    # What the controllers do
+
+    def reserved(self, item: Workload) -> Workload:
+        """As the API has it after the write."""
+        info = self.state.assumed[item.metadata.key].info
+        status = {"admission": msgspec.to_builtins(admission_of(info, info.cluster_queue))}
+        if not info.admitted and not item.status.admission_checks:
+            status["admissionChecks"] = told.check_states("Pending")
+        made = told.changed(item, status=status)
+        admitted = ("True", "Admitted") if info.admitted else ("False", "NoChecks")
+        return b.with_conditions(made, QuotaReserved=("True", "QuotaReserved"), Admitted=admitted, Evicted=NO)
+
+    def released(self, item: Workload) -> Workload:
+        """As the API has it once its eviction is through."""
+        return b.released(told.changed(item, status={"admissionChecks": [], "reclaimablePods": []}))
+
+    # Cycles
+
+    def cycle(self) -> list[Decision]:
+        """A cycle admits only who has a right to it, and only what there is room for."""
+        before, world = b.admitted(self.state), self.told.plain(self.state)
+        first = {name: self.first_in_line(name) for name in QUEUES}
+        # as in Kueue, a preemptor that came first before its queue was strict does so until it is let in
+        sticky = {
+            queue.name: queue.pending.preemptor for queue in self.state.cluster_queues.values() if queue.pending.sticky
+        }
+        decisions = list(cycle(self.state, b.NOW))
+        new = {decision.key for decision in decisions if decision.outcome == "admit"}
+        assert len({decision.cluster_queue for decision in decisions}) == len(decisions), "two heads of one queue"
+        assert b.admitted(self.state) == before | new
+        assert not before & new
+        after = self.told.plain(self.state)
+        evicting: set[str] = set()
+        for decision in decisions:
+            spec = self.told.queues[decision.cluster_queue].spec
+            strict = spec.queueing_strategy == "StrictFIFO" and not self.by_usage(decision.cluster_queue)
+            if strict and decision.key != sticky.get(decision.cluster_queue):
+                assert decision.key == first[decision.cluster_queue], "not the first of its line"
+            if decision.outcome == "admit":
+                self.judge_admission(decision, after)
+            if decision.outcome == "preempting":
+                assert decision.victims
+                self.judge_victims(decision, world)
+                victims = {victim.key for victim in decision.victims}
+                assert not victims & evicting, "preempted for two"
+                evicting |= victims
+        return decisions
+
+    def by_usage(self, name: str) -> bool:
+        """Whether the usage of LocalQueues orders the line."""
+        return (
+            self.options.admission_fair_sharing is not None and self.told.queues[name].spec.admission_scope is not None
+        )
+
+    def waiting_in(self, name: str) -> list[Workload]:
+        """Who may be admitted to a queue, if there is room."""
+        return [
+            item
+            for key, item in self.told.workloads.items()
+            if (item.spec.queue_name or "")[0] == name
+            and self.told.lines[item.spec.queue_name or ""].spec.stop_policy == "None"
+            and item.spec.active
+            and not (item.quota_reserved or item.finished or key in self.state.assumed)
+        ]
+
+    def first_in_line(self, name: str) -> str | None:
+        """By priority, age, and UID."""
+        line = [(-(item.spec.priority or 0), told.age(item), item.metadata.uid, item.metadata.key)
+                for item in self.waiting_in(name)]  # fmt: skip
+        return min(line)[3] if line else None
+
+    def judge_admission(self, decision: Decision, world: Plain) -> None:
+        """The queue is open, and what was admitted is within nominal quota plus borrowing limit, and within what every
+        cohort above had free, with all victims still there."""
+        name, key = decision.cluster_queue, decision.key
+        item = self.told.workloads[key]
+        assert item.spec.active
+        assert (item.spec.queue_name or "")[0] == name
+        assert self.told.queues[name].spec.stop_policy == "None"
+        assert self.told.lines[item.spec.queue_name or ""].spec.stop_policy == "None"
+        assert decision.admission is not None
+        for given, asked in zip(decision.admission.pod_set_assignments, item.spec.pod_sets, strict=True):
+            assert given.count is not None
+            assert (asked.min_count or asked.count) <= given.count <= asked.count
+            requests = asked.template.spec.containers[0].resources.requests  # type: ignore[union-attr]
+            assert {key: int(value) for key, value in given.resource_usage.items()} == {
+                resource: int(amount) * given.count for resource, amount in requests.items()
+            }
+            for resource, flavor in given.flavors.items():
+                assert world.available(name, (flavor, resource)) >= 0, "over quota"
+                nominal, borrow, _ = world.quota(name, (flavor, resource))
+                assert borrow is None or world.used(name, (flavor, resource)) <= nominal + borrow
+        if not self.by_usage(name) and self.state.cluster_queues[name].pending.preemptor != key:
+            for other in self.waiting_in(name):
+                same = other.spec == item.spec and other.status.conditions == item.status.conditions
+                assert not same or told.age(other) >= told.age(item), "an equal one is older"
+        checks = self.told.queues[name].spec.admission_checks_strategy
+        flavors = {flavor for given in decision.admission.pod_set_assignments for flavor in given.flavors.values()}
+        if checks is not None and not item.status.admission_checks:
+            wanted = checks.admission_checks[0].on_flavors
+            assert decision.admitted is bool(wanted and not flavors & set(wanted))
+        if self.by_usage(name):
+            assert key in self.state.lines[f"team/{item.spec.queue_name}"].penalties
+
+    def judge_victims(self, decision: Decision, world: Plain) -> None:
+        """Each is taken by right of a policy, from a queue of the tree that uses more than its own, and held quota.
+        Those that were on their way out already were judged when they were taken, by what held then."""
+        item = self.told.workloads[decision.key]
+        name = decision.cluster_queue
+        head = Head("", name, item.spec.priority or 0, told.age(item), {})
+        held = {each.uid: each for each in world.held}
+        policy = world.policies[name]
+        victims = [victim for victim in decision.victims if victim.new]
+        roots = [[each, *world.ancestors(each)][-1] for each in (name, *(v.cluster_queue for v in victims))]
+        assert len(set(roots)) == 1
+        for victim in victims:
+            found = held[victim.key]
+            assert found.queue == victim.cluster_queue
+            assert world.allowed(policy.within if found.queue == name else policy.reclaim, head, found)
+            if found.queue != name:
+                assert not world.within(found.queue, set(PAIRS)), "reclaimed what was not borrowed"
+                if victim.reason == "InCohortReclaimWhileBorrowing":
+                    assert policy.borrow != "Never"
+                    assert policy.threshold is None or found.priority <= policy.threshold
+                    assert found.priority < head.priority
+            else:
+                assert victim.reason == "InClusterQueue"
+            assert (victim.reason == "InCohortFairSharing") <= (self.options.fair_sharing is not None)
+
+    # Fixed points
+
+    def come_to_rest(self) -> None:
+        """With nobody else acting, cycles come to an end, and then no head that fits is left waiting."""
+        self.run_out()
+        before = b.admitted(self.state)
+        self.judge_those_who_wait()
+        for name in QUEUES:
+            self.state.mark_retry(name)
+        self.state.epoch += 1
+        self.run_out()
+        missed = b.admitted(self.state) - before
+        assert not missed, f"left waiting: {missed}"
+
+    def run_out(self) -> None:
+        """Cycles until there is nothing to decide."""
+        for _ in range(400):
+            if not self.state.has_work:
+                return
+            self.cycle()
+        raise AssertionError("no fixed point was reached")
+
+    def judge_those_who_wait(self) -> None:
+        """By arithmetic alone: unless somebody keeps room for himself, there is none for the first of a line, nor for
+        anyone in a line that does not wait for its first."""
+        world = self.told.plain(self.state)
+        decided = self.state.last_decisions
+        for name in QUEUES:
+            root = [name, *world.ancestors(name)][-1]
+            tree = [each for each in QUEUES if [each, *world.ancestors(each)][-1] == root]
+            everybody = [item for each in tree for item in self.waiting_in(each)]
+            modes = {decided[key].mode for item in everybody if (key := item.metadata.key) in decided}
+            spec = self.told.queues[name].spec
+            if Mode.PREEMPT in modes or Mode.DEFERRED_FIT in modes or spec.stop_policy != "None":
+                continue
+            line, first = self.waiting_in(name), self.first_in_line(name)
+            for item in line:
+                if spec.queueing_strategy == "StrictFIFO" and (self.by_usage(name) or item.metadata.key != first):
+                    continue
+                if len(item.spec.pod_sets) > 1:
+                    continue
+                if not item.status.admission_checks:
+                    assert not self.has_room(world, name, item), f"left waiting: {item.metadata.key}"
+
+    def has_room(self, world: Plain, name: str, item: Workload) -> bool:
+        """Whether a workload of one pod set fits now."""
+        (asked,) = item.spec.pod_sets
+        requests = asked.template.spec.containers[0].resources.requests  # type: ignore[union-attr]
+        count = asked.min_count or asked.count
+        amounts = {resource: int(amount) * count for resource, amount in requests.items()}
+        free = {pair: max(0, world.available(name, pair)) for pair in PAIRS}
+        gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in ("x", "y"))
+        return gpu and amounts.get("tpu", 0) <= free["z", "tpu"]
+
+    def everyone_does_their_part(self) -> None:
+        """With all writes seen, checks ready and victims gone in no time, preemption comes to an end."""
+        for _ in range(60):
+            self.run_out()
+            moved = False
+            for key, item in sorted(self.told.workloads.items()):
+                evicted = any(each.type == "Evicted" and each.status == "True" for each in item.status.conditions)
+                if key in self.state.assumed:
+                    self.put(self.reserved(item))
+                elif item.quota_reserved and not item.finished and (evicted or key in self.state.evicting):
+                    self.put(self.released(item))
+                else:
+                    continue
+                moved = True
+            self.in_one_place()
+            if not moved:
+                return
+        raise AssertionError("preemption goes on for ever")
+
+    # At any time
+
+    def in_one_place(self) -> None:
+        """A workload waits in one place or holds quota in one place, never both."""
+        seen: dict[str, str] = {}
+        for queue in self.state.cluster_queues.values():
+            pending = queue.pending
+            assert pending.inflight is None
+            for place, keys in (
+                ("active", [info.key for info in pending.active_infos()]),
+                ("inadmissible", [info.key for info in pending.inadmissible_infos()]),
+                ("reserved", list(queue.workloads)),
+            ):
+                for key in keys:
+                    assert key not in seen, f"{key} is {seen[key]} and {queue.name} {place}"
+                    seen[key] = f"{queue.name} {place}"
+        assert set(self.state.waiting) | set(self.state.ledger.holders) <= set(self.told.workloads)
+        assert set(self.state.assumed) <= set(self.state.ledger.holders)
+        assert set(self.state.evicting) <= set(self.state.ledger.holders), "on its way out of nowhere"
+        for key, item in self.told.workloads.items():
+            line = self.told.lines[item.spec.queue_name or ""]
+            stands = line.spec.stop_policy == "None" and item.spec.active
+            if item.finished or not (item.quota_reserved or key in self.state.assumed or stands):
+                assert key not in seen, f"{key} is {seen[key]}"
+            else:
+                assert key in seen, f"{key} is nowhere"
+        penalized = {key for line in self.state.lines.values() for key in line.penalties}
+        assert penalized <= set(self.told.workloads)
+
+    def usage_is_the_sum(self) -> None:
+        """Usage kept step by step is the usage worked out from the objects, of every queue and cohort."""
+        self.state.ledger.settle()
+        world = self.told.plain(self.state)
+        nodes = {**self.state.ledger.cohorts, **{name: q.node for name, q in self.state.cluster_queues.items()}}
+        for name, node in nodes.items():
+            kept = {(pair.flavor, pair.resource): amount for pair, amount in node.usage.items() if amount}
+            assert kept == {pair: amount for pair in PAIRS if (amount := world.used(name, pair))}, name
+        for queue in self.state.cluster_queues.values():
+            by_line = {key: line for line, held in queue.holders.items() for key in held.infos}
+            assert by_line == {key: info.local_queue for key, info in queue.workloads.items()}
