@@ -4,13 +4,9 @@ Source: Kueue's CandidatesOrdering and SatisfiesPreemptionPolicy. Must never sim
 `app.engine.preemption`.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable
 from functools import cmp_to_key
-from math import isqrt
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from app.engine.pace import Pace, Sliced
 from app.engine.tree import Node
 
 if TYPE_CHECKING:
@@ -19,9 +15,6 @@ if TYPE_CHECKING:
 
 WITHIN_QUEUE, HIERARCHICAL, WITHOUT_BORROWING, WHILE_BORROWING = range(4)
 """By which right a candidate is one."""
-
-AT_ONCE: Final = 256
-"""So many are sorted without a stop."""
 
 Rank = tuple[bool, bool, int, float, str, str]
 
@@ -87,37 +80,3 @@ def _compare_with_usage(left: Candidate, right: Candidate) -> int:
 
 with_usage: Final = cmp_to_key(_compare_with_usage)
 """Who is preempted first, where it does."""
-
-
-def discard(candidates: list[Candidate], pace: Pace) -> Sliced[None]:
-    """Let go of candidates: to free many takes time as well."""
-    while len(candidates) > AT_ONCE:
-        del candidates[-AT_ONCE:]
-        pace.left -= AT_ONCE // 3
-        if pace.left <= 0:
-            yield
-    candidates.clear()
-
-
-def arrange(candidates: list[Candidate], key: Callable[[Candidate], Any], pace: Pace) -> Sliced[None]:
-    """Sort in place, stopping now and then: many are first dealt out into about equal ranges."""
-    if len(candidates) <= AT_ONCE:
-        pace.left -= len(candidates) // 2
-        candidates.sort(key=key)
-        return
-    ranges = isqrt(len(candidates))
-    sample = sorted(map(key, candidates[:: max(1, len(candidates) // (4 * ranges))]))
-    bounds = sample[:: max(1, len(sample) // ranges)]
-    dealt: list[list[Candidate]] = [[] for _ in range(len(bounds) + 1)]
-    for candidate in candidates:
-        pace.left -= 1
-        if pace.left <= 0:
-            yield
-        dealt[bisect_left(bounds, key(candidate))].append(candidate)
-    candidates.clear()
-    for part in dealt:
-        pace.left -= len(part)
-        if pace.left <= 0:
-            yield
-        part.sort(key=key)
-        candidates.extend(part)

@@ -4,12 +4,9 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-from collections.abc import Iterable
-
 from app.engine import tree
 from app.engine.amounts import Amounts
 from app.engine.entries import Entry
-from app.engine.info import Info
 from app.engine.ledger import Ledger
 from app.engine.pace import Pace, Sliced, Trial
 from app.engine.queues import ClusterQueue
@@ -19,21 +16,32 @@ from app.engine.targets import Target
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = ("_counted", "_ledger", "freed", "preempted")
+    __slots__ = ("_coming", "_leaving", "_ledger", "_passing", "freed", "preempted")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._counted: list[tuple[ClusterQueue, Amounts, bool]] = []
+        self._passing: list[tuple[ClusterQueue, Amounts]] = []
+        """Counted, and of no admission."""
+        self._leaving: list[tuple[ClusterQueue, Amounts]] = []
+        """Counted as of an admission, and yet not to stay."""
+        self._coming: list[tuple[ClusterQueue, Amounts]] = []
+        """What is held in its place."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
         self.freed: dict[ClusterQueue, Amounts] = {}
         """What they hold together."""
 
     def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
-        """Usage that those after see, until the cycle ends; whether it is of an admission."""
+        """Usage that those after see until the cycle ends, or for good if it is of an admission."""
         self._ledger.keep_usage(queue)
         tree.add_all(queue.node, usage)
-        self._counted.append((queue, usage, admitted))
+        if not admitted:
+            self._passing.append((queue, usage))
+
+    def replace(self, queue: ClusterQueue, usage: Amounts, held: Amounts) -> None:
+        """What was counted for an admission is not what is held in the end, if anything."""
+        self._leaving.append((queue, usage))
+        self._coming.append((queue, held))
 
     def preempt(self, entry: Entry) -> None:
         """Those after it see that its victims are gone, or will be."""
@@ -73,29 +81,29 @@ class Claims:
         until the victims are gone; here quota is given when it is free.
         """
         with Trial() as trial:
-            for queue, usage, admitted in self._counted:
+            for queue, usage in self._passing:
                 pace.left -= 1
                 if pace.left <= 0:
                     yield
                     pace.renew()
-                if not admitted:
-                    trial.remove(queue.node, usage)
+                trial.remove(queue.node, usage)
             return tree.fits(entry.queue.node, usage_of(entry))
 
-    def take_off(self, admitted: Iterable[tuple[Entry, Info]]) -> None:
-        """Take off what was counted for this cycle only; what was admitted stays, as it will be held."""
-        if not self._counted:
-            return
-        staying = {id(info.usage) for _, info in admitted}
-        for queue, usage, _ in self._counted:
-            if id(usage) in staying:
-                staying.remove(id(usage))
-            else:
-                tree.remove_all(queue.node, usage)
-        self._counted.clear()
-        for entry, info in admitted:
-            if id(info.usage) in staying:
-                tree.add_all(entry.queue.node, info.usage)
+    def take_off(self, pace: Pace) -> Sliced[None]:
+        """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
+        if it is left early."""
+        for counted, change in (
+            (self._passing, tree.remove_all),
+            (self._leaving, tree.remove_all),
+            (self._coming, tree.add_all),
+        ):
+            while counted:
+                queue, usage = counted.pop()
+                change(queue.node, usage)
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
 
 
 def usage_of(entry: Entry) -> Amounts:

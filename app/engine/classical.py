@@ -14,9 +14,8 @@ from app.engine.candidates import (
     WITHOUT_BORROWING,
     Candidate,
     Found,
-    discard,
 )
-from app.engine.pace import Sliced, Trial
+from app.engine.pace import Sliced, Trial, discard
 from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_RECLAIM_WHILE_BORROWING, IN_COHORT_RECLAMATION
 from app.engine.targets import Target, fill_back, fits
 from app.engine.tree import Node

@@ -11,7 +11,7 @@ end. A cycle that is closed at any stop puts usage and heads back as they were.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -25,7 +25,7 @@ from app.engine.info import Info, PodSetTotals, backoff_over, preemption_gated
 from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.outcomes import decision_on, evicts, victims_of
-from app.engine.pace import STRETCH, Pace, Sliced, Trial, finish
+from app.engine.pace import STRETCH, Pace, Sliced, Trial, arrange, finish
 from app.engine.pending import Pending, Precedence
 from app.engine.preemption import Preemptor, Unfinished
 from app.engine.queues import requeue
@@ -99,11 +99,11 @@ class _Run:
         state = self.state
         if state.cycling:
             raise RuntimeError("a cycle is under way: let it end before the next one starts")
-        state.ledger.settle()
         result = Cycle(state.scheduling_cycle + 1)
         state.cycling = True
         ended = False
         try:
+            yield from state.ledger.settling(self.pace)
             if state.retry_queues or state.retry_cohorts:
                 yield from state.retry_marked(self.now, self.pace)
             state.scheduling_cycle += 1
@@ -118,10 +118,12 @@ class _Run:
                     result.inadmissible.append(entry)
                 yield
             blocked = False
+            ordered: Iterable[Entry]
             if self.state.options.fair_sharing is not None:
-                ordered = iter((yield from self._tournament(result.entries)))
+                ordered = yield from self._tournament(result.entries)
             else:
-                ordered = iter(sorted(result.entries, key=attrgetter("rank")))
+                ordered = by_rank = result.entries.copy()
+                yield from arrange(by_rank, attrgetter("rank"), self.pace)
             for entry in after_their_preemptors(result.entries, ordered):
                 self.ordered.append(entry)
                 result.order.append(entry.info.key)
@@ -260,7 +262,8 @@ class _Run:
             and self.state.options.wait_for_pods_ready.block_admission
             and bool(self.state.not_ready or self.admitted)
         )
-        self.claims.count(queue, usage_of(entry), admitted=mode is Mode.FIT and not blocked)
+        usage = usage_of(entry)
+        self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
         if mode is Mode.PREEMPT:
             entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
             entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
@@ -272,10 +275,13 @@ class _Run:
             info.last_assignment = entry.before  # the flavor is right: it is to be found again
             return
         if where is not None and siblings:
+            self.claims.replace(queue, usage, {})
             self._migrate(entry, where, siblings[0][1])
             return
         entry.status = "assumed"
         entry.held = self._assumed(entry)
+        if entry.held.usage is not usage:
+            self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))
 
     def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
@@ -356,7 +362,7 @@ class _Run:
         """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
         state = self.state
         observable = self.gates.unadmitted_workloads_observability
-        self.claims.take_off(self.admitted)
+        yield from self.claims.take_off(self.pace)
         changed, progress = bool(self.admitted), False
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
@@ -393,7 +399,7 @@ class _Run:
     def _abandon(self, result: Cycle) -> None:
         """The caller left before the end and will never see what was decided: all heads go back to their places."""
         state = self.state
-        self.claims.take_off(self.admitted)
+        finish(self.claims.take_off(Pace()))
         state.cycling = False
         marked = set(state.retry_queues)
         for entry, info in self.admitted:

@@ -15,6 +15,7 @@ from app.engine import tree
 from app.engine.amounts import Amounts, Catalog, quota
 from app.engine.info import Info
 from app.engine.journal import Journal
+from app.engine.pace import Pace, Sliced, finish
 from app.engine.queues import ClusterQueue
 from app.engine.tree import Node
 
@@ -151,7 +152,7 @@ class Ledger:
         node.parent = parent
         (parent.queues if node.is_queue else parent.cohorts)[node.name] = node
         if not node.is_queue:
-            self.broken = self.broken or self.cyclic(node)
+            self.broken = self.broken or self._in_cycle(node)
         self._mark(parent)
 
     def _detach(self, node: Node) -> None:
@@ -162,7 +163,7 @@ class Ledger:
         node.parent = None
         (parent.queues if node.is_queue else parent.cohorts).pop(node.name, None)
         if self.broken:
-            self.broken = any(self.cyclic(cohort) for cohort in self.cohorts.values())
+            self.broken = any(self._in_cycle(cohort) for cohort in self.cohorts.values())
         self._forget_if_empty(parent)
 
     def _forget_if_empty(self, node: Node) -> None:
@@ -188,9 +189,12 @@ class Ledger:
     def _set_quotas(node: Node, quotas: "_Quotas") -> None:
         node.nominal, node.borrowing_limit, node.lending_limit, node.weight = quotas
 
-    @staticmethod
-    def cyclic(node: Node) -> bool:
+    def cyclic(self, node: Node) -> bool:
         """Whether the cohorts above form a cycle; such a tree admits nothing."""
+        return self.broken and self._in_cycle(node)
+
+    @staticmethod
+    def _in_cycle(node: Node) -> bool:
         seen = {id(node)}
         above = node.parent
         while above is not None:
@@ -227,23 +231,39 @@ class Ledger:
 
     def settle(self) -> None:
         """Compute marked trees anew. Called before amounts are read."""
-        if not self._dirty:
-            return
-        self._keep(self._dirty)
+        finish(self.settling(Pace()))
+
+    def settling(self, pace: Pace) -> Sliced[None]:
+        """As `settle`, in slices: until the end nothing may be read or changed. What is left undone is still marked;
+        a queue may then count two generations for one change, which says no more than one does."""
         roots: dict[int, Node] = {}
         for node in self._dirty.values():
+            pace.left -= 0.5
+            if pace.left <= 0:
+                yield
+                pace.renew()
             if not self.cyclic(node):
                 root = node.root
                 roots[id(root)] = root
-        self._dirty.clear()
         for root in roots.values():
             self.keep_tree(root)
-            tree.rebuild(root)
+            for _ in tree.rebuilding(root):
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
             for node in root.walk_queues():
+                pace.left -= 0.5
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
                 queue = self.cluster_queues.get(node.name)
                 if queue is not None:
                     self._keep_slots(queue)
                     queue.generation += 1
+        if self._dirty:
+            self._keep(self._dirty)
+            self._dirty.clear()
 
     # Reservations
 
@@ -274,7 +294,7 @@ class Ledger:
 
     def _count(self, node: Node, usage: Amounts, change: Callable[[Node, Amounts], None]) -> None:
         parent = node.parent
-        if self.broken and self.cyclic(node):  # no way up; the tree is computed anew when the cycle is gone
+        if self.cyclic(node):  # no way up; the tree is computed anew when the cycle is gone
             node.parent = None
             change(node, usage)
             node.parent = parent

@@ -28,6 +28,7 @@ from app.engine.usage import LineUsage
 
 if TYPE_CHECKING:
     from app.engine.decisions import Decision
+    from app.engine.tree import Node
 
 
 class LocalQueue:
@@ -289,7 +290,16 @@ class Lines:
         """As `flush_retries`, in slices: no event may come in between. What is left undone is still marked."""
         starts = [queue.node for name in self.retry_queues if (queue := self.cluster_queues.get(name)) is not None]
         starts += [node for name in self.retry_cohorts if (node := self.ledger.cohorts.get(name)) is not None]
-        roots = {id(root): root for node in starts if not self.ledger.cyclic(node) for root in (node.root,)}
+        pace.left -= len(starts) // 8
+        roots: dict[int, Node] = {}
+        for node in starts:
+            pace.left -= 0.5
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            if not self.ledger.cyclic(node):
+                root = node.root
+                roots[id(root)] = root
         moved = False
         for root in roots.values():
             for node in root.walk_queues():

@@ -1,4 +1,4 @@
-"""How much work is done at a stretch, and usage that is only tried.
+"""How much work is done at a stretch, work on long lists at that pace, and usage that is only tried.
 
 A cycle is a generator that stops often, so that whoever drives it can let others run. Inside a search for victims the
 stops are counted by work (candidates looked at, pairs counted), never by time, so that what is decided does not depend
@@ -6,9 +6,10 @@ on them. Must never read a clock, and never know what the work is for.
 """
 
 import math
-from collections.abc import Generator
+from bisect import bisect_left
+from collections.abc import Callable, Generator
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from app.engine import tree
 from app.engine.amounts import Amounts
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 STRETCH: Final = 160.0
 """Work between two stops, one to two microseconds each: a quarter of the millisecond the event loop may be held."""
+
+AT_ONCE: Final = 256
+"""So many are sorted, or freed, without a stop."""
 
 Sliced = Generator[None, None, T]
 """Work that stops now and then; its value is the result."""
@@ -46,6 +50,43 @@ def finish(work: Sliced[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def arrange(items: list[T], key: Callable[[T], Any], pace: Pace) -> Sliced[None]:
+    """Sort in place, stopping now and then: many are first dealt out into about equal ranges."""
+    if len(items) <= AT_ONCE:
+        pace.left -= len(items) // 2
+        items.sort(key=key)
+        return
+    ranges = math.isqrt(len(items))
+    sample = sorted(map(key, items[:: max(1, len(items) // (4 * ranges))]))
+    bounds = sample[:: max(1, len(sample) // ranges)]
+    dealt: list[list[T]] = [[] for _ in range(len(bounds) + 1)]
+    for item in items:
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        dealt[bisect_left(bounds, key(item))].append(item)
+    items.clear()
+    for part in dealt:
+        pace.left -= len(part)
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        part.sort(key=key)
+        items.extend(part)
+
+
+def discard(items: list[T], pace: Pace) -> Sliced[None]:
+    """Let go of many: to free them takes time as well."""
+    while len(items) > AT_ONCE:
+        del items[-AT_ONCE:]
+        pace.left -= AT_ONCE // 3
+        if pace.left <= 0:
+            yield
+            pace.renew()
+    items.clear()
 
 
 class Trial:

@@ -15,16 +15,14 @@ from app.engine.candidates import (
     Candidate,
     Found,
     Rank,
-    arrange,
     by_rank,
-    discard,
     satisfies,
     with_usage,
 )
 from app.engine.classical import Classical
 from app.engine.fairness import FairPreemption
 from app.engine.instants import Instant
-from app.engine.pace import Pace, Sliced, Trial
+from app.engine.pace import Pace, Sliced, Trial, arrange, discard
 from app.engine.queues import is_preemptor
 from app.engine.reasons import (
     Possibility,

@@ -89,11 +89,19 @@ class Node:
 def rebuild(root: Node) -> None:
     """Recompute subtree quotas, guaranteed parts, heights and cohort usages below a root, from nominal quotas and the
     usages of ClusterQueues. Linear in the size of the tree; needed after every change of quota or shape."""
+    for _ in rebuilding(root):
+        pass
+
+
+def rebuilding(root: Node) -> Iterator[None]:
+    """As `rebuild`, with a stop for each node. Until the end nothing may be read or changed; to be begun anew if it is
+    left early."""
+    yield
     if not root.is_queue:
         subtree = dict(root.nominal)
         usage: Amounts = {}
         for child in (*root.cohorts.values(), *root.queues.values()):
-            rebuild(child)
+            yield from rebuilding(child)
             guaranteed = child.guaranteed
             for pair, amount in child.subtree.items():
                 subtree[pair] = endless(subtree.get(pair, 0) + amount - guaranteed.get(pair, 0))

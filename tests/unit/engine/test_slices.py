@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.engine import Cycle, Options, State, cycle, cycle_steps
 from app.engine.options import AdmissionFairSharing, FairSharing
-from app.engine.pace import Trial
+from app.engine.pace import Pace, Trial, arrange, finish
 from app.engine.tree import Node, add_usage, rebuild
 from tests.unit.engine import builders as b
 
@@ -116,6 +117,62 @@ def test_parked_workloads_are_woken_in_slices() -> None:
     counts, result = calls_between_stops(cycle_steps(state, b.NOW))
     assert max(counts) < 4_000
     assert [decision.key for decision in result] == ["team/w2999"]
+
+
+def keepers(queues: int) -> State:
+    """One queue borrows the quota of all others of its cohort; nobody may preempt, so each head keeps its own part."""
+    state = b.world(b.queue("hog", {"default": {"cpu": 0}}, "all"))
+    names = [f"q{index}" for index in range(queues)]
+    for name in names:
+        state.put_cluster_queue(b.queue(name, {"default": {"cpu": 1}}, "all"), b.NOW)
+        state.put_local_queue(b.local(name, name), b.NOW)
+    held = b.workload("held", "hog", cpu=queues, status={"admission": b.given("hog", "default", queues)})
+    state.put_workload(b.with_conditions(held, QuotaReserved=("True", "QuotaReserved")), b.NOW)
+    for number, name in enumerate(reversed(names)):
+        state.put_workload(b.workload(f"w{number}", name, priority=number % 3, second=number), b.NOW)
+    return state
+
+
+class TestManyHeads:
+    """Hundreds of queues have a head each, that sets quota aside while the cycle lasts."""
+
+    def test_a_cycle_stops_often(self) -> None:
+        """Nothing is done for all of them at once: quota is worked out, heads are put in order, and what they set
+        aside is taken off, a few at a time."""
+        counts, result = calls_between_stops(cycle_steps(keepers(600), b.NOW))
+        assert {decision.requeue_reason for decision in result} == {"PreemptionNoCandidates"}
+        assert len(result) == 600
+        assert max(counts) < 2_000
+
+    def test_where_it_stops_changes_nothing(self) -> None:
+        """The same order and the same words, and nothing is left counted."""
+        sliced, whole = keepers(600), keepers(600)
+        result, expected = drive(cycle_steps(sliced, b.NOW, stretch=7)), cycle(whole, b.NOW)
+        assert result.order == expected.order
+        assert told(result) == told(expected)
+        assert_sums(sliced)
+
+    def test_it_can_be_left_anywhere(self) -> None:
+        """Then nothing is left counted, and all heads are in their places."""
+        stops = sum(1 for _ in cycle_steps(keepers(100), b.NOW, stretch=7))
+        for percent in (3, 40, 60, 70, 80, 99):
+            state, other = keepers(100), keepers(100)
+            steps = cycle_steps(state, b.NOW, stretch=7)
+            for _ in range(percent * stops // 100):
+                next(steps)
+            steps.close()
+            assert everything(state) == everything(other)
+        assert_sums(state)
+
+
+@given(st.lists(st.integers(), max_size=2000), st.integers(1, 300))
+@settings(max_examples=50)
+def test_sorting_in_slices(numbers: list[int], stretch: int) -> None:
+    """A long list is sorted as at one stretch, equals in their order."""
+    items = [(number % 50, place) for place, number in enumerate(numbers)]
+    expected = sorted(items, key=itemgetter(0))
+    finish(arrange(items, itemgetter(0), Pace(stretch)))
+    assert items == expected
 
 
 def test_usage_is_not_sampled_in_the_middle_of_a_cycle() -> None:
@@ -405,6 +462,6 @@ def assert_sums(state: State) -> None:
         assert {str(pair): amount for pair, amount in queue.node.usage.items() if amount} == total
         assert {str(pair): amount for pair, amount in queue.held().items()} == total
     kept = usages(state)
-    for queue in state.cluster_queues.values():
-        rebuild(queue.node.root)
+    for root in {queue.node.root for queue in state.cluster_queues.values()}:
+        rebuild(root)
     assert usages(state) == kept
