@@ -241,6 +241,24 @@ class TestResources:
         decision = b.decide(state)
         assert given(decision) == given(decision, "memory") == ("two", "Fit", 0, -1)
 
+    @pytest.mark.parametrize(("short", "lent"), [("cpu", "memory"), ("memory", "cpu")])
+    def test_the_worst_resource_speaks_for_a_flavor(self, short: str, lent: str) -> None:
+        """One that fits by borrowing does not end a scan while another needs a preemption."""
+        state = world(
+            b.queue(
+                "a",
+                {"one": {short: 2, lent: 1}, "two": {short: 9, lent: 9}},
+                "x",
+                flavorFungibility=fungibility(),
+                preemption=LOWER,
+            ),
+            b.queue("peer", {"one": {lent: 5}}, "x"),
+            running=(held("low", "a", {short: "1"}, priority=-1),),
+        )
+        state.put_workload(pod_sets(("main", 1, {short: "2", lent: "2"})), b.NOW)
+        decision = b.decide(state)
+        assert given(decision) == given(decision, "memory") == ("two", "Fit", 0, -1)
+
     def test_groups_are_searched_one_by_one(self) -> None:
         """Each with its own index; one that fails leaves the pod set without any flavor."""
         queue = b.queue(
