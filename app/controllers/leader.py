@@ -38,7 +38,7 @@ from app.controllers.world import (
 )
 from app.engine import State
 from app.jobs import table
-from app.kube.slices import Slice
+from app.kube.slices import Slice, ordered
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
 
@@ -164,14 +164,15 @@ class Leader:
             (self.priority_classes, world.workload_priority_classes),
         )
         for queue, seen in stores:
-            for key in seen.keys(ordered=True):
+            for key in (yield from ordered(seen.keys())):
                 queue.add(key)
                 yield
         yield from self._jobs_where(lambda job: True)
-        for held in world.workloads.values(ordered=True):
-            for owner in table.jobs_of(held):  # also a job that was deleted while nobody led
-                self.jobs.add(owner)
-                yield
+        for key in (yield from ordered(world.workloads.keys())):
+            held = world.workloads.get(key)
+            for owner in table.jobs_of(held) if held is not None else ():
+                self.jobs.add(owner)  # also a job that was deleted while nobody led
+            yield
 
     # --- what a change makes us look at ---------------------------------------------------------------------------
 
@@ -238,7 +239,8 @@ class Leader:
             self.local_queues.add(local_queue)
             yield
             yield from self._in_line(local_queue)
-        for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue):
+        held = world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue, ordered=False)
+        for key in (yield from ordered(held)):
             self.workloads.add(key)
             yield
 
@@ -254,7 +256,8 @@ class Leader:
         self._later(self._in_line(key))
 
     def _in_line(self, local_queue: str) -> Iterator[None]:
-        for key in self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, local_queue):
+        waiting = self.world.workloads.keys_by_index(WORKLOADS_BY_QUEUE, local_queue, ordered=False)
+        for key in (yield from ordered(waiting)):
             self.workloads.add(key)
             yield
 
@@ -274,8 +277,9 @@ class Leader:
 
     def _jobs_where(self, concerned: Callable[[Kind], bool]) -> Iterator[None]:
         for store in self.world.jobs.values():
-            for job in store.values(ordered=True):
-                if concerned(job):
+            for key in (yield from ordered(store.keys())):
+                job = store.get(key)
+                if job is not None and concerned(job):
                     self.jobs.add(jobs.key_of(job))
                 yield
 
@@ -290,9 +294,13 @@ class Leader:
 
     def _in_namespace(self, namespace: str) -> Iterator[None]:
         yield from self._jobs_where(lambda job: job.metadata.namespace == namespace)
-        for key in self.world.workloads.keys(ordered=True):
+        keys, inside = self.world.workloads.keys(), []
+        for key in keys:
             if key.startswith(f"{namespace}/"):
-                self.workloads.add(key)
+                inside.append(key)
+            yield
+        for key in (yield from ordered(inside)):
+            self.workloads.add(key)
             yield
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:

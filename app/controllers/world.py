@@ -21,7 +21,6 @@ from app.controllers.status import StatusDraft
 from app.jobs.options import Options
 from app.kube.store import Store
 
-WORKLOADS_BY_OWNER = "owner"
 """Index of Workloads by the uid of each owner."""
 WORKLOADS_BY_QUEUE = "queue"
 """Index of Workloads by `namespace/queueName`."""
@@ -82,7 +81,6 @@ def index_stores(
     workloads: Store[Workload], local_queues: Store[LocalQueue], cluster_queues: Store[ClusterQueue]
 ) -> None:
     """Declare the indexes that reconcilers look up by."""
-    workloads.add_index(WORKLOADS_BY_OWNER, lambda w: [owner.uid for owner in w.metadata.owner_references])
     workloads.add_index(WORKLOADS_BY_QUEUE, lambda w: [f"{w.metadata.namespace}/{w.spec.queue_name or ''}"])
     workloads.add_index(
         WORKLOADS_BY_CLUSTER_QUEUE, lambda w: [w.status.admission.cluster_queue] if w.status.admission else []

@@ -21,7 +21,7 @@ Never drops an event it cannot place, and never asks again without a pause.
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ from app.api.errors import ApiError, BadRequest, ConnectionLost, Expired, Invali
 from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
+from app.kube.slices import in_slices
 from app.kube.store import Store
 from app.kube.transport import PAGE_SIZE, Transport
 from app.kube.wire import Params
@@ -97,6 +98,7 @@ class Reflector(Generic[T]):
         self._highest = 0
         self._initial: _Initial[T] | None = None
         self._bookmarked = False
+        self._skips = True
         self.synced = asyncio.Event()
         self.last_contact = float("-inf")
         self.relisted = 0
@@ -153,8 +155,9 @@ class Reflector(Generic[T]):
         For whoever must not act on what a watch last said, as that may have fallen silent unnoticed. Raises WireError
         and ApiError; the store is then as it was.
         """
-        listed, version = await self._read_all()
-        self._store.replace(listed.good.values(), resource_version=version, keep=listed.bad)
+        with self._store.remembering():
+            read = await self._read_all()
+            await in_slices(self._store.replacing(read.found, resource_version=read.version))
 
     def _failed(self, error: Exception, attempt: int) -> None:
         self.failures += 1
@@ -201,7 +204,10 @@ class Reflector(Generic[T]):
             async with asyncio.timeout(limit) as deadline, contextlib.aclosing(stream) as lines:
                 async for line in lines:
                     self.last_contact = loop.time()
-                    if self._take(line):
+                    if self._take(line) and self._initial is not None:
+                        deadline.reschedule(None)  # what was read is taken in to its end
+                        await self._complete(self._initial)
+                        self._initial = None
                         deadline.reschedule(loop.time() + self._server_timeout * 1.1 + self._idle_timeout)
         except TimeoutError:
             if self._initial is not None:
@@ -210,16 +216,17 @@ class Reflector(Generic[T]):
             raise RequestTimeout(f"WATCH {self._path}: not done after {limit:g} s") from None
 
     def _take(self, line: bytes) -> bool:
-        """One line; true if it completed the initial events."""
+        """One line; true if it was the end of the initial events."""
         try:
             event = answers.decode_event(line)
             match event.type:
                 case "ADDED" | "MODIFIED":
-                    key, version, value = self._read_object(event.object)
                     if self._initial is not None:
-                        self._initial.put(key, value)
-                    elif value is not None:
-                        self._store.observe(value)
+                        version = self._take_initial(self._initial, event.object)
+                    else:
+                        _, version, value = self._read_object(event.object)
+                        if value is not None:
+                            self._store.observe(value)
                 case "DELETED":
                     version = self._delete(answers.decode_header(event.object))
                 case "BOOKMARK":
@@ -227,8 +234,7 @@ class Reflector(Generic[T]):
                     version = meta.resource_version
                     if self._initial is not None and (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true":
                         self.events += 1
-                        self._complete(self._initial, version)
-                        self._initial = None
+                        self._initial.version = version
                         return True
                     self._bookmarked = True
                 case "ERROR":
@@ -242,6 +248,22 @@ class Reflector(Generic[T]):
         if self._initial is None:
             self._advance(version)
         return False
+
+    def _take_initial(self, initial: "_Initial[T]", body: msgspec.Raw) -> str:
+        """One object of a new start; returns its version.
+
+        What the store has already is only recognised, at a fifth of the price: after a lost watch that is nearly all.
+        """
+        if self._skips and len(self._store):
+            header = answers.decode_header(body)
+            key, meta = header.key, header.metadata
+            if meta.resource_version.isdigit() and self._store.holds(key, int(meta.resource_version)):
+                self.bad.pop(key, None)
+                initial.skip(key)
+                return meta.resource_version
+        key, version, value = self._read_object(body)
+        initial.put(key, value)
+        return version
 
     def _read_object(self, body: msgspec.Raw) -> tuple[str, str, T | None]:
         """Key, version and value of an object; the value is None, and told of, if it makes no sense to us."""
@@ -283,58 +305,82 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Everything, page by page, as the beginning of a watch."""
-        initial, version = await self._read_all()
+        initial = await self._read_all()
         self.last_contact = asyncio.get_running_loop().time()
-        self._complete(initial, version)
+        await self._complete(initial)
 
-    async def _read_all(self) -> tuple["_Initial[T]", str]:
-        """All objects, and the version they are of."""
-        raw, version = await self._transport.list_raw(self._path, params=self._params, page_size=self._page_size)
+    async def _read_all(self) -> "_Initial[T]":
+        """All objects, page by page; what the store has is left as it is meanwhile."""
         initial: _Initial[T] = _Initial()
-        for number, body in enumerate(raw):
+        pages = self._transport.pages(self._path, params=self._params, page_size=self._page_size)
+        async with contextlib.aclosing(pages):
+            async for first, page in pages:
+                if first:
+                    initial = _Initial()
+                await asyncio.sleep(0)  # to take the page apart was a slice of its own
+                await in_slices(self._take_page(initial, page))
+                initial.version = page.metadata.resource_version
+        return initial
+
+    def _take_page(self, initial: "_Initial[T]", page: answers.Page) -> Generator[None, None, None]:
+        """The items of one page, one by one."""
+        for body in page.items or ():
             try:
-                key, _, value = self._read_object(body)
+                self._take_initial(initial, body)
             except msgspec.DecodeError as error:
                 raise ConnectionLost(f"GET {self._path}: {bytes(body)[:200]!r} is no object: {error}") from error
-            initial.put(key, value)
-            if number % 64 == 63:
-                await asyncio.sleep(0)
-        return initial, version
+            yield
 
-    def _complete(self, initial: "_Initial[T]", version: str) -> None:
+    async def _complete(self, initial: "_Initial[T]") -> None:
         """Everything is known as of a version: hand the difference to the store."""
+        version = initial.version
         number = int(version) if version.isdigit() else 0
         rewound = number < self._highest
         if rewound:
             _log.warning("reflector.history_went_back", kind=self._kind.KIND, version=version, seen=self._highest)
-        self._store.replace(initial.good.values(), resource_version=version, keep=initial.bad, rewound=rewound)
+            if initial.skipped:
+                self._skips = False
+                raise Expired(410, "Expired", "what was read is compared with a history that is no more")
+        await in_slices(self._store.replacing(initial.found, resource_version=version, rewound=rewound))
         for key in [key for key in self.bad if key not in initial.bad]:
             del self.bad[key]
+        self._skips = True
         self._advance(version)
         self.relisted += 1
         self.synced.set()
 
 
 class _Initial(Generic[T]):
-    """What a new start has gathered so far."""
+    """What a new start has read so far, and in the end of which version it is. The store knows nothing of it yet."""
 
-    __slots__ = ("bad", "good")
+    __slots__ = ("bad", "found", "skipped", "version")
 
     def __init__(self) -> None:
-        self.good: dict[str, T] = {}
+        self.found: dict[str, T | None] = {}
+        """By key; None for what stays as the store has it."""
         self.bad: set[str] = set()
+        """Keys of what could not be decoded."""
+        self.skipped = False
+        """Whether anything was only recognised."""
+        self.version = ""
 
     def put(self, key: str, value: T | None) -> None:
         """An object, or None for one that could not be decoded."""
-        self.drop(key)
+        self.found[key] = value
         if value is None:
             self.bad.add(key)
         else:
-            self.good[key] = value
+            self.bad.discard(key)
+
+    def skip(self, key: str) -> None:
+        """An object that the store has as it is, or newer."""
+        self.found[key] = None
+        self.bad.discard(key)
+        self.skipped = True
 
     def drop(self, key: str) -> None:
         """It is gone again."""
-        self.good.pop(key, None)
+        self.found.pop(key, None)
         self.bad.discard(key)
 
 

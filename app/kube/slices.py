@@ -5,10 +5,24 @@ millisecond. Must never decide what is done, only when others get their turn.
 """
 
 import asyncio
+import heapq
 import time
+from collections.abc import Generator, Iterator
+from typing import Any, Protocol, TypeVar
 
 SLICE_SECONDS = 0.0007
 """When a slice ends at its next stop; with the step that is under way then it lasts about a millisecond."""
+
+RUN = 512
+"""So many values are sorted at once."""
+
+
+class _Comparable(Protocol):
+    def __lt__(self, other: Any, /) -> bool: ...
+
+
+C = TypeVar("C", bound=_Comparable)
+R = TypeVar("R")
 
 
 class Slice:
@@ -32,3 +46,31 @@ class Slice:
         """Let others run, and begin a new slice."""
         await asyncio.sleep(0)
         self._began = time.perf_counter()
+
+
+async def in_slices(steps: Generator[None, None, R]) -> R:
+    """Go through all steps and let others run in between; what the last one returned. Left early, it closes them."""
+    turn = Slice()
+    try:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            if turn.over:
+                await turn.rest()
+    finally:
+        steps.close()
+
+
+def ordered(values: list[C]) -> Generator[None, None, Iterator[C]]:
+    """The values in ascending order, as `sorted` gives them: sorted a run at a time, and merged as they are asked for.
+
+    To sort a hundred thousand keys takes longer than anybody may hold the loop.
+    """
+    runs = []
+    for start in range(0, len(values), RUN):
+        runs.append(sorted(values[start : start + RUN]))
+        yield
+    return heapq.merge(*runs) if len(runs) > 1 else iter(runs[0] if runs else ())

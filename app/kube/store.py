@@ -7,12 +7,15 @@ the larger one is the newer one, for it is etcd's revision and comparable as a n
 deleted comes back by a late answer, because the version of each deletion is remembered for a while.
 """
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import structlog
 
 from app.api.meta import Kind
+from app.kube.slices import ordered
 
 T = TypeVar("T", bound=Kind)
 Subscriber = Callable[[str, T | None, T | None], None]
@@ -66,6 +69,10 @@ class _Index(Generic[T]):
                 del self._sorted[value]  # asking for what is not there leaves no trace
         return found
 
+    def members(self, value: str) -> Iterable[str]:
+        """Keys under that value, in no order."""
+        return self._keys.get(value, ())
+
     def values(self) -> list[str]:
         """Values that have any key, sorted."""
         return sorted(self._keys)
@@ -82,6 +89,8 @@ class Store(Generic[T]):
         self._indexes: dict[str, _Index[T]] = {}
         self._subscribers: list[Subscriber[T]] = []
         self._deleted: dict[str, int] = {}
+        self._remembering = 0
+        self._complete_as_of = 0
         self.changes = 0
         """Grows by one with every change."""
 
@@ -119,9 +128,10 @@ class Store(Generic[T]):
         """Objects under that value of an index, sorted by key."""
         return [self._objects[key] for key in self._indexes[name].keys(value)]
 
-    def keys_by_index(self, name: str, value: str) -> list[str]:
-        """Keys under that value of an index, sorted."""
-        return list(self._indexes[name].keys(value))
+    def keys_by_index(self, name: str, value: str, *, ordered: bool = True) -> list[str]:
+        """Keys under that value of an index, sorted; in no order if not `ordered`, for whoever sorts many in slices."""
+        index = self._indexes[name]
+        return list(index.keys(value) if ordered else index.members(value))
 
     def index_values(self, name: str) -> list[str]:
         """The values of an index that any object has, sorted."""
@@ -146,15 +156,15 @@ class Store(Generic[T]):
         return unsubscribe
 
     def observe(self, value: T) -> bool:
-        """Take in a version of an object unless a newer one, or its later deletion, was seen. Says whether it was
-        taken.
+        """Take in a version of an object unless a newer one, or its later deletion, was seen, or a later list lacked
+        it. Says whether it was taken.
         """
         key = value.metadata.key
         version = version_of(value)
         if version <= self._deleted.get(value.metadata.uid, -1):
             return False
         old = self._objects.get(key)
-        if old is not None and version_of(old) >= version:
+        if version_of(old) >= version if old is not None else version < self._complete_as_of:
             return False
         self._put(key, old, value)
         return True
@@ -184,30 +194,81 @@ class Store(Generic[T]):
         (objects that are there but could not be read). `rewound` says that the server's history went back (a restored
         backup): versions seen before it mean nothing, and the list is taken as it is.
         """
-        listed = set(keep)
+        listed: dict[str, T | None] = {value.metadata.key: value for value in items}
+        for key in keep:
+            listed.setdefault(key, None)
+        deque(self.replacing(listed, resource_version=resource_version, rewound=rewound), maxlen=0)
+
+    def replacing(
+        self, listed: dict[str, T | None], *, resource_version: str = "", rewound: bool = False
+    ) -> Generator[None, None, None]:
+        """As `replace`, in steps, so that a list of any length can be taken in while others get their turn.
+
+        `listed` holds the items by key, and None where what is held stays; it is emptied on the way, so that what is
+        not needed is freed bit by bit. Whoever reads between two steps sees what a watch that catches up would show:
+        each object as it was, as listed, or newer; what changed in the order in which it was written, then what is
+        gone. Versions decide about what is observed or deleted meanwhile. Left half way, it has taken in a part of
+        the news and forgotten nothing that is there, and another list does the rest.
+        """
         taken = _number(resource_version)
         if rewound:
             self._deleted.clear()
+            self._complete_as_of = 0
             resource_version = ""
-        for value in items:
-            key = value.metadata.key
-            listed.add(key)
-            old = self._objects.get(key)
-            if rewound and old is not None and old.metadata.resource_version != value.metadata.resource_version:
-                self._put(key, old, value)
-            else:
-                self.observe(value)
-        for key in sorted(self._objects.keys() - listed):
-            if not resource_version or version_of(self._objects[key]) <= taken:
-                self.delete(key, resource_version=resource_version)
+        with self.remembering():
+            changed: list[tuple[int, str]] = []
+            for key, value in listed.items():
+                if value is not None and (rewound or not self.holds(key, version_of(value))):
+                    changed.append((version_of(value), key))
+                else:
+                    listed[key] = None
+                yield
+            in_order = yield from ordered(changed)
+            for _, key in in_order:
+                value, listed[key] = listed[key], None
+                if value is None:
+                    continue
+                old = self._objects.get(key)
+                if not rewound:
+                    self.observe(value)
+                elif old != value:
+                    self._put(key, old, value)
+                yield
+            self._complete_as_of = taken if rewound else max(taken, self._complete_as_of)
+            for key in self.keys():
+                held = self._objects.get(key)
+                if held is not None and key not in listed and (not resource_version or version_of(held) <= taken):
+                    self.delete(key, resource_version=resource_version)
+                yield
+            while listed:
+                listed.popitem()
+                yield
         if rewound:
             self._deleted.clear()
+
+    def holds(self, key: str, version: int) -> bool:
+        """Whether that version of an object is here, or a newer one."""
+        held = self._objects.get(key)
+        return held is not None and version_of(held) >= version
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """No deletion is forgotten while this lasts: for whoever takes in what was read a while ago."""
+        self._remembering += 1
+        try:
+            yield
+        finally:
+            self._remembering -= 1
+            self._forget_old_deletions()
 
     def _remember_deletion(self, uid: str, version: int) -> None:
         if not uid:
             return
         self._deleted[uid] = max(version, self._deleted.pop(uid, 0))
-        if len(self._deleted) > REMEMBERED_DELETIONS:
+        self._forget_old_deletions()
+
+    def _forget_old_deletions(self) -> None:
+        while len(self._deleted) > REMEMBERED_DELETIONS and not self._remembering:
             del self._deleted[next(iter(self._deleted))]
 
     def _put(self, key: str, old: T | None, new: T | None) -> None:

@@ -42,7 +42,8 @@ IN_FLIGHT = 64
 LINE_LIMIT = 8 * 2**20
 """Bytes of a watch line. etcd takes objects up to 1.5 MiB; whatever is longer than this is no event."""
 
-_READ_BUFFER = 2**21
+_CALL_BUFFER = 2**21
+_WATCH_BUFFER = 2**17  # all that is there is cut into lines at once, and nobody else runs meanwhile
 _KEEPALIVE = 60.0  # the server closes idle connections after 90 s: be the one that closes first
 
 
@@ -74,7 +75,7 @@ class Wire:
         self._refreshing = asyncio.Lock()
         self._generation = 0
         self._retired: list[aiohttp.ClientSession] = []
-        self._calls, self._watches = self._open(), self._open()
+        self._calls, self._watches = self._open(_CALL_BUFFER), self._open(_WATCH_BUFFER)
         self.stats = stats if stats is not None else Stats()
         self.load = Load(self._loop.time)
 
@@ -237,7 +238,7 @@ class Wire:
                 for session in self._retired:
                     await session.close()
                 self._retired = [self._calls, self._watches]
-                self._calls, self._watches = self._open(), self._open()
+                self._calls, self._watches = self._open(_CALL_BUFFER), self._open(_WATCH_BUFFER)
             self._generation += 1
 
     # --- watches ------------------------------------------------------------------------------------------------------
@@ -288,31 +289,39 @@ class Wire:
                 if response.content_type != "application/json":
                     body = await response.content.read(2**16)
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
-                rest = b""
+                rest: list[bytes] = []
                 turn = Slice()
-                while chunk := await self._heard(response, path, timeout):
-                    turn.begin()
-                    *lines, rest = (rest + chunk).split(b"\n")
+                while chunk := await self._heard(response, path, timeout, turn):
+                    *lines, end = chunk.split(b"\n")
+                    if lines:
+                        lines[0] = b"".join((*rest, lines[0]))
+                        rest.clear()
                     for line in lines:
                         if line:
                             yield line
                             if turn.over:
                                 await turn.rest()
-                    if len(rest) > LINE_LIMIT:
+                    rest.append(end)
+                    if sum(map(len, rest)) > LINE_LIMIT:
                         raise ConnectionLost(f"WATCH {path}: a line of more than {LINE_LIMIT} bytes")
-                if rest:
+                if any(rest):
                     raise ConnectionLost(f"WATCH {path}: cut in mid-line")
 
     @staticmethod
-    async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout) -> bytes:
+    async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout, turn: Slice) -> bytes:
+        """What has come; the slice begins anew if it had to be waited for. Empty at the end of the answer."""
         try:
-            return await response.content.readany()
+            if chunk := response.content.read_nowait():
+                return chunk
+            chunk = await response.content.readany()
         except TimeoutError:
             raise Silent(f"WATCH {path}: silent for {timeout.sock_read:g} s") from None
+        turn.begin()
+        return chunk
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self, buffer: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=0,  # calls are bounded by slots, watches by how many reflectors there are
             ssl=self._access.tls if self._access.tls is not None else True,
@@ -322,7 +331,7 @@ class Wire:
         return aiohttp.ClientSession(
             connector=connector,
             trust_env=False,  # else proxy variables and netrc are read for every request, at half its cost
-            read_bufsize=_READ_BUFFER,
+            read_bufsize=buffer,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),

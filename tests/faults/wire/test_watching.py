@@ -12,7 +12,7 @@ from app.api.meta import Kind, Object
 from app.kube.backoff import Backoff
 from app.kube.reflector import FAILURES_BEFORE_RELIST, Reflector
 from app.kube.store import Store
-from app.kube.transport import Transport
+from app.kube.transport import PAGE_SIZE, Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,
@@ -143,7 +143,7 @@ class TestFollowing:
         async with running(reflector):
             await until(reflector.synced.is_set)
             await until(lambda: len(proxy.requests) >= 3)
-        assert [request.query.get("limit") for request in proxy.requests[:3]] == [None, "500", None]
+        assert [request.query.get("limit") for request in proxy.requests[:3]] == [None, str(PAGE_SIZE), None]
 
 
 class TestResuming:
@@ -329,6 +329,46 @@ class TestStartingAnew:
             assert contents(store) == {"stays": {"x": "restored"}}
             await direct.patch(ConfigMap, "stays", namespace, {"data": {"x": "after"}})
             await until(lambda: contents(store) == {"stays": {"x": "after"}})
+
+    async def test_a_backup_is_believed_about_versions_that_were_seen_before_as_well(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """The same number is another object's state in another history."""
+        made = await direct.create(ConfigMap, namespace, config("same", x="restored"))
+        version = made.metadata.resource_version
+        before = {**config("same", version=version, x="before")}
+        before["metadata"] |= {"namespace": namespace, "uid": made.metadata.uid}
+        line = json.dumps({"type": "ADDED", "object": before}).encode() + b"\n"
+        end = event("BOOKMARK", 10**9, **{"k8s.io/initial-events-end": "true"})
+        proxy.plan(stream(line, end), applies=starts)
+        proxy.plan(answer("410 Gone", GONE), applies=resumes)
+        store, reflector = mirror(through, namespace)
+        async with running(reflector):
+            await until(lambda: reflector.relisted >= 2)
+            assert contents(store) == {"same": {"x": "restored"}}
+
+    async def test_a_list_that_is_cut_half_way_leaves_what_was(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """Neither what it told is taken in nor what it had not told yet forgotten, until one comes to its end."""
+        for name in ("stays", "goes", "changes"):
+            await direct.create(ConfigMap, namespace, config(name))
+        store, reflector = mirror(through, namespace, idle_timeout=0.3)
+        gate = asyncio.Event()
+        proxy.plan(held(gate, answer("410 Gone", GONE)), applies=resumes, times=1000)
+        async with running(reflector):
+            await until(lambda: len(proxy.watches) >= 2)
+            before, changes = contents(store), store.changes
+            told = {**config("changes", version=str(10**6), x="1")}
+            told["metadata"] |= {"namespace": namespace}
+            line = json.dumps({"type": "ADDED", "object": told}).encode() + b"\n"
+            proxy.plan(stream(line), answer("500 Internal Server Error"), applies=starts, times=1)
+            failures = reflector.failures
+            gate.set()
+            await until(lambda: reflector.failures > failures)
+            assert (contents(store), store.changes) == (before, changes)
+            await direct.delete(ConfigMap, "goes", namespace)
+            await until(lambda: contents(store) == {"changes": {}, "stays": {}})
 
     async def test_a_version_that_always_fails_is_given_up(
         self, proxy: Proxy, through: Transport, namespace: str

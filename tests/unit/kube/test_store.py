@@ -123,6 +123,138 @@ class TestReplace:
         assert store.observe(thing("a", 13))
 
 
+class TestReplaceInSteps:
+    """A long list is taken in while others read and write: they see what a watch that catches up would show."""
+
+    def test_changes_come_in_the_order_in_which_they_were_written(self) -> None:
+        """Whatever the order of the list; and what is gone comes last, so nothing seems free that is not."""
+        store = Store[Thing]()
+        for name in ("a", "b", "gone", "same"):
+            store.observe(thing(name, 1))
+        heard: list[str] = []
+        store.subscribe(lambda key, old, new: heard.append(key))
+        listed = {f"ns/{name}": thing(name, version) for name, version in (("a", 9), ("b", 5), ("c", 7), ("same", 1))}
+        for _ in store.replacing({**listed}, resource_version="10"):
+            pass
+        assert heard == ["ns/b", "ns/c", "ns/a", "ns/gone"]
+
+    def test_thousands_come_in_that_order_too(self) -> None:
+        """They are sorted a run at a time."""
+        store = Store[Thing]()
+        store.observe(thing("first", 1))
+        heard: list[int] = []
+        store.subscribe(lambda key, old, new: heard.append(int(new.metadata.resource_version) if new else 0))
+        listed: dict[str, Thing | None] = {f"ns/t{n}": thing(f"t{n}", n * 7919 % 3001 + 2) for n in range(3000)}
+        for _ in store.replacing({"ns/first": None, **listed}, resource_version="9999"):
+            pass
+        assert heard == sorted(heard)
+        assert len(heard) == 3000
+
+    def test_each_step_changes_one_object_at_most(self) -> None:
+        """So a step is as short as a watch event."""
+        store = Store[Thing]()
+        for number in range(20):
+            store.observe(thing(f"old{number}", 1))
+        before = store.changes
+        listed: dict[str, Thing | None] = {f"ns/new{n}": thing(f"new{n}", 5) for n in range(20)}
+        for _ in store.replacing(listed, resource_version="9"):
+            assert store.changes - before <= 1
+            before = store.changes
+        assert listed == {}
+
+    def test_left_half_way_it_has_forgotten_nothing_and_another_list_does_the_rest(self) -> None:
+        """Whoever reads in between finds each object as it was or as it was listed."""
+        store = Store[Thing]()
+        for name in ("a", "b", "gone"):
+            store.observe(thing(name, 1, "old"))
+        listed = {"ns/a": thing("a", 5, "new"), "ns/b": thing("b", 6, "new")}
+        steps = store.replacing({**listed}, resource_version="7")
+        while not store.changes > 3:
+            next(steps)
+        steps.close()
+        assert {each.metadata.name: each.colours for each in store.values()} == {
+            "a": ["new"],
+            "b": ["old"],
+            "gone": ["old"],
+        }
+        store.replace(listed.values(), resource_version="7")
+        assert store.keys(ordered=True) == ["ns/a", "ns/b"]
+
+    def test_what_was_deleted_meanwhile_stays_deleted_however_many_others_were(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The list is older than the deletion, and no deletion is forgotten before the list is taken in."""
+        monkeypatch.setattr(module, "REMEMBERED_DELETIONS", 3)
+        store = Store[Thing]()
+        old = [thing(f"t{number}", number + 1) for number in range(9)]
+        for each in old:
+            store.observe(each)
+        with store.remembering():
+            listed: dict[str, Thing | None] = {each.metadata.key: each for each in old}
+            for number in range(9):
+                store.delete(f"ns/t{number}", uid=f"uid-t{number}", resource_version=str(20 + number))
+            for _ in store.replacing(listed, resource_version="10"):
+                pass
+        assert store.keys() == []
+        assert len(store._deleted) == 3
+
+    def test_a_late_answer_about_what_a_list_lacked_is_not_believed(self) -> None:
+        """It was gone when the list was taken, and no watch would ever tell of its deletion."""
+        store = Store[Thing]()
+        store.replace([thing("a", 3)], resource_version="10")
+        assert not store.observe(thing("b", 9))
+        assert store.observe(thing("b", 11))
+
+    @given(st.data())
+    @settings(deadline=None)
+    def test_the_newest_word_about_each_object_wins(self, data: st.DataObject) -> None:
+        """A true history, of which a list shows one moment and watch and answers tell some, before, between and after
+        the steps of the list.
+        """
+        names = ["a", "b", "c", "d"]
+        told: list[tuple[str, int, Thing | None, str]] = []
+        alive: dict[str, Thing] = {}
+        uids: dict[str, str] = {}
+        moments: list[dict[str, Thing]] = [{}]
+        for version in range(1, data.draw(st.integers(1, 12), label="length") + 1):
+            name = data.draw(st.sampled_from(names))
+            if name in alive and data.draw(st.booleans(), label="deleted"):
+                del alive[name]
+                told.append((name, version, None, uids.pop(name)))
+            else:
+                uid = uids.setdefault(name, f"{name}-{version}")
+                alive[name] = thing(name, version, data.draw(st.sampled_from(["red", "blue"])), uid=uid)
+                told.append((name, version, alive[name], uid))
+            moments.append(dict(alive))
+        taken = data.draw(st.integers(0, len(moments) - 1), label="list")
+        store = Store[Thing]()
+        store.add_index("colour", lambda each: each.colours)
+        steps = iter(
+            store.replacing({f"ns/{n}": each for n, each in moments[taken].items()}, resource_version=str(taken))
+        )
+        heard = [each for each in told if data.draw(st.booleans(), label="heard")]
+        for name, version, value, uid in heard:
+            for _ in range(data.draw(st.integers(0, 4), label="steps")):
+                next(steps, None)
+            if value is None:
+                store.delete(f"ns/{name}", uid=uid, resource_version=str(version))
+            else:
+                store.observe(value)
+        for _ in steps:
+            pass
+        expected = dict(moments[taken])
+        for name, version, value, _ in heard:
+            if version > taken:
+                expected.pop(name, None)
+                if value is not None:
+                    expected[name] = value
+        assert {each.metadata.name: each for each in store.values()} == expected
+        for colour in ("red", "blue"):
+            found = store.keys_by_index("colour", colour)
+            assert found == sorted(f"ns/{name}" for name, each in expected.items() if colour in each.colours)
+            assert sorted(store.keys_by_index("colour", colour, ordered=False)) == found
+
+
 class TestSubscribers:
     """Those who want to hear of changes."""
 
