@@ -235,7 +235,7 @@ def amounts(requests: Exact) -> dict[str, int]:
     return {name: amount(name, value) for name, value in requests.items()}
 
 
-def _greater(left: Exact, right: Exact) -> list[str]:
+def greater(left: Exact, right: Exact) -> list[str]:
     """Names in both whose left value is the larger."""
     return sorted(name for name, value in left.items() if name in right and value > right[name])
 
@@ -268,7 +268,7 @@ def limit_violations(pod: EffectivePod, path: str) -> list[Violation]:
 
 
 def _above(found: list[Violation], item: EffectiveContainer, field: str) -> None:
-    if names := _greater(item.requests, item.limits):
+    if names := greater(item.requests, item.limits):
         found.append(Violation(field, names, "requests must not exceed its limits"))
 
 
@@ -301,9 +301,9 @@ def _merge(item: EffectiveContainer, *, largest: bool) -> Exact:
 
 
 def _outside(found: list[Violation], field: str, low: Exact, high: Exact, bounds: LimitSummary) -> None:
-    if names := _greater(high, bounds.max):
+    if names := greater(high, bounds.max):
         found.append(Violation(field, names, "requests must not be above the limitRange max"))
-    if names := _greater(bounds.min, low):
+    if names := greater(bounds.min, low):
         found.append(Violation(field, names, "requests must not be below the limitRange min"))
 
 

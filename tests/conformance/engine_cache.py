@@ -113,7 +113,10 @@ class Replay(Dumps):
         self.state.drop_admission_check(args["ac"]["metadata"]["name"])
 
     def _on_cache_add_or_update_cohort(self, args: Json, results: list[Json]) -> None:
-        self.state.put_cohort(world.load(Cohort, args.get("apiCohort") or args.get("cohort")))
+        cohort = world.load(Cohort, args.get("apiCohort") or args.get("cohort"))
+        self.state.put_cohort(cohort)
+        ledger = self.state.ledger
+        self.expect("refused for a cycle", _refused(results), ledger.cyclic(ledger.cohorts[cohort.metadata.name]))
 
     def _on_cache_delete_cohort(self, args: Json, results: list[Json]) -> None:
         self.state.drop_cohort(args["cohortName"])

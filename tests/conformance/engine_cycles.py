@@ -6,6 +6,7 @@ from app.api.quantity import to_int
 from app.engine.assignment import PodSetAssignment
 from app.engine.cycle import Cycle, cycle
 from app.engine.entries import Entry
+from app.engine.reasons import POSSIBILITY_TEXT
 from app.engine.state import State
 from tests.conformance import engine_scheduler, world
 from tests.conformance.cases import Case
@@ -130,7 +131,10 @@ def compare_entry(want: dict[str, Json], entry: Entry, state: State) -> list[str
     assignment = entry.assignment
     if assignment is None or "mode" not in want:
         return found
+    same("clusterQueue", want["clusterQueue"], entry.queue.name)
     same("mode", want["mode"], assignment.mode.text)
+    if state.options.gates.unadmitted_workloads_observability:
+        same("noFitReason", want.get("noFitReason", ""), assignment.no_fit_reason if assignment.mode == 0 else "")
     same("borrowing", want["borrowing"], assignment.borrowing)
     targets = [
         {"workload": target.info.key, "reason": target.reason, "clusterQueue": target.queue.name}
@@ -196,6 +200,7 @@ def compare_pod_sets(want: list[Json], have: list[PodSetAssignment], *, observab
                 attempt.get("Flavor", ""),
                 attempt.get("Mode", "NoFit"),
                 attempt.get("Borrow", 0),
+                attempt.get("PreemptionPossibility", ""),
                 sorted(attempt.get("Reasons") or []),
                 attempt.get("NoFitReason", ""),
             )
@@ -206,6 +211,7 @@ def compare_pod_sets(want: list[Json], have: list[PodSetAssignment], *, observab
                 attempt.flavor,
                 attempt.mode.text,
                 attempt.borrow,
+                POSSIBILITY_TEXT[attempt.possibility],
                 sorted(attempt.reasons),
                 attempt.no_fit_reason if observable else "",
             )

@@ -3,6 +3,7 @@
 Every call is dispatched by its name; one that has no counterpart here is passed over.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,12 @@ from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.engine import fairness
 from app.engine.assignment import Assignment, LastAssignment
+from app.engine.candidates import WITHOUT_BORROWING, Candidate
 from app.engine.cycle import Cycle, _Run
 from app.engine.entries import Entry, to_reserve
 from app.engine.info import Info, effective_priority
-from app.engine.pace import Pace
+from app.engine.pace import Pace, Sliced, Trial, finish
+from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue as Queue
 from app.engine.state import State
 from app.engine.targets import Target, Targets
@@ -140,6 +143,64 @@ class Replay(engine_cache.Replay):
         entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
         if not args["usage"].get("TAS"):
             self.expect("fits", results[0] in {0, "Ok"}, run.claims.fits(entry))
+
+    def _preemption_merge_with_targets(self, args: Json, results: list[Json]) -> None:
+        """Victims of earlier entries, and those of one more: each once."""
+        run = _Run(self.seen, self.now, Pace(math.inf))
+        infos = [*(args["$recv"] or {}).values(), *((each["WorkloadInfo"]) for each in args["targets"] or ())]
+        for _, info in map(self.info, infos):
+            entry = Entry(Info(Workload(), self.seen.surroundings), Queue("q"))
+            entry.targets = Targets([Target(info, entry.queue, "")])
+            run.claims.preempt(entry)
+        self.expect("victims", sorted(results[0] or ()), sorted(run.claims.preempted))
+
+    def _preemption_run_first_fs_strategy(self, args: Json, results: list[Json]) -> None:
+        """Victims by the first strategy, which here says yes the n-th time that it is asked."""
+        asked = itertools.count(1)
+        last = self.table.get("passOnEvaluation")
+        retry: list[Candidate] = []
+        self.search(
+            args, "candidates", results, lambda each, found: each._first(found, lambda *_: next(asked) == last, retry)
+        )
+        want = [world.key_of(world.object_of(item)) for item in (results[2] if len(results) > 2 else None) or ()]
+        self.expect("left for the second", want, [candidate.info.key for candidate in retry])
+
+    def _preemption_run_second_fs_strategy(self, args: Json, results: list[Json]) -> None:
+        """Victims by the second strategy."""
+        strategy = fairness.STRATEGIES["LessThanInitialShare"]
+        self.search(args, "retryCandidates", results, lambda each, found: each._second(found, strategy))
+
+    def search(
+        self,
+        args: Json,
+        given: str,
+        results: list[Json],
+        step: Callable[[fairness.FairPreemption, list[Candidate]], Sliced[bool]],
+    ) -> None:
+        """A step of the search for victims under fair sharing; what the preemptor asks for is counted already."""
+        context, state, pair = args["preemptionCtx"], self.seen, self.seen.surroundings.catalog.pair
+        own = state.cluster_queues[context["preemptorCQ"]["name"]]
+        asked = (context["workloadUsage"].get("Quota") or {}).get("Assigned") or {}
+        ranking = Preemptor(state, self.now)
+        candidates = []
+        for recorded in args[given] or ():
+            queue, info = self.info(recorded)
+            assert queue is not None
+            candidates.append(Candidate(info, queue, ranking.rank(info, queue, own), WITHOUT_BORROWING, None))
+        with Trial() as trial:
+            search = fairness.FairPreemption(
+                own,
+                {pair(*key.split("/", 1)): number(amount) for key, amount in asked.items()},
+                {pair(*key.split("/", 1)) for key in context["frsNeedPreemption"]},
+                state.cluster_queues,
+                within_nominal_gate=self.gates.fair_sharing_preempt_within_nominal,
+                trial=trial,
+                pace=Pace(math.inf),
+            )
+            fits = finish(step(search, candidates))
+        want = [(world.key_of(world.object_of(item["WorkloadInfo"])), item["Reason"]) for item in results[1] or ()]
+        have = [(candidate.info.key, reason) for candidate, reason in search.targets]
+        self.expect("fits, and victims", (results[0], want), (fits, have))
 
     def _scheduler_mark_skipped(self, args: Json, results: list[Json]) -> None:
         """A skipped entry keeps how far its scan of flavors came, or does not."""

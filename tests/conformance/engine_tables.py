@@ -101,7 +101,7 @@ def dominant_share(case: Case, run: dict[str, Json]) -> list[str]:
         for key, amount in extra.items():
             tree.add_usage(node, pair(*key.split("/", 1)), int(amount))
         share = fairness.share(node)
-        _, resource = fairness.dominant(node)
+        ratio, resource = fairness.dominant(node)
         borrowed = {str(key) for key in node.subtree if node.parent is not None and tree.borrowing_with(node, key, 0)}
         for key, amount in extra.items():
             tree.remove_usage(node, pair(*key.split("/", 1)), int(amount))
@@ -114,6 +114,10 @@ def dominant_share(case: Case, run: dict[str, Json]) -> list[str]:
         want = (step.get("results") or [{}])[0]
         if isinstance(want, dict):
             found += differs(f"dominant resource of {name}", want.get("dominantResource", ""), resource)
+            found += differs(f"ratio of {name}", float(want.get("unweightedRatio", 0)), ratio)
+            if name in state.cluster_queues or name in state.ledger.declared:
+                found += differs(f"weight of {name}", float(want.get("fairWeight", 0)), node.weight)
+            found += differs(f"{name} borrows", bool(want.get("borrowing")), bool(borrowed))
             found += differs(f"borrowed by {name}", _pairs(want.get("borrowedFRs")), borrowed)
     return found
 
@@ -386,10 +390,18 @@ def calls_of_usage(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "HasPendingPenalty":
                 line = lines.get(args["lqKey"])
                 have = bool(line is not None and any(line.penalty.values()))
+            case "PendingPenalty" | "HasPenaltyRecord" if "penaltyRecords" in (args.get("$recv") or {}):
+                line = usage.LineUsage()
+                for key, penalty in args["$recv"]["penaltyRecords"].items():
+                    line.push(key, usage.from_quantities(penalty), 0.0)
+                have = args["wlKey"] in line.penalties if name == "HasPenaltyRecord" else dict(line.penalty)
+                want = want if name == "HasPenaltyRecord" else usage.from_quantities(want)
             case "Get":
                 line = lines.get(args["lqKey"])
-                have = [line is not None, line.last_update if line else None]
-                want = [results[1], world.when(want["LastUpdate"]) if want.get("LastUpdate") else None]
+                open_ = line.penalties if line else {}
+                have = [line is not None, line.last_update if line else None, dict(open_)]
+                records = {key: usage.from_quantities(each) for key, each in (want.get("penaltyRecords") or {}).items()}
+                want = [results[1], world.when(want["LastUpdate"]) if want.get("LastUpdate") else None, records]
             case _:
                 continue
         compared = True

@@ -8,6 +8,7 @@ from tests.conformance import (
     api_server,
     api_validation,
     configuration,
+    engine_amounts,
     engine_assign,
     engine_cache,
     engine_cycles,
@@ -131,7 +132,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("util.equality.*", pod_parts.check),
     ("util.tolerations.*", pod_parts.check),
     ("util.pod.*", pod_parts.check),
-    ("resources.*", api_validation.quantities),
+    ("resources.*", engine_amounts.check),
     ("util.resource.*", api_validation.quantities),
 )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance import cases, registry
+from tests.conformance import cases, registry, unread
 
 _RULES = cases.exclusions()
 
@@ -26,3 +26,12 @@ def test_decides_as_recorded(case: cases.Case | None) -> None:
     if differences is None:
         pytest.skip(registry.NO_COUNTERPART)
     assert differences == []
+
+
+REPLAYED = ("cache.*", "scheduler.*", "workload.*", "resources.*", "util.admissionfairsharing.*")
+"""Suites whose recorded calls are made again, call by call."""
+
+
+def test_no_recorded_call_is_passed_over_unjudged() -> None:
+    """A call that no adapter knows is a decision that nobody compares, unless it is told why."""
+    assert unread.unjudged(unread.unread(REPLAYED)) == []
