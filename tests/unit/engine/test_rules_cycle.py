@@ -402,6 +402,34 @@ class TestInactiveQueues:
         )
         assert message.endswith(".")
 
+    def test_names_are_in_alphabetical_order(self) -> None:
+        """Of every reason that lists some."""
+        names = [f"{letter}-check" for letter in "hgfedcba"]
+        rules = [{"name": name, "onFlavors": ["f0"]} for name in names]
+        state = b.world(
+            b.queue(
+                "a",
+                {f"f{number}": {"cpu": 1} for number in range(7, -1, -1)},
+                admissionChecksStrategy={"admissionChecks": [*rules, *({"name": f"x{name}"} for name in names)]},
+            ),
+            flavors=(),
+        )
+        for name in names:
+            state.put_admission_check(name, active=False, controller="kueue.x-k8s.io/multikueue")
+        listed = ",".join(sorted(names))
+        missing = ",".join(sorted(f"x{name}" for name in names))
+        assert dict(state.cluster_queues["a"].problems) == {
+            "FlavorNotFound": f"references missing ResourceFlavor(s): {','.join(f'f{number}' for number in range(8))}",
+            "AdmissionCheckNotFound": f"references missing AdmissionCheck(s): {missing}",
+            "AdmissionCheckInactive": f"references inactive AdmissionCheck(s): {listed}",
+            "MultipleMultiKueueAdmissionChecks": (
+                f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {listed}"
+            ),
+            "MultiKueueAdmissionCheckAppliedPerFlavor": (
+                f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {listed}"
+            ),
+        }
+
     @pytest.mark.parametrize("on", [True, False])
     def test_a_missing_topology_matters_only_with_its_feature(self, on: bool) -> None:
         """TopologyAwareScheduling off."""

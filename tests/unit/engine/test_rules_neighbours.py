@@ -93,6 +93,17 @@ class TestSharedRoom:
         assert found["second"].requeue_reason == "FailedAfterNomination"
         assert [info.key for info in state.cluster_queues["beta"].pending.active_infos()] == ["team/second"]
 
+    def test_who_fits_beside_victims_that_still_run_starts_at_once(self) -> None:
+        """What an earlier head waits for is not in use yet, and what another was given is."""
+        state = b.world(queue("a", (4, 0, None), withinClusterQueue="LowerPriority"), queue("z", 2), queue("y", 2))
+        state.put_workload(b.held("runs", "a", {"cpu": "4"}), b.NOW)
+        state.put_workload(b.workload("first", "a", cpu=4, priority=9), b.NOW)
+        state.put_workload(b.workload("second", "y", cpu=2, priority=5), b.NOW)
+        state.put_workload(b.workload("third", "z", cpu=2), b.NOW)
+        found = decisions(state)
+        assert [found[name].outcome for name in found] == ["preempting", "admit", "admit"]
+        assert list(found) == ["first", "second", "third"]
+
     def test_a_shared_victim(self) -> None:
         """The second will fit when the victim of the first is gone: it waits without victims of its own."""
         state = b.world(

@@ -296,6 +296,17 @@ class TestPreemptor:
         state.put_workload(b.workload("urgent", cpu=4, priority=9), b.NOW)
         return state
 
+    def test_one_that_was_changed_since_has_no_claim_to_its_victims(self) -> None:
+        """In its new generation it may not preempt them, so it waits like anybody until they have gone."""
+        state = b.world(self._queue("BestEffortFIFO"))
+        for name, priority in (("low", 0), ("high", 5)):
+            state.put_workload(b.workload(name, cpu=4, priority=priority), b.NOW)
+            b.settle(state)
+        lowered = b.changed(b.workload("high", cpu=4, priority=-5), metadata={"generation": 2})
+        state.put_workload(lowered, b.NOW)
+        decision = b.decide(state, "high")
+        assert (decision.outcome, decision.requeue_reason) == ("pending", "PreemptionNoCandidates")
+
     def test_in_a_strict_line_it_gives_way_to_higher_priority(self) -> None:
         """Only a BestEffortFIFO queue holds the room for it."""
         for strategy, first in (("StrictFIFO", "urgent"), ("BestEffortFIFO", "high")):

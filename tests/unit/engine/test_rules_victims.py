@@ -237,6 +237,17 @@ class TestClassical:
         decision = decide(nodes, {"other": ("b", 0, 4)}, ("a", 0, 1))
         assert (decision.requeue_reason, decision.victims) == ("PreemptionNoCandidates", ())
 
+    def test_nobody_of_a_nearer_cohort_is_counted_twice(self) -> None:
+        """Each victim there frees what it holds once, however far up the search goes."""
+        nodes = [
+            cohort("near", "top"),
+            queue("a", 4, "near", **ANY),
+            queue("same", 0, "near"),
+            queue("bank", 4, "top"),
+        ]
+        running: Running = {"s1": ("same", -2, 2), "s2": ("same", -1, 2), "s3": ("same", 0, 4)}
+        assert victims(nodes, running, ("a", 0, 4)) == {"s1": RECLAIM, "s2": RECLAIM}
+
     def test_a_victim_uses_what_is_needed(self) -> None:
         """Another flavor, or another resource, is of no use."""
         state = b.world(
