@@ -437,18 +437,20 @@ class _Run:
         return entry.queue.pending.retry_cycle >= last.since
 
     def _look_back(self, entry: Entry) -> Sliced[None]:
-        """Scan from the first flavor, as things are now. Kueue parks the head unseen: the room it was refused in one
-        cycle may have been kept for somebody, or given back, in the same breath, and nothing would wake it."""
+        """Scan from the first flavor to the last, as things are now. Kueue parks the head unseen: the room it was
+        refused in one cycle may have been kept for somebody, or given back, in the same breath, and nothing would wake
+        it."""
         info = entry.info
         last, info.last_assignment = info.last_assignment, None
         probe = Entry(info, entry.queue)
         try:
-            if not self._assigned(probe):
-                yield from self._assign(probe)
+            while not entry.hopeful and (probe.assignment is None or probe.assignment.last.pending):
+                if not self._assigned(probe):
+                    yield from self._assign(probe)
+                assert probe.assignment is not None
+                entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
         finally:
             info.last_assignment = last
-        assert probe.assignment is not None
-        entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""

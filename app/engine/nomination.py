@@ -142,24 +142,22 @@ class Nomination:
         return any(key in waiting or key in holders for key, _ in queue.pending.chosen)
 
     def _partial(self, entry: Entry, pins: Pins | None) -> bool:
-        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to)."""
-        info, queue, full = entry.info, entry.queue, entry.assignment
+        """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to).
+
+        A scan that stops at a flavor goes on in the next cycle, but only if it is for all pods. Where that is not so
+        and fewer pods found nothing either, their scans go on at once. Kueue never looks at their other flavors.
+        """
+        info, full = entry.info, entry.assignment
         assert full is not None
         if not self._gates.partial_admission or entry.replaced is not None:
             return False
-
-        def attempt(counts: list[int]) -> tuple[Assignment, Targets] | None:
-            assignment = self._assigner.assign(queue, info, counts=counts, pins=pins)
-            # also where all pods were refused before it came to the flavors that the scan has behind it
-            full.resumed = full.resumed or assignment.resumed
-            if assignment.mode is Mode.FIT:
-                return assignment, NO_TARGETS
-            if assignment.mode is Mode.PREEMPT:
-                targets = self._preemptor.targets(queue, info, assignment)
-                return (assignment, targets) if targets else None
-            return None
-
-        found = partial.search([item.count for item in info.totals], [item.min_count for item in info.totals], attempt)
+        parts = _Parts(self._assigner, self._preemptor, entry, pins)
+        all_pods, least = [item.count for item in info.totals], [item.min_count for item in info.totals]
+        found = partial.search(all_pods, least, parts.find)
+        if found is None and parts.pending and not full.last.pending:
+            found = partial.search(all_pods, least, parts.find_in_any_flavor)
+        # also where all pods were refused before it came to the flavors that the scan has behind it
+        full.resumed = full.resumed or parts.resumed
         if found is None:
             return False
         entry.assignment, entry.targets = found
@@ -174,3 +172,48 @@ class Nomination:
             hash_=info.hash,
             preserve_progress=self._gates.flavor_fungibility_preserve_scan_progress,
         )
+
+
+class _Parts:
+    """Flavors and targets for fewer pods of a head. `resumed` says that a scan went on from where the last cycle
+    stopped, `pending` that one stopped before its last flavor and found nothing."""
+
+    __slots__ = ("_assigner", "_entry", "_pins", "_preemptor", "pending", "resumed")
+
+    def __init__(self, assigner: Assigner, preemptor: Preemptor, entry: Entry, pins: Pins | None) -> None:
+        self._assigner = assigner
+        self._preemptor = preemptor
+        self._entry = entry
+        self._pins = pins
+        self.pending = False
+        self.resumed = False
+
+    def find(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
+        """As far as the scan goes. Raises Unfinished."""
+        assignment, targets = self._assign(counts)
+        self.resumed = self.resumed or assignment.resumed
+        if assignment.mode is Mode.FIT or targets:
+            return assignment, targets
+        self.pending = self.pending or assignment.last.pending
+        return None
+
+    def find_in_any_flavor(self, counts: list[int]) -> tuple[Assignment, Targets] | None:
+        """Through all flavors. Raises Unfinished."""
+        info = self._entry.info
+        progress = info.last_assignment
+        try:
+            while True:
+                assignment, targets = self._assign(counts)
+                if assignment.mode is Mode.FIT or targets:
+                    return assignment, targets
+                if not assignment.last.pending:
+                    return None
+                info.last_assignment = assignment.last
+        finally:
+            info.last_assignment = progress
+
+    def _assign(self, counts: list[int]) -> tuple[Assignment, Targets]:
+        queue, info = self._entry.queue, self._entry.info
+        assignment = self._assigner.assign(queue, info, counts=counts, pins=self._pins)
+        preempts = assignment.mode is Mode.PREEMPT
+        return assignment, self._preemptor.targets(queue, info, assignment) if preempts else NO_TARGETS

@@ -187,22 +187,59 @@ def test_a_neighbour_that_keeps_room_for_itself_and_one_that_starts_over_do_not_
     assert "team/w4" in b.admitted(state)
 
 
-def test_a_part_that_lost_its_room_is_tried_in_all_flavors_again() -> None:
-    """Others came first in the cycle that found room for two pods. The scan goes on with the next flavor, which has
-    none, and the whole is refused before it comes to flavors at all: still one pod fits where the scan began."""
-    state = State(Options(gates=Gates(flavor_fungibility_preserve_scan_progress=True)))
+class TestLostRoom:
+    """Others came first in the cycle that found room for `late`, and the scan goes on with the next flavor."""
+
+    def settled(self, lent: tuple[int, int, int], *late: tuple[int, int, int, int | None]) -> State:
+        """`first` of higher priority takes two gpus of flavor x and two tpus before `late`, of these pod sets."""
+        state = State(Options(gates=Gates(flavor_fungibility_preserve_scan_progress=True)))
+        state.put_namespace("team", {})
+        for name in told.FLAVORS:
+            state.put_flavor(b.flavor(name))
+        for name, quotas in (("lender", lent), ("urgent", (0, 0, 0)), ("a", (0, 0, 0))):
+            fungibility = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
+            made = told.cluster_queue(name, told.groups(*quotas), "org", flavorFungibility=fungibility)
+            state.put_cluster_queue(made, b.NOW)
+            state.put_local_queue(b.local(name, name), b.NOW)
+        state.put_workload(told.workload("first", "urgent", pod_sets=[(2, 2, 1, None)], priority=5), b.NOW)
+        state.put_workload(told.workload("late", "a", pod_sets=late), b.NOW)
+        b.settle(state)
+        return state
+
+    def test_fewer_pods_are_tried_in_all_flavors_again(self) -> None:
+        """The next flavor has none, and the whole is refused before it comes to flavors at all: still one pod fits
+        where the scan began."""
+        state = self.settled((6, 0, 4), (2, 2, 3, 1))
+        assert b.admitted(state) == {"team/first", "team/late"}
+
+    def test_pod_sets_are_tried_in_each_mixture_of_flavors(self) -> None:
+        """Neither flavor has room for both: one each has."""
+        state = self.settled((6, 2, 2), (1, 0, 2, None), (2, 0, 2, None))
+        held = state.ledger.holder("team/late")
+        assert held is not None
+        assert [item.flavors for item in held.totals] == [{"gpu": "y"}, {"gpu": "x"}]
+
+
+def test_fewer_pods_may_take_a_flavor_that_all_of_them_never_come_to() -> None:
+    """All are refused for their tpus. For one pod the scan stops at a flavor whose gpu is its own to reclaim; but as it
+    borrows the tpu it may not. The next flavor has room for it."""
+    state = State()
     state.put_namespace("team", {})
     for name in told.FLAVORS:
         state.put_flavor(b.flavor(name))
-    for name, groups in (
-        ("lender", told.groups(6, 0, 4)),
-        ("urgent", told.groups(0, 0, 0)),
-        ("a", told.groups(0, 0, 0)),
+    for name, quotas, preemption in (
+        ("a", (1, 1, 0), {"reclaimWithinCohort": "Any"}),
+        ("lender", (0, 0, 1), {}),
+        ("other", (0, 0, 0), {}),
     ):
-        fungibility = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
-        state.put_cluster_queue(told.cluster_queue(name, groups, "org", flavorFungibility=fungibility), b.NOW)
+        fungibility = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"}
+        made = told.cluster_queue(
+            name, told.groups(*quotas), "org", preemption=preemption, flavorFungibility=fungibility
+        )
+        state.put_cluster_queue(made, b.NOW)
         state.put_local_queue(b.local(name, name), b.NOW)
-    state.put_workload(told.workload("first", "urgent", pod_sets=[(2, 2, 1, None)], priority=5), b.NOW)
-    state.put_workload(told.workload("parts", "a", pod_sets=[(2, 2, 3, 1)]), b.NOW)
+    state.put_workload(told.workload("holder", "other", pod_sets=[(1, 0, 1, None)]), b.NOW)
     b.settle(state)
-    assert b.admitted(state) == {"team/first", "team/parts"}
+    state.put_workload(told.workload("parts", "a", pod_sets=[(1, 1, 2, 1)]), b.NOW)
+    b.settle(state)
+    assert b.admitted(state) == {"team/holder", "team/parts"}

@@ -112,7 +112,19 @@ class World:
                 victims = {victim.key for victim in decision.victims}
                 assert not victims & evicting, "preempted for two"
                 evicting |= victims
+            if decision.outcome in {"admit", "preempting"}:
+                self.claim(decision, world)
         return decisions
+
+    @staticmethod
+    def claim(decision: Decision, world: Plain) -> None:
+        """Those decided on later see what it takes, and its victims gone."""
+        assert decision.assignment is not None
+        for pair, amount in decision.assignment.usage.items():
+            where = decision.cluster_queue, (pair.flavor, pair.resource)
+            world.extra[where] = world.extra.get(where, 0) + amount
+        gone = {victim.key for victim in decision.victims}
+        world.held[:] = [each for each in world.held if each.uid not in gone]
 
     def by_usage(self, name: str) -> bool:
         """Whether the usage of LocalQueues orders the line."""
