@@ -5,7 +5,7 @@ of cohorts), Kueue's scheduler (order of a cycle). Must never ask Turnstile's ow
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from tests.faults.evidence import Decided, Look
@@ -79,7 +79,9 @@ class Preemptions:
                 return f"its victim held no quota there: {held}"
             if refusal := self._refusal(victim.reason, preemptor, held, look):
                 return f"{victim.reason} is not allowed: {refusal}"
-        return self._past_nominal(preemptor, decided, look) or self._superfluous(preemption, preemptor, look)
+        # A head whose victims somebody before it took looks for others, beside what those before it claim.
+        first = _wrong_choice(preemptor, decided, look, {}, set())
+        return first and _wrong_choice(preemptor, decided, look, *_claimed(look, preemption.place))
 
     def _refusal(self, reason: str, preemptor: Claim, victim: Claim, look: Look) -> str:
         """Why the policy of the preemptor's queue does not allow that victim; empty if it does."""
@@ -99,36 +101,11 @@ class Preemptions:
             return f"{preemptor} preempts {victim} under {policy}"
         return ""
 
-    @staticmethod
-    def _past_nominal(preemptor: Claim, decided: Decided, look: Look) -> str:
-        """Which other queue would be left with less than its own quota by the last of its victims; empty if none."""
-        for queue in sorted({victim.queue for victim in decided.victims} - {preemptor.queue}):
-            theirs = [victim.uid for victim in decided.victims if victim.queue == queue]
-            usages = (look.usage(without=[other for other in theirs if other != last]) for last in theirs)
-            if not any(look.tree.borrows(queue, usage) for usage in usages):
-                return f"{queue} is within its quota before all of {theirs} are gone: {look.usage()}, {look.limits}"
-        return ""
-
-    def _superfluous(self, preemption: Preemption, preemptor: Claim, look: Look) -> str:
-        """With its victims gone the preemptor must fit, and without any one of them it must not. A head whose victims
-        somebody before it took looks for others, beside what that one will take."""
-        why = ""
-        before = look.decisions[: preemption.place]
-        claimed = {d.uid: look.waiting[d.uid] for d in before if d.claims and d.uid in look.waiting}
-        freed = {uid for d in before if d.claims for uid in d.gone}
-        for beside, gone in (({}, set()), (claimed, freed)):
-            for borrow in (False, True):
-                why = _not_minimal(preemptor, preemption.decided, look, beside, gone, borrow=borrow)
-                if not why:
-                    return ""
-        return why
-
     # --- whom it was for ------------------------------------------------------------------------------------------
 
     def outcome(self, preemption: Preemption) -> tuple[str, bool]:
         """What became of the preemptor, and whether that is an answer: it was let in, or what happened since shows why
-        not. Followed from cycle to cycle, until it is let in or somebody else has its room; if that one only claims the
-        room until others are gone, then it is followed in turn."""
+        not. Followed from cycle to cycle, until it is let in or somebody else has its room, who is followed in turn."""
         fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair)
         what, good = fate.find()
         again = self._again(preemption)
@@ -149,8 +126,8 @@ class Preemptions:
 
 
 class _Fate:
-    """What became of one preemptor. `settled` is the number of the cycle that decided it, and `heir` who claimed the
-    room, to have it once others are gone."""
+    """What became of one preemptor. `settled` is the number of the cycle that decided it, and `heir` the decision that
+    gave somebody else its room."""
 
     def __init__(
         self,
@@ -171,13 +148,11 @@ class _Fate:
         self._start = start
         self._preemptor = start.waiting[self._uid]
         self._victims = preemption.decided.gone
-        own = _fits(start, self._preemptor, start.usage(without=self._victims))
-        self._any = not own
-        """Whether it needs also what others, who come before it, had evicted."""
+        self._before: dict[str, Claim] = {}
+        """Those whose victims leave some of the room it counts on, which is to hold them too."""
+        self._leaving = set(self._victims)
         self.settled = preemption.look
         self.heir: Preemption | None = None
-        self._lost: set[str] = set()
-        """Let in, and never written: their leader was killed, or the server refused."""
 
     def find(self) -> tuple[str, bool]:
         """What became of it, and whether that is an answer."""
@@ -185,7 +160,6 @@ class _Fate:
         for number in range(self._preemption.look, len(self._looks)):
             look = self._looks[number]
             self.settled = number
-            self._lost &= look.assumed
             first = self._preemption.place + 1 if number == self._preemption.look else 0
             found = self._without_decision(before, look) if number > self._preemption.look else None
             found = found or self._with_decisions(number, look, first)
@@ -209,43 +183,58 @@ class _Fate:
             return None
         if look.limits != before.limits:
             return "quota cut", True
-        if look.term != before.term:
-            unwritten = {u for u in self._victims - look.going if u in look.holding}
-            if unwritten - self._preemption.written:
-                return CUT_SHORT, True
+        staying = {uid for uid in self._leaving - look.going if uid in look.holding}
+        if look.term != before.term and staying - self._preemption.written:
+            return CUT_SHORT, True
+        if any(self._called_off(uid, look) for uid in staying):
+            return "called off", True
         return f"its room was lost before {look}: {look.usage()}, going {sorted(look.going)}, {look.limits}", False
+
+    def _called_off(self, victim: str, look: Look) -> bool:
+        """Whether somebody else had that one evicted, and withdrew before it was written."""
+        number = self._looks.index(look)
+        for each in reversed(self._all):
+            if each.look < number and any(v.new and v.uid == victim for v in each.decided.victims):
+                was, now = self._looks[each.look].waiting[each.decided.uid], look.waiting.get(each.decided.uid)
+                changed = now is None or now.terms != was.terms
+                return each.decided.uid != self._uid and victim not in each.written and changed
+        return False
 
     def _has_room(self, look: Look, beside: Mapping[str, Claim], freed: set[str]) -> bool:
         """Whether it fits, or will once those are gone who go for it."""
-        going = set(look.going) if self._any else self._victims & look.going
-        if look is self._start:
-            going |= self._victims
-        return _fits(look, self._preemptor, look.usage(without=going | freed | self._lost, beside=beside))
+        going = self._leaving if look is self._start else self._leaving & look.going
+        waiting = {uid: claim for uid, claim in self._before.items() if uid in look.waiting}
+        usage = look.usage(without=going | freed, beside={**waiting, **beside})
+        return _fits(look, self._preemptor, usage)
 
     def _with_decisions(self, number: int, look: Look, first: int) -> tuple[str, bool] | None:
         """What the decisions of a cycle made of it, from one on."""
         if self._uid in look.assumed:
             return None
-        beside: dict[str, Claim] = {}
+        admitted: dict[str, Claim] = {}
+        claimed: dict[str, Claim] = {}
         freed: set[str] = set()
         for place, decided in enumerate(look.decisions):
-            if decided.uid == self._uid:
-                if decided.outcome != "admit":
-                    continue
-                return (SERVED, True) if (number, self._uid) in self._landed else None
             claim = look.waiting.get(decided.uid)
+            if decided.uid == self._uid:
+                if decided.outcome == "admit":
+                    return (SERVED, True) if (number, self._uid) in self._landed else None
+                self._leaving |= decided.gone
+                continue
             if not decided.claims or claim is None:
                 continue
-            if decided.outcome == "admit" and (number, decided.uid) not in self._landed:
-                self._lost.add(decided.uid)
-                continue
-            beside[decided.uid] = claim
-            freed |= decided.gone
-            if place >= first and not self._has_room(look, beside, freed):
-                if decided.outcome != "admit":
-                    known = (each for each in self._all if (each.look, each.place) == (number, place))
-                    self.heir = next(known, None) or Preemption(number, place, decided, str(look))
+            if decided.outcome == "admit":
+                admitted[decided.uid] = claim
+            else:
+                claimed[decided.uid] = claim
+                freed |= decided.gone
+            if place >= first and not self._has_room(look, {**admitted, **claimed}, freed):
+                known = (each for each in self._all if (each.look, each.place) == (number, place))
+                self.heir = next(known, None) or Preemption(number, place, decided, str(look))
                 return self._passed(look, place, claim)
+        if not self._has_room(look, admitted, set()):
+            self._before |= claimed
+            self._leaving |= freed
         return None
 
     # --- who may pass it ------------------------------------------------------------------------------------------
@@ -253,23 +242,25 @@ class _Fate:
     def _passed(self, look: Look, place: int, other: Claim) -> tuple[str, bool]:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
-        story = f"{other} took its room in {look} though {self._preemptor} comes first: {look.usage()}, {look.limits}"
         if mine is not None and mine < place:
             if look.term != self._start.term:
                 return "left to its place in line by the next leader", True
-            return f"{story}; it was looked at before", False
+            return self._story(look, other, "was looked at before")
         if mine is not None:
-            return ("outranked", True) if self._comes_first(look, place, mine) else (story, False)
+            return ("outranked", True) if self._comes_first(look, place, mine) else self._story(look, other, "is first")
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
-            return f"{story}; nobody of its queue was looked at", False
+            return self._story(look, other, "waits, and nobody of its queue was looked at")
         head = look.waiting.get(heads[0].uid)
         sticky = self._sticky(look, self._preemptor.queue)
         if sticky == self._uid or head is None:
-            return f"{story}; it had to be at the head, and not {head}", False
+            return self._story(look, other, f"had to be at the head, and not {head}")
         if sticky == head.uid or _line(head) < _line(self._preemptor):
             return "not at the head", True
-        return f"{story}; {head} was at the head", False
+        return self._story(look, other, f"comes before {head}, who was at the head")
+
+    def _story(self, look: Look, other: Claim, but: str) -> tuple[str, bool]:
+        return f"{other} took its room in {look} though {self._preemptor} {but}: {look.usage()}, {look.limits}", False
 
     def _sticky(self, look: Look, queue: str) -> str | None:
         """Who stands at the head of a queue for having had others preempted, and keeps their room."""
@@ -289,7 +280,9 @@ class _Fate:
         if self._sticky(look, two.queue) == self._uid == two.uid and not self._may_pass(look, one, first):
             return False
         if not self._fair:
-            return (one.borrowing, *_line(first)) <= (two.borrowing, *_line(second))
+            # Who had to look for other victims is told with the level of those; the order was that of the first ones.
+            level = look.tree.level(second.queue, second.cpus, look.usage(without=self._leaving & look.going))
+            return (one.borrowing, *_line(first)) <= (max(two.borrowing, level), *_line(second))
         if look.tree.root(first.queue) != look.tree.root(second.queue):
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
@@ -316,8 +309,7 @@ class _Fate:
     @staticmethod
     def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float, str]]:
         """How a side of the tree stands with a workload let in: as the cycle began, and beside those before it."""
-        claimed = {d.uid: look.waiting[d.uid] for d in look.decisions[:place] if d.claims and d.uid in look.waiting}
-        for beside in ({}, claimed):
+        for beside in ({}, _claimed(look, place)[0]):
             usage = look.usage(beside={**beside, claim.uid: claim})
             share: tuple[bool, Fraction] = look.tree.share(node, usage)
             yield look.tree.borrows(node, usage), share, *_line(claim)
@@ -332,9 +324,49 @@ def _fits(look: Look, claim: Claim, usage: Mapping[str, int]) -> bool:
     return claim.queue in look.tree and look.tree.fits(claim.queue, claim.cpus, usage)
 
 
+def _claimed(look: Look, place: int) -> tuple[dict[str, Claim], set[str]]:
+    """What those before a place in a cycle claim, and whom they want gone. One that finds nobody to preempt keeps for
+    itself what its queue has a right to, unless that can always reclaim it."""
+    beside: dict[str, Claim] = {}
+    gone: set[str] = set()
+    for decided in look.decisions[:place]:
+        claim = look.waiting.get(decided.uid)
+        if claim is None:
+            continue
+        if decided.claims:
+            beside[decided.uid] = claim
+            gone |= decided.gone
+        elif decided.requeue == "PreemptionNoCandidates" and look.policies[claim.queue].reclaim != "Any":
+            limits, used = look.limits[claim.queue], look.usage(beside=beside).get(claim.queue, 0)
+            room: float = limits.nominal - used
+            if decided.borrowing:
+                room = float("inf") if limits.borrowing is None else room + limits.borrowing
+            beside[decided.uid] = replace(claim, cpus=int(max(0, min(claim.cpus, room))))
+    return beside, gone
+
+
+def _wrong_choice(preemptor: Claim, decided: Decided, look: Look, beside: Mapping[str, Claim], gone: set[str]) -> str:
+    """What is wrong with a choice of victims, with others let in and gone; empty if nothing."""
+    return _past_nominal(preemptor, decided, look, beside, gone) or min(
+        (_not_minimal(preemptor, decided, look, beside, gone, borrow=borrow) for borrow in (False, True)), key=len
+    )
+
+
+def _past_nominal(preemptor: Claim, decided: Decided, look: Look, beside: Mapping[str, Claim], gone: set[str]) -> str:
+    """Which other queue would be left with less than its own quota before the last of its victims went."""
+    for queue in sorted({victim.queue for victim in decided.victims} - {preemptor.queue}):
+        theirs = {victim.uid for victim in decided.victims if victim.queue == queue}
+        usages = (look.usage(without=gone | theirs - {last}, beside=beside) for last in sorted(theirs))
+        if not any(look.tree.borrows(queue, usage) for usage in usages):
+            return f"{queue} is within its quota before all of {sorted(theirs)} are gone: {look.usage()}, {look.limits}"
+    return ""
+
+
 def _not_minimal(
     preemptor: Claim, decided: Decided, look: Look, beside: Mapping[str, Claim], gone: set[str], *, borrow: bool
 ) -> str:
+    """With its victims gone the preemptor must fit, and without any one of them it must not."""
+
     def fits(victims: set[str]) -> bool:
         usage = look.usage(without=gone | victims, beside=beside)
         return look.tree.fits(preemptor.queue, preemptor.cpus, usage, borrow=borrow)
