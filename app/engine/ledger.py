@@ -76,6 +76,7 @@ class Ledger:
             queue.update(api)
             self._set_quotas(queue.node, quotas)
             self._attach(queue.node, node_parent)
+            self._keep(self.parentless)
             for info in self.parentless.pop(name, {}).values():
                 self.hold(queue, info)
         else:

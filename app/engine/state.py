@@ -410,6 +410,7 @@ class State(Questions):
         latest = self.workloads.get(key)
         if latest is None or not is_admissible(latest.workload, self.options):
             return
+        self.touch_info(latest)
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.wait(latest, now, after="FailedAfterNomination")
 

@@ -1,0 +1,212 @@
+"""What is tried on a fork of the state is taken back to the last detail, whatever it is."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from app.api.core import LimitRange, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.workload import Workload
+from app.engine import Options, State, cycle
+from app.engine.options import AdmissionFairSharing, WaitForPodsReady
+from tests.unit.engine import builders as b
+
+SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
+LOWER = {"withinClusterQueue": "LowerPriority"}
+CHECKS = {"admissionChecks": [{"name": "check"}]}
+QUOTA = {"one": {"cpu": (4, 1, 2)}, "two": {"cpu": 2}}
+UNSEEN = {"journal", "surroundings", "answers", "lendable", "_effective", "_hash", "_limited", "_usage"}
+"""Attributes that are the fork's own, or remember answers."""
+
+LIMITS = msgspec.convert(
+    {"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "9"}}]}},
+    LimitRange,
+)
+OVERHEAD = msgspec.convert(
+    {"metadata": {"name": "heavy"}, "handler": "h", "overhead": {"podFixed": {"cpu": "1"}}}, RuntimeClass
+)
+
+
+def picture(state: State) -> dict[str, object]:
+    """All that can be reached from the state, by the way to it; what was met before as the way that led there first."""
+    for queue in state.cluster_queues.values():
+        queue.pending.peek()  # which forgets what is stale
+    found: dict[str, object] = {}
+    seen: dict[int, str] = {}
+
+    def look(value: object, way: str) -> None:
+        if value is None or callable(value) or isinstance(value, (str, int, float, frozenset, msgspec.Struct)):
+            found[way] = value
+        elif id(value) in seen:
+            found[way] = seen[id(value)]
+        else:
+            seen[id(value)] = way
+            parts: list[tuple[object, object]]
+            if isinstance(value, dict):
+                parts = list(value.items())
+                found[way] = list(value)
+            elif isinstance(value, (list, tuple)):
+                parts = list(enumerate(value))
+                found[way] = len(value)
+            else:
+                slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+                assert slots, type(value)
+                parts = [(name, getattr(value, name, None)) for name in slots if name not in UNSEEN]
+            for name, part in parts:
+                look(part, f"{way}.{name}")
+
+    look(state, "")
+    return found
+
+
+def seen_line(name: str) -> LocalQueue:
+    """A LocalQueue whose status says what it consumed."""
+    sharing = {"consumedResources": {"cpu": "5"}, "lastUpdate": b.STAMP}
+    status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": sharing}}
+    return msgspec.convert({**msgspec.to_builtins(b.local(name, "a")), "status": status}, LocalQueue)
+
+
+def bed() -> State:
+    """Two queues in one of two nested cohorts and one alone; of workloads some run, wait, are parked, assumed, on their
+    way out, or hold quota in a queue that is missing."""
+    options = Options(
+        admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=60.0),
+        wait_for_pods_ready=WaitForPodsReady(block_admission=True),
+    )
+    state = b.world(
+        b.queue("a", QUOTA, "x", admissionScope=SCOPE, preemption=LOWER),
+        b.queue("z", QUOTA, "x", preemption=LOWER, queueingStrategy="StrictFIFO"),
+        b.queue("lone", QUOTA, preemption=LOWER),
+        options=options,
+        flavors=("one", "two"),
+    )
+    state.put_cohort(b.cohort("x", {"one": {"cpu": 1}}, "top"))
+    state.put_cohort(b.cohort("top"))
+    state.put_topology("t", ("rack",))
+    state.put_admission_check("check", active=True)
+    state.put_limit_range(LIMITS, b.NOW)
+    state.put_runtime_class(OVERHEAD, b.NOW)
+    state.put_local_queue(b.local("other", "a"), b.NOW)
+    state.put_workload(b.workload("assumed", "other"), b.NOW)
+    cycle(state, b.NOW)
+    state.put_workload(b.held("runs", "a", {"cpu": "2"}, flavor="one"), b.NOW)
+    state.put_workload(b.held("low", "lone", {"cpu": "4"}, flavor="one"), b.NOW)
+    state.put_workload(b.held("full", "lone", {"cpu": "2"}, flavor="two", priority=9), b.NOW)
+    state.put_workload(b.held("lost", "missing", {"cpu": "2"}, flavor="one"), b.NOW)
+    for name, line, cpu, priority in (
+        ("high", "lone", 4, 5),
+        ("huge", "z", 99, 0),
+        ("also-huge", "z", 99, 0),
+        ("too-much", "a", 99, 0),
+        ("as-much", "a", 99, 0),
+    ):
+        state.put_workload(b.workload(name, line, cpu=cpu, priority=priority), b.NOW)
+        cycle(state, b.NOW)
+    state.put_workload(b.workload("waits", "other"), b.NOW)
+    assert set(state.assumed) == {"team/assumed"}
+    assert set(state.evicting) == {"team/low"}
+    return state
+
+
+def running(state: State, name: str) -> Workload:
+    """The workload as the API has it."""
+    return state.workloads[f"team/{name}"].workload
+
+
+EVENTS: dict[str, Callable[[State], object]] = {
+    "a flavor comes": lambda s: s.put_flavor(b.flavor("new")),
+    "a flavor changes": lambda s: s.put_flavor(b.flavor("one", nodeLabels={"x": "y"})),
+    "a flavor goes": lambda s: s.drop_flavor("one"),
+    "a topology comes": lambda s: s.put_topology("other", ("rack",)),
+    "a topology goes": lambda s: s.drop_topology("t"),
+    "a check comes": lambda s: s.put_admission_check("new", active=True),
+    "a check goes": lambda s: s.drop_admission_check("check"),
+    "a queue comes": lambda s: s.put_cluster_queue(b.queue("missing", QUOTA, "y"), b.NOW),
+    "a queue gets more": lambda s: s.put_cluster_queue(b.queue("a", {"one": {"cpu": 9}}, "x"), b.NOW),
+    "a queue moves": lambda s: s.put_cluster_queue(b.queue("a", QUOTA, "y", admissionScope=SCOPE), b.NOW),
+    "a queue leaves its cohort": lambda s: s.put_cluster_queue(b.queue("z", QUOTA), b.NOW),
+    "a queue gets checks": lambda s: s.put_cluster_queue(
+        b.queue("a", QUOTA, "x", admissionChecksStrategy=CHECKS, stopPolicy="Hold"), b.NOW
+    ),
+    "a queue becomes strict": lambda s: s.put_cluster_queue(
+        b.queue("a", QUOTA, "x", queueingStrategy="StrictFIFO"), b.NOW
+    ),
+    "a queue goes": lambda s: s.drop_cluster_queue("a"),
+    "a lone queue goes": lambda s: s.drop_cluster_queue("lone"),
+    "a cohort comes": lambda s: s.put_cohort(b.cohort("new", {"one": {"cpu": 3}}, "top")),
+    "a cohort gets more": lambda s: s.put_cohort(b.cohort("x", {"one": {"cpu": 30}}, "top")),
+    "a cohort leaves": lambda s: s.put_cohort(b.cohort("x", {"one": {"cpu": 1}})),
+    "a cohort moves": lambda s: s.put_cohort(b.cohort("x", {"one": {"cpu": 1}}, "elsewhere")),
+    "cohorts form a cycle": lambda s: s.put_cohort(b.cohort("top", None, "x")),
+    "a cohort goes": lambda s: s.drop_cohort("x"),
+    "a namespace changes": lambda s: s.put_namespace("team", {"x": "y"}),
+    "a namespace comes": lambda s: s.put_namespace("new", {}),
+    "a namespace goes": lambda s: s.drop_namespace("team"),
+    "a line comes": lambda s: s.put_local_queue(b.local("new", "a"), b.NOW),
+    "a line moves": lambda s: s.put_local_queue(b.local("other", "z"), b.NOW),
+    "a line is stopped": lambda s: s.put_local_queue(b.local("other", "a", stopPolicy="Hold"), b.NOW),
+    "a line weighs more": lambda s: s.put_local_queue(b.local("other", "a", fairSharing={"weight": "7"}), b.NOW),
+    "a line is seeded": lambda s: s.put_local_queue(seen_line("seeded"), b.NOW),
+    "a line goes": lambda s: s.drop_local_queue("team/other"),
+    "an empty line goes": lambda s: s.drop_local_queue("team/main"),
+    "limits change": lambda s: s.put_limit_range(msgspec.structs.replace(LIMITS, spec=type(LIMITS.spec)()), b.NOW),
+    "limits go": lambda s: s.drop_limit_range("team/l", b.NOW),
+    "an overhead goes": lambda s: s.drop_runtime_class("heavy", b.NOW),
+    "a workload comes": lambda s: s.put_workload(b.workload("new", version=7), b.NOW),
+    "a workload without a line comes": lambda s: s.put_workload(b.workload("new", "nowhere"), b.NOW),
+    "a workload moves": lambda s: s.put_workload(b.workload("waits", "z"), b.NOW),
+    "a workload changes": lambda s: s.put_workload(b.workload("waits", "other", priority=3), b.NOW),
+    "a parked one changes": lambda s: s.put_workload(b.workload("too-much", "a", cpu=1), b.NOW),
+    "a parked one goes": lambda s: s.drop_workload("team/huge"),
+    "a workload runs": lambda s: s.put_workload(b.held("new", "z", {"cpu": "1"}, flavor="one"), b.NOW),
+    "a workload runs nowhere": lambda s: s.put_workload(b.held("new", "missing", {"cpu": "1"}, flavor="one"), b.NOW),
+    "one runs elsewhere": lambda s: s.put_workload(b.held("runs", "z", {"cpu": "1"}, flavor="one"), b.NOW),
+    "one has its pods": lambda s: s.put_workload(
+        b.with_conditions(running(s, "runs"), PodsReady=("True", "Started")), b.NOW
+    ),
+    "one is evicted": lambda s: s.put_workload(
+        b.with_conditions(running(s, "low"), Evicted=("True", "Preempted")), b.NOW
+    ),
+    "one is released": lambda s: s.put_workload(b.released(running(s, "low")), b.NOW),
+    "one finishes": lambda s: s.put_workload(
+        b.with_conditions(running(s, "runs"), Finished=("True", "Succeeded")), b.NOW
+    ),
+    "a lost one goes": lambda s: s.drop_workload("team/lost"),
+    "one that runs goes": lambda s: s.drop_workload("team/runs"),
+    "a preemptor goes": lambda s: s.drop_workload("team/high"),
+    "a preemptor runs": lambda s: s.put_workload(b.held("high", "lone", {"cpu": "4"}, flavor="one"), b.NOW),
+    "a write is seen": lambda s: s.put_workload(b.reserved(running(s, "assumed"), s), b.NOW),
+    "a write comes back": lambda s: s.confirm("team/assumed", "12"),
+    "a write fails": lambda s: s.forget("team/assumed", b.NOW),
+    "an eviction is chosen": lambda s: s.expect_eviction("team/runs", "Preempted"),
+    "an eviction fails": lambda s: s.forget_eviction("team/low"),
+    "usage is written down": lambda s: s.set_consumed("team/other", {"cpu": "3"}, b.NOW),
+    "usage of a new line is written down": lambda s: s.set_consumed("team/new", {"cpu": "3"}, b.NOW),
+    "usage is sampled": lambda s: s.sample_usage("team/other", b.NOW + 100),
+    "a cycle runs": lambda s: cycle(s, b.NOW),
+    "all cycles run": b.settle,
+    "the parked are tried again": lambda s: [s.mark_retry("a"), s.mark_retry("z"), b.settle(s)],
+}
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_it_is_as_if_it_had_not_been(name: str) -> None:
+    """With what follows from it: the next cycles run on the fork as well."""
+    state = bed()
+    before = picture(state)
+    with state.fork() as trial:
+        EVENTS[name](trial)
+        b.settle(trial)
+    assert picture(state) == before
+
+
+def test_after_all_of_it_at_once() -> None:
+    """One thing after another on the same fork."""
+    state = bed()
+    before = picture(state)
+    with state.fork() as trial:
+        for name, event in EVENTS.items():
+            if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
+                event(trial)
+    assert picture(state) == before
