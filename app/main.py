@@ -7,7 +7,6 @@ stops answering last.
 
 import asyncio
 import contextlib
-import gc
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -38,6 +37,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, logs, serve
 from app.cli.follow import Follower
+from app.cli.memory import Collector
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
@@ -166,9 +166,10 @@ class Turnstile:
         world = self._world = controller_world(self.caches, self.options) if settings.role.controller else None
         reviewer = self._reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
         async with asyncio.TaskGroup() as watches:
-            gc.disable()  # the first lists make objects by the ten thousand and no garbage
+            collector = Collector()
+            collector.begin()
             self.caches.start(watches)
-            watches.create_task(self._settle_memory(), name="settle memory")
+            watches.create_task(self._look_after_memory(collector), name="memory")
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
@@ -217,14 +218,12 @@ class Turnstile:
         executor = self._executor
         return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
-    async def _settle_memory(self) -> None:
-        """Once the stores are full, what is in them is not looked at by the garbage collector again."""
-        await self.caches.synced()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(2_000, 1_250, 100)  # often and short: each run holds the event loop, by what is new
-        gc.enable()
+    async def _look_after_memory(self, collector: Collector) -> None:
+        with contextlib.suppress(TimeoutError):  # a server that is away makes garbage too
+            await asyncio.wait_for(self.caches.synced(), FIRST_LISTS_SECONDS)
+        collector.settle()
         log.info("caches.synced", missing=self.caches.missing())
+        await collector.run()
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
@@ -355,6 +354,10 @@ class Turnstile:
 
 SHEDDING = 0.5
 """So much pressure of the API server, from 0 to 1, that it had better not get events."""
+
+
+FIRST_LISTS_SECONDS = 60.0
+"""How long the garbage collector stands still for the first lists."""
 
 
 LAST_WRITES_SECONDS = 1.0

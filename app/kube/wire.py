@@ -43,7 +43,7 @@ LINE_LIMIT = 8 * 2**20
 """Bytes of a watch line. etcd takes objects up to 1.5 MiB; whatever is longer than this is no event."""
 
 _CALL_BUFFER = 2**21
-_WATCH_BUFFER = 2**17  # all that is there is cut into lines at once, and nobody else runs meanwhile
+_WATCH_BUFFER = 2**16  # all that is there is cut into lines at once, and nobody else runs meanwhile
 _KEEPALIVE = 60.0  # the server closes idle connections after 90 s: be the one that closes first
 
 

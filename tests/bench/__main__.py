@@ -50,6 +50,7 @@ ALONE = {
     "webhook": "the webhook server alone",
     "engine": "the engine alone",
     "wire": "the wire alone",
+    "relist": "everything read again, 100,000 Workloads",
 }
 """Modules of this package that print figures of their own when they are run."""
 

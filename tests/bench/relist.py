@@ -1,0 +1,208 @@
+"""How long the event loop is held when everything is read again: a first list, a lost watch, the start of a term.
+
+The peer is a server of canned answers in a process of its own. Run it: `python -m tests.bench.relist`. A hold is CPU
+time of the loop's thread between two of its callbacks, with the garbage collector as `turnstile serve` sets it.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from app.api.workload import Workload
+from app.cli.memory import Collector
+from app.controllers.jobs import index_jobs
+from app.controllers.world import index_stores
+from app.kube import auth
+from app.kube.reflector import Reflector
+from app.kube.slices import in_slices
+from app.kube.store import Store
+from app.kube.transport import Transport
+from tests.bench.figures import HEADER, Figure
+from tests.bench.turns import Turns, timed
+from tests.bench.wire import workload
+
+HELD = 100_000
+TARGET_MS = 1.0
+
+
+def _items(count: int, changed: int) -> Iterator[bytes]:
+    """So many Workloads, of which every `changed`-th has a newer version (none if 0)."""
+    pattern = workload(0)
+    assert b'"resourceVersion":"1000"' in pattern
+    for number in range(count):
+        newer = count if changed and number % changed == 0 else 0
+        yield (
+            pattern.replace(b"job-train-0", b"job-train-%d" % number)
+            .replace(b"8000-000000000000", b"8000-%012d" % number)
+            .replace(b'"resourceVersion":"1000"', b'"resourceVersion":"%d"' % (1000 + number + newer))
+        )
+
+
+def _serve(ready: Connection, count: int) -> None:
+    """Answer watches with everything as it is by `labelSelector=changed=N`, and lists page by page."""
+    last = 1000 + 2 * count
+    end = (
+        b'{"type":"BOOKMARK","object":{"kind":"Workload","metadata":{"resourceVersion":"%d",'
+        b'"annotations":{"k8s.io/initial-events-end":"true"}}}}\n' % last
+    )
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+    async def watch(writer: asyncio.StreamWriter, changed: int) -> None:
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        for item in _items(count, changed):
+            line = b'{"type":"ADDED","object":%s}\n' % item
+            writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+            await writer.drain()
+        writer.write(b"%x\r\n%s\r\n" % (len(end), end))
+        await writer.drain()
+
+    async def page(writer: asyncio.StreamWriter, query: dict[str, list[str]], changed: int, items: list[bytes]) -> None:
+        if not items:
+            items.extend(_items(count, changed))
+        start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
+        rest = start + limit if start + limit < count else ""
+        meta = b'{"resourceVersion":"%d","continue":"%s"}' % (last, str(rest).encode())
+        body = b'{"kind":"WorkloadList","metadata":%s,"items":[%s]}' % (meta, b",".join(items[start : start + limit]))
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await writer.drain()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        items: list[bytes] = []
+        try:
+            while True:
+                request = await reader.readuntil(b"\r\n\r\n")
+                query = parse_qs(urlsplit(request.split(b" ")[1].decode()).query)
+                changed = int(query["labelSelector"][0].partition("=")[2])
+                if "watch" in query:
+                    await watch(writer, changed)
+                else:
+                    await page(writer, query, changed, items)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    turns: Turns
+    seconds: float
+    changes: int
+
+
+async def _started(transport: Transport, store: Store[Workload], *, changed: int) -> _Measured:
+    """A reflector's new start on a store, whatever that holds."""
+    reflector = Reflector(transport, store, Workload, params={"labelSelector": f"changed={changed}"})
+    return await _timed(store, reflector, lambda: _until_synced(reflector))
+
+
+async def _until_synced(reflector: Reflector[Workload]) -> None:
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _idly(seconds: float) -> Generator[None, None, None]:
+    """Steps that do next to nothing, for so many seconds of CPU."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        yield
+
+
+async def _timed(
+    store: Store[Workload], reflector: Reflector[Workload], run: Callable[[], Coroutine[Any, Any, None]]
+) -> _Measured:
+    changes, began = store.changes, time.process_time()
+    with timed() as turns:
+        await asyncio.create_task(run())
+    return _Measured(turns, time.process_time() - began, store.changes - changes)
+
+
+async def _measure(server: str, count: int) -> list[Figure]:
+    with timed() as bare:
+        await asyncio.create_task(in_slices(_idly(2.0)))
+    rows = _figures("a bare loop in slices", _Measured(bare, 2.0, 0))
+    store = Store[Workload]()
+    index_stores(store, Store(), Store())
+    index_jobs(store)
+    heard: list[str] = []
+    store.subscribe(lambda key, old, new: heard.append(key))
+    access = auth.Access(server, None, auth.Fixed("Bearer t"))
+    collector = Collector()
+    collector.begin()
+    async with Transport(access, timeout=60) as transport:
+        for words, changed in (
+            ("first list", 0),
+            ("after a lost watch, nothing changed", 0),
+            ("one in ten changed", 10),
+        ):
+            rows += _figures(words, await _started(transport, store, changed=changed))
+            if not collector.settled:
+                collector.settle()
+        reflector = Reflector(transport, store, Workload, params={"labelSelector": "changed=3"})
+        rows += _figures("read page by page, one in three changed", await _timed(store, reflector, reflector.renew))
+        late = Store[Workload]()
+        rows += _figures("another list, the collector at work", await _started(transport, late, changed=0))
+    began = time.process_time()
+    collector.collect()
+    rows.append(
+        Figure(
+            name=f"the collector's look at everything, {len(store) + len(late)} held",
+            value=(time.process_time() - began) * 1e3,
+            unit="ms",
+            note="once after memory has grown by a quarter, in a quiet moment",
+        )
+    )
+    return rows
+
+
+def _figures(words: str, measured: _Measured) -> list[Figure]:
+    turns = measured.turns
+    name, longest, above = turns.worst(1)[0]
+    note = f"p99 {turns.at(99):.2f}, p99.9 {turns.at(99.9):.2f} ms; {name} {longest:.2f} ms, {above} times above 1"
+    if measured.changes:
+        note += f"; {measured.changes} changes"
+    return [
+        Figure(
+            name=f"{words}: longest hold",
+            value=turns.longest,
+            unit="ms",
+            target=TARGET_MS,
+            note=f"{note}; {measured.seconds:.1f} s of CPU",
+        )
+    ]
+
+
+def main() -> None:
+    """Measure, and print a row for each way to read everything."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.relist", description=__doc__)
+    parser.add_argument("--amount", type=int, default=HELD, help="Workloads held")
+    count = parser.parse_args().amount
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    server = context.Process(target=_serve, args=(there, count), daemon=True)
+    server.start()
+    try:
+        rows = asyncio.run(_measure(f"http://127.0.0.1:{here.recv()}", count))
+    finally:
+        server.terminate()
+        server.join()
+    print(HEADER)
+    for row in rows:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
