@@ -291,19 +291,10 @@ class Assigner:
     ) -> str | None:
         """Whether a flavor with, or without, a topology suits a pod set that asks for one, or does not."""
         name, topology = flavor.metadata.name, flavor.spec.topology_name
-        explicit = request is not None and (
-            request.required is not None
-            or request.preferred is not None
-            or request.unconstrained is not None
-            or request.pod_set_slice_required_topology is not None
-            or request.pod_set_slice_size is not None
-            or bool(request.podset_slice_required_topology_constraints)
-        )
-        if not explicit:
+        if request is None or not asks_for_topology(request):
             if topology is None or self._topology_only(queue):
                 return None
             return f'Flavor "{name}" supports only TopologyAwareScheduling'
-        assert request is not None
         if topology is None:
             group = next((group for group in queue.groups if name in group.flavors), None)
             if group is not None and group.covered.isdisjoint(totals.pod_requests):
@@ -401,6 +392,18 @@ class Assigner:
             return self.oracle(queue, info, pair, value)
         attempt.no_fit_reason = WAITING_FOR_QUOTA
         return NO_FIT, level_
+
+
+def asks_for_topology(request: TopologyRequest) -> bool:
+    """Whether a pod set asks for a topology by itself (Kueue: IsExplicitlyRequestingTAS)."""
+    return (
+        request.required is not None
+        or request.preferred is not None
+        or request.unconstrained is not None
+        or request.pod_set_slice_required_topology is not None
+        or request.pod_set_slice_size is not None
+        or bool(request.podset_slice_required_topology_constraints)
+    )
 
 
 def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":

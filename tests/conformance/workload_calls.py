@@ -15,11 +15,12 @@ import orjson
 from app.api.clusterqueue import ClusterQueue
 from app.api.conditions import set_check_state
 from app.api.meta import to_plain
-from app.api.workload import Admission, AdmissionCheckState, CheckState, ReclaimablePod, Workload
+from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
 from app.controllers import admissionchecks, metrics, podsready
 from app.controllers.status import StatusDraft
 from app.controllers.workload import evicted_by_deactivation
 from app.engine.decisions import requested
+from app.engine.flavors import asks_for_topology
 from app.engine.info import Info, Surroundings, is_admissible, queue_timestamp
 from app.engine.options import Options
 from app.jobs.options import PodsReadyOptions
@@ -373,7 +374,14 @@ def _has(state: CheckState) -> Handler:
     return _asks(lambda workload: bool(admissionchecks.in_state(workload.status.admission_checks, state)))
 
 
+def _asks_for_topology(call: Call) -> list[str]:
+    pod_sets = [world.load(PodSet, item) for item in call.args["podSets"] or ()]
+    have = any(item.topology_request is not None and asks_for_topology(item.topology_request) for item in pod_sets)
+    return differs("asks", call.result(), have)
+
+
 CALLS: dict[str, Handler] = {
+    "workload.IsExplicitlyRequestingTAS": _asks_for_topology,
     "workload.SyncAdmittedCondition": _sync_admitted,
     "workload.SetRequeueState": _set_requeue_state,
     "workload.SetQuotaReservation": _set_quota_reservation,
