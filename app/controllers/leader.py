@@ -64,7 +64,7 @@ class Leader:
         self.executor = executor
         self.state = state
         self.metrics = metrics
-        self.scheduler = Scheduler(state, world, executor)
+        self.scheduler = Scheduler(state, world, executor, decided=metrics.decided)
         books = LedgerBooks(state)
         self._reconcilers: list[_Reconciler] = []
         self._to_add: deque[Iterator[None]] = deque()

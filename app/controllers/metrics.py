@@ -6,16 +6,19 @@ repeated or answered late counts once, and what stood there when the leader bega
 come from names of queues and priority classes and from a fixed set of reasons. Must never decide anything.
 """
 
+from collections import Counter as Counted
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.api import workload as wl
 from app.api.conditions import instant
 from app.api.meta import Condition, find_condition
 from app.api.workload import Workload
-from app.engine.decisions import preempting_queue
+from app.engine.decisions import Decision, preempting_queue
+from app.engine.reasons import Mode
 
 Phase = Literal["pending", "quotaReserved", "admitted", "finished"]
 
@@ -130,6 +133,19 @@ class WorkloadMetrics:
             ("preempting_cluster_queue", "reason", "replica_role"),
             registry=registry,
         )
+        self._recomputed = Counter(
+            "kueue_preemption_target_recomputations_total",
+            "Workloads whose victims another one took in the same cycle, by ClusterQueue and what became of them.",
+            ("cluster_queue", "result", "replica_role"),
+            registry=registry,
+        )
+        self._skips = Gauge(
+            "kueue_admission_cycle_preemption_skips",
+            "Workloads that had victims in the last cycle and lost to other ClusterQueues, by ClusterQueue.",
+            ("cluster_queue", "replica_role"),
+            registry=registry,
+        )
+        self._skipped: Counted[str] = Counted()
         self._ready = Histogram(
             "kueue_pods_ready_to_evicted_time_seconds",
             "Time from all pods being ready until the eviction, by ClusterQueue, reason and finer cause.",
@@ -166,6 +182,19 @@ class WorkloadMetrics:
             queue = admission.cluster_queue if admission is not None else ""
             self._execution.labels(queue, _priority_class(new), _ROLE).observe(max(0.0, ran))
 
+    def decided(self, decisions: Iterable[Decision]) -> None:
+        """Count what one cycle decided of those who need the quota of others."""
+        skipped: Counted[str] = Counted()
+        for decision in decisions:
+            queue = decision.cluster_queue
+            if decision.recomputed:
+                self._recomputed.labels(queue, _recomputation(decision), _ROLE).inc()
+            if decision.outcome == "skipped" and decision.mode is Mode.PREEMPT:
+                skipped[queue] += 1
+        for queue in skipped.keys() | self._skipped.keys():
+            self._skips.labels(queue, _ROLE).set(skipped[queue])
+        self._skipped = skipped
+
     def _count(self, eviction: Eviction, old: Workload, new: Workload) -> None:
         queue, reason, cause, times, first = eviction
         labels = reason, cause, _priority_class(new), _ROLE
@@ -182,14 +211,23 @@ class WorkloadMetrics:
 
     def forget(self, cluster_queue: str) -> None:
         """A ClusterQueue is gone: so are its figures."""
-        for metric in (self._evicted, self._evicted_once, self._ready, self._latency, self._execution):
+        by_queue = (self._evicted, self._evicted_once, self._recomputed, self._skips)
+        for metric in (*by_queue, self._ready, self._latency, self._execution):
             metric.remove_by_labels({"cluster_queue": cluster_queue})
+        del self._skipped[cluster_queue]
         self._preempted.remove_by_labels({"preempting_cluster_queue": cluster_queue})
 
     def forget_local_queue(self, key: str) -> None:
         """A LocalQueue (`namespace/name`) is gone: so are its figures."""
         namespace, _, name = key.partition("/")
         self._evicted_from.remove_by_labels({"name": name, "namespace": namespace})
+
+
+def _recomputation(decision: Decision) -> str:
+    """What became of a Workload that had to look for other victims."""
+    if decision.mode is Mode.DEFERRED_FIT:
+        return "deferred_fit"
+    return "new_targets" if decision.outcome == "preempting" else "skipped"
 
 
 def _priority_class(workload: Workload) -> str:

@@ -16,7 +16,7 @@ nothing about quota itself and never touches a job.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -60,9 +60,17 @@ _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 
 
 class Scheduler:
-    """One scheduling loop over one ledger."""
+    """One scheduling loop over one ledger. `decided` hears of the decisions of each cycle."""
 
-    def __init__(self, state: State, world: World, executor: Executor) -> None:
+    def __init__(
+        self,
+        state: State,
+        world: World,
+        executor: Executor,
+        *,
+        decided: Callable[[Sequence[Decision]], None] = lambda _: None,
+    ) -> None:
+        self.decided = decided
         self.state = state
         self.world = world
         self.executor = executor
@@ -167,6 +175,7 @@ class Scheduler:
                 else:
                     if turn.over:
                         await turn.rest()
+        self.decided(result.decisions)
         for decision in result:
             if turn.over:
                 await turn.rest()

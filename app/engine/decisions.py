@@ -58,6 +58,8 @@ class Decision:
     requeue_reason: RequeueReason = ""
     assignment: Assignment | None = None
     borrowing: int = 0
+    recomputed: bool = False
+    """Whether it was decided a second time in its cycle, because another workload took some of its victims."""
 
     @property
     def admission(self) -> Admission | None:

@@ -30,6 +30,7 @@ class Entry:
         "queue",
         "quota_reason",
         "rank",
+        "recomputed",
         "replaced",
         "requeue_reason",
         "settled",
@@ -57,6 +58,8 @@ class Entry:
         """Not looked at in this cycle, because admission waits for pods."""
         self.rank: tuple[bool, bool, int, int, float, str, str] | None = None
         """Place in classical order, once it is nominated."""
+        self.recomputed = False
+        """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
         self.settled = False
         """Back in line, parked, or assumed."""
         self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)

@@ -48,6 +48,7 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
         requeue_reason=entry.requeue_reason,
         assignment=assignment,
         borrowing=assignment.borrowing if assignment is not None else 0,
+        recomputed=entry.recomputed,
     )
 
 

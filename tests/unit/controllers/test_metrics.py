@@ -8,8 +8,12 @@ from prometheus_client import CollectorRegistry
 
 from app.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
 from app.controllers.metrics import WorkloadMetrics
+from app.engine import Options as EngineOptions
+from app.engine import State, cycle
 from app.engine.decisions import preempted_message
+from app.engine.options import Gates
 from tests.unit.controllers.worlds import ADMITTED, NOW, RESERVED, condition, workload
+from tests.unit.engine import builders as b
 
 EVICTED = condition("Evicted", "True", "Preempted", since="2026-01-02T03:04:00Z")
 FINISHED = condition("Finished", "True", "Succeeded", since="2026-01-02T03:03:00Z")
@@ -190,3 +194,50 @@ def test_the_figures_of_a_cluster_queue_end_with_it(counts: Counts) -> None:
     counts.metrics.forget("cq")
     labels = {"cluster_queue": "cq", "reason": "Preempted"}
     assert counts.value("workload_eviction_latency_seconds_count", **labels) is None
+
+
+class TestCycles:
+    """What one cycle decided of those whose victims others took."""
+
+    def state(self, *, gates: Gates | None = None, cpu: int = 1) -> State:
+        """`a` and `b` reclaim what `taker` borrowed of them."""
+        policy = {"reclaimWithinCohort": "Any"}
+        queues = [b.queue(name, {"default": {"cpu": cpu}}, "x", preemption=policy) for name in ("a", "b")]
+        taker = b.queue("taker", {"default": {"cpu": 0}}, "x")
+        state = b.world(*queues, taker, options=EngineOptions(gates=gates or Gates()))
+        state.put_workload(b.workload("one", "a", cpu=cpu, priority=1), b.NOW)
+        state.put_workload(b.workload("two", "b", cpu=cpu), b.NOW)
+        return state
+
+    def recomputed(self, counts: Counts, result: str) -> float | None:
+        """Of the second queue."""
+        return counts.value("preemption_target_recomputations_total", cluster_queue="b", result=result)
+
+    def test_one_that_will_fit_when_the_victim_of_another_is_gone(self, counts: Counts) -> None:
+        """It lost nothing."""
+        state = self.state()
+        state.put_workload(b.held("all", "taker", {"cpu": "2"}), b.NOW)
+        counts.metrics.decided(cycle(state, b.NOW).decisions)
+        assert self.recomputed(counts, "deferred_fit") == 1.0
+        assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") is None
+
+    def test_one_that_finds_other_victims(self, counts: Counts) -> None:
+        """The first took the one that both chose."""
+        state = self.state(cpu=2)
+        state.put_workload(b.held("low", "taker", {"cpu": "2"}, priority=-5), b.NOW)
+        state.put_workload(b.held("high", "taker", {"cpu": "2"}, priority=5), b.NOW)
+        counts.metrics.decided(cycle(state, b.NOW).decisions)
+        assert self.recomputed(counts, "new_targets") == 1.0
+        assert counts.value("preemption_target_recomputations_total", cluster_queue="a", result="new_targets") is None
+
+    def test_one_that_lost_its_victims_counts_until_the_next_cycle(self, counts: Counts) -> None:
+        """Without the gate nobody looks again; the gauge is of the last cycle alone."""
+        gates = Gates(recompute_assignment_upon_preemption_targets_overlap=False)
+        state = self.state(gates=gates)
+        state.put_workload(b.held("all", "taker", {"cpu": "2"}), b.NOW)
+        counts.metrics.decided(cycle(state, b.NOW).decisions)
+        assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") == 1.0
+        counts.metrics.decided([])
+        assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") == 0.0
+        counts.metrics.forget("b")
+        assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") is None
