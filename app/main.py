@@ -170,6 +170,7 @@ class Turnstile:
             collector.begin()
             self.caches.start(watches)
             watches.create_task(self._look_after_memory(collector), name="memory")
+            watches.create_task(self._tell_of_caches(), name="first lists")
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
@@ -222,8 +223,11 @@ class Turnstile:
         with contextlib.suppress(TimeoutError):  # a server that is away makes garbage too
             await asyncio.wait_for(self.caches.synced(), FIRST_LISTS_SECONDS)
         collector.settle()
-        log.info("caches.synced", missing=self.caches.missing())
         await collector.run()
+
+    async def _tell_of_caches(self) -> None:
+        await self.caches.synced()
+        log.info("caches.synced", missing=self.caches.missing())
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
