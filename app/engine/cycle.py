@@ -253,6 +253,8 @@ class _Run:
         fits = self.claims.fits(entry)
         if fits and mode is Mode.FIT and self.claims.preempted:
             fits = yield from self.claims.fits_beside_victims(entry, self.pace)
+        if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
+            fits, mode = True, Mode.PREEMPT
         if not fits:
             self._skip(entry, "Workload no longer fits after processing another workload")
             return
@@ -284,6 +286,30 @@ class _Run:
         if entry.held.usage is not usage:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))
+
+    def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
+        """A preemptor found room while some of its victims were still there, and an entry before it took of that: it
+        waits for the others to go, if that is enough. Kueue leaves what they free to whoever comes next."""
+        assert entry.assignment is not None
+        usage, targets = usage_of(entry), None
+        self.preemptor.start()
+        self.preemptor.gone = self.claims.preempted
+        try:
+            with Trial() as trial:
+                for queue, amounts in self.claims.freed.items():
+                    trial.remove(queue.node, amounts)
+                while targets is None:
+                    try:
+                        targets = self.preemptor.standing(entry.queue, entry.info, usage)
+                    except Unfinished:
+                        yield from self.preemptor.go_on()
+        finally:
+            self.preemptor.gone = NOBODY
+        if not targets:
+            return False
+        entry.targets, entry.assignment.mode = targets, Mode.PREEMPT
+        entry.message = "Workload no longer fits after processing another workload"
+        return True
 
     def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
         """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""

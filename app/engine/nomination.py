@@ -12,7 +12,7 @@ from app.engine.flavors import Assigner
 from app.engine.info import Info
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue
-from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, Mode
+from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Mode
 from app.engine.state import State
 from app.engine.targets import NO_TARGETS, Target, Targets
 
@@ -88,7 +88,7 @@ class Nomination:
         if pins is None and entry.preemptor and queue.pending.room is not None:
             self._keep_to_room(entry, replaced, queue.pending.room)
         assert entry.assignment is not None
-        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message
+        entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message or full.message
         last, before = entry.assignment.last, info.last_assignment
         resumed = entry.assignment.resumed and before is not None
         last.since = before.since if resumed and before is not None else queue.pending.pop_cycle
@@ -125,12 +125,27 @@ class Nomination:
                 old = replaced.info if replaced is not None and counts is None else None
                 kept = self._assigner.assign(queue, info, counts=counts, pins=room.pins(), replaced=old)
                 targets = self._preemptor.targets(queue, info, kept) if kept.mode is Mode.PREEMPT else NO_TARGETS
+                if kept.mode is Mode.NO_FIT and kept.no_fit_reason == WAITING_FOR_QUOTA:
+                    targets = self._standing(entry, room, counts or all_pods)
+                    kept = room if targets else kept
                 if good(kept, targets):
                     entry.assignment, entry.targets = kept, targets
                     entry.replaced = replaced if counts is None else None
                     return
         finally:
             info.last_assignment = progress
+
+    def _standing(self, entry: Entry, room: Assignment, counts: list[int]) -> Targets:
+        """Those on their way out who leave that room, if it is what so many pods ask for still.
+
+        Whether a search is worth while depends on what others hold now, and in Kueue a head that has had others
+        preempted is parked when they came between; then its victims leave for nothing.
+        """
+        same = all(
+            item.count == count == pods.count and item.requests == pods.requests
+            for item, count, pods in zip(room.pod_sets, counts, entry.info.totals, strict=True)
+        )
+        return self._preemptor.standing(entry.queue, entry.info, room.usage) if same else NO_TARGETS
 
     def _on_their_way(self, targets: Targets) -> bool:
         """Whether all of them were evicted before."""

@@ -42,6 +42,7 @@ class Unfinished(Exception):
     state are answered from memory as far as they were answered, so whoever asked begins anew."""
 
 
+_NO_PAIRS: frozenset[FlavorResource] = frozenset()
 Question = tuple[str, frozenset[tuple[FlavorResource, int]], frozenset[FlavorResource]]
 
 
@@ -95,11 +96,16 @@ class Preemptor:
         pairs = assignment.needing_preemption(self._state.surroundings.catalog.pair)
         requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
         if queue.pending.chosen and is_preemptor(queue, info.key, info.workload.metadata.generation):
-            question = f"{info.key} again", frozenset(requests.items()), frozenset(pairs)
-            standing = self._answer(question, lambda: self._standing(queue, requests))
+            standing = self.standing(queue, info, requests)
             if standing:
                 return standing
         return self.find(queue, info, requests, pairs)
+
+    def standing(self, queue: "ClusterQueue", info: "Info", requests: Amounts) -> Targets:
+        """Those whom this preemptor had evicted and who are on their way out still, if `requests` fit once they are
+        gone; else none. Raises Unfinished."""
+        question = f"{info.key} again", frozenset(requests.items()), _NO_PAIRS
+        return self._answer(question, lambda: self._standing(queue, requests))
 
     def _standing(self, queue: "ClusterQueue", requests: Amounts) -> Sliced[Targets]:
         """Those that were preempted for this workload before and are on their way out still, if it fits once they are

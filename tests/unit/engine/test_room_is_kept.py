@@ -1,0 +1,87 @@
+"""The room that victims leave is kept for whoever had them preempted, though he could not be let in just then."""
+
+from app.engine import State, cycle
+from tests.unit.engine import builders as b
+
+WITHIN = {"withinClusterQueue": "LowerPriority"}
+
+
+def outcomes(state: State) -> dict[str, tuple[str, list[tuple[str, bool]]]]:
+    """By name what the next cycle decides, and whom it wants gone."""
+    return {
+        each.key.removeprefix("team/"): (
+            each.outcome,
+            [(victim.key.removeprefix("team/"), victim.new) for victim in each.victims],
+        )
+        for each in cycle(state, b.NOW)
+    }
+
+
+def put(state: State, name: str, queue: str, cpu: int, *, priority: int = 0, second: int = 0) -> None:
+    """A Workload comes."""
+    state.put_workload(b.workload(name, queue, cpu=cpu, priority=priority, second=second), b.NOW)
+
+
+def leave(state: State, name: str, queue: str, cpu: int) -> None:
+    """An evicted Workload gave its quota back."""
+    state.put_workload(b.released(b.held(name, queue, {"cpu": str(cpu)})), b.NOW)
+
+
+def evict(state: State, name: str, queue: str, cpu: int) -> None:
+    """The eviction was written."""
+    state.put_workload(b.held(name, queue, {"cpu": str(cpu)}, evicted=True), b.NOW)
+
+
+def test_from_others_when_an_earlier_one_takes_what_came_free_meanwhile() -> None:
+    """It would fit beside its last victim; somebody with a right to his own quota comes before, and one who has none
+    after."""
+    state = b.world(
+        b.queue("own", {"default": {"cpu": 4}}, "all", preemption=WITHIN),
+        b.queue("other", {"default": {"cpu": 2}}, "all"),
+        b.queue("poor", {"default": {"cpu": 0}}, "all"),
+    )
+    state.put_cohort(b.cohort("all"))
+    for name, queue in (("first", "own"), ("second", "own"), ("third", "other")):
+        state.put_workload(b.held(name, queue, {"cpu": "2"}), b.NOW)
+    put(state, "big", "own", 4, priority=10, second=1)
+    assert outcomes(state)["big"] == ("preempting", [("first", True), ("second", True)])
+    evict(state, "first", "own", 2)
+    evict(state, "second", "own", 2)
+    leave(state, "first", "own", 2)
+    state.drop_workload("team/third")
+    put(state, "rightful", "other", 2, second=2)
+    put(state, "greedy", "poor", 2, second=3)
+    decided = outcomes(state)
+    assert decided["rightful"] == ("admit", [])
+    assert decided["big"] == ("preempting", [("second", False)])
+    assert decided["greedy"] == ("skipped", [])
+    leave(state, "second", "own", 2)
+    assert outcomes(state)["big"] == ("admit", [])
+
+
+def test_when_others_took_what_made_it_worth_while_to_search() -> None:
+    """With what they hold a search would not be begun; but it has been, and its victim is on its way out."""
+    state = b.world(
+        b.queue("a", {"default": {"cpu": (4, 3, None)}}, "left", preemption={**WITHIN, "reclaimWithinCohort": "Any"}),
+        b.queue("b", {"default": {"cpu": (2, None, 2)}}, "left"),
+        b.queue("c", {"default": {"cpu": (4, 4, 3)}}, "top"),
+        b.queue("d", {"default": {"cpu": 2}}, "right"),
+    )
+    state.put_cohort(b.cohort("top", {"default": {"cpu": 2}}))
+    state.put_cohort(b.cohort("left", {"default": {"cpu": (2, 1, 1)}}, "top"))
+    state.put_cohort(b.cohort("right", parent="top"))
+    state.put_workload(b.held("victim", "a", {"cpu": "2"}), b.NOW)
+    state.put_workload(b.held("beside", "d", {"cpu": "2"}), b.NOW)
+    put(state, "big", "a", 6, priority=20, second=1)
+    put(state, "one", "b", 1, second=2)
+    put(state, "two", "c", 2, second=3)
+    assert outcomes(state) == {
+        "one": ("admit", []),
+        "two": ("admit", []),
+        "big": ("preempting", [("victim", True)]),
+    }
+    evict(state, "victim", "a", 2)
+    put(state, "late", "a", 3, priority=20, second=4)
+    assert outcomes(state) == {"big": ("preempting", [("victim", False)])}
+    leave(state, "victim", "a", 2)
+    assert outcomes(state)["big"] == ("admit", [])
