@@ -55,15 +55,30 @@ class Preemptions:
                 return each
         return None
 
-    def land(self, uid: str, queue: str, revision: int) -> Look | None:
-        """The cycle from which an admission at that revision followed; None if there is none."""
+    def land(self, uid: str, queue: str, revision: int) -> tuple[str, list[Look]]:
+        """An admission reached the server: what was wrong with the decision it followed from, empty if nothing; and the
+        cycles of that leader from that one until then, none if nobody decided it."""
         for number in range(len(self._looks) - 1, -1, -1):
             look = self._looks[number]
-            admits = any((d.uid, d.queue, d.outcome) == (uid, queue, "admit") for d in look.decisions)
-            if admits and look.newest < revision and (number, uid) not in self._landed:
-                self._landed.add((number, uid))
-                return look
-        return None
+            place = look.place(uid)
+            if place is None or look.newest >= revision or (number, uid) in self._landed:
+                continue
+            if (look.decisions[place].queue, look.decisions[place].outcome) != (queue, "admit"):
+                continue
+            self._landed.add((number, uid))
+            since = [then for then in self._looks[number:] if then.term == look.term and then.newest < revision]
+            return self._overshoot(look, place), since
+        return "nobody decided that", []
+
+    @staticmethod
+    def _overshoot(look: Look, place: int) -> str:
+        """Whether an admission did not fit what its leader knew, beside those it let in before it; empty if it did."""
+        before = [decided.uid for decided in look.decisions[:place] if decided.outcome == "admit"]
+        usage = look.usage(beside={uid: look.waiting[uid] for uid in before if uid in look.waiting})
+        claim = look.waiting.get(look.decisions[place].uid)
+        if claim is not None and _fits(look, claim, usage):
+            return ""
+        return f"{claim} did not fit beside {usage} in {look}: {look.limits}"
 
     # --- whether it was right to ask for it -----------------------------------------------------------------------
 
@@ -191,13 +206,17 @@ class _Fate:
         return f"its room was lost before {look}: {look.usage()}, going {sorted(look.going)}, {look.limits}", False
 
     def _called_off(self, victim: str, look: Look) -> bool:
-        """Whether somebody else had that one evicted, and withdrew before it was written."""
+        """Whether somebody else had that one evicted, and waited no more before it was written."""
         number = self._looks.index(look)
         for each in reversed(self._all):
             if each.look < number and any(v.new and v.uid == victim for v in each.decided.victims):
-                was, now = self._looks[each.look].waiting[each.decided.uid], look.waiting.get(each.decided.uid)
-                changed = now is None or now.terms != was.terms
-                return each.decided.uid != self._uid and victim not in each.written and changed
+                uid, was = each.decided.uid, self._looks[each.look].waiting[each.decided.uid]
+                since = self._looks[each.look + 1 : number + 1]
+                waited = all(
+                    uid not in then.left and uid in then.waiting and then.waiting[uid].terms == was.terms
+                    for then in since
+                )
+                return uid != self._uid and victim not in each.written and not waited
         return False
 
     def _has_room(self, look: Look, beside: Mapping[str, Claim], freed: set[str]) -> bool:

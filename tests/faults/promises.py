@@ -86,12 +86,11 @@ class Judge:
                 if uid in before.holding:
                     continue
                 self.verdict.figures["got quota"] += 1
-                look = self.preemptions.land(uid, claim.queue, moment.event.revision)
-                if look is None:
-                    self._wrong(index, f"nobody decided that {claim.name} gets quota in {claim.queue}")
-                    continue
+                wrong, since = self.preemptions.land(uid, claim.queue, moment.event.revision)
+                if wrong:
+                    self._wrong(index, f"{claim.name} gets quota in {claim.queue}: {wrong}")
                 # Quota may be cut while it is written. What a late leader decided is not written any more.
-                trees = (moment.tree, look.tree) if moment.leader.startswith(f"{look.leader}_") else (moment.tree,)
+                trees = [moment.tree, *(look.tree for look in since if moment.leader.startswith(f"{look.leader}_"))]
                 if not any(tree.fits(claim.queue, claim.cpus, usage) for tree in trees if claim.queue in tree):
                     limits = moment.limits
                     self._wrong(index, f"{claim.name} gets {claim.cpus} in {claim.queue} beside {usage}: {limits}")

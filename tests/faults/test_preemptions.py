@@ -86,7 +86,7 @@ class Told:
         for look in self.looks:
             for decided in look.decisions:
                 if decided.outcome == "admit" and decided.uid not in self.unwritten:
-                    assert preemptions.land(decided.uid, decided.queue, look.newest + 5) is look
+                    assert preemptions.land(decided.uid, decided.queue, look.newest + 5)[1] == [look]
         return preemptions, preemptions.all[0]
 
     def fault(self) -> str:
@@ -163,6 +163,31 @@ class TestADecision:
         assert preemptions.write("low", "high", "InClusterQueue", 10) is None
         assert preemptions.write("low", "high", "InClusterQueue", 11) is first
         assert preemptions.write("low", "high", "InClusterQueue", 12) is None
+
+
+class TestAnAdmission:
+    """On what its leader knew, too."""
+
+    def test_that_fits_is_right(self) -> None:
+        """Beside those that hold quota, or were let in before it in the same cycle."""
+        told = Told()
+        told.look(lets_in("high"), waiting=(HIGH,), holding=(claim("small", "a", 1),), limits=_alone())
+        wrong, since = Preemptions(told.looks, fair=False).land("high", "a", 5)
+        assert (wrong, since) == ("", told.looks)
+
+    def test_that_does_not_fit_is_wrong(self) -> None:
+        """Two are let in side by side, each of which would fit alone."""
+        told = Told()
+        told.look(lets_in("low"), lets_in("high"), waiting=(HIGH, LOW), limits=_alone())
+        assert "did not fit" in Preemptions(told.looks, fair=False).land("high", "a", 5)[0]
+
+    def test_that_nobody_decided_is_wrong(self) -> None:
+        """Or that was decided after it, or for another queue."""
+        told = Told()
+        told.look(lets_in("high"), waiting=(HIGH,), limits=_alone())
+        preemptions = Preemptions(told.looks, fair=False)
+        for uid, queue, revision in (("low", "a", 5), ("high", "b", 5), ("high", "a", 0)):
+            assert preemptions.land(uid, queue, revision) == ("nobody decided that", [])
 
 
 class TestAPreemptor:
