@@ -56,7 +56,7 @@ class PodSetAssignment:
         *,
         reasons: Sequence[str] = (),
         error: str | None = None,
-        attempts: Sequence[list[Attempt]] = (),
+        attempts: Sequence[Sequence[Attempt]] = (),
         undeclared: Sequence[str] = (),
     ) -> None:
         self.name = name

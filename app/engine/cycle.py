@@ -142,13 +142,17 @@ class _Run:
         return result
 
     def _heads(self) -> Iterator[Entry]:
-        for queue in list(self.state.cluster_queues.values()):
-            if not queue.active or not queue.pending.active:
+        state, forked = self.state, self.state.journal is not None
+        for queue in list(state.cluster_queues.values()):
+            pending = queue.pending
+            if not pending.active or not queue.active:
                 continue
-            self.state.touch(queue)
-            head = queue.pending.pop()
+            if forked:
+                state.touch(queue)
+            head = pending.pop()
             if head is not None:
-                self.state.touch_info(head)
+                if forked:
+                    state.touch_info(head)
                 yield Entry(head, queue)
 
     def _assigned(self, entry: Entry, pins: Pins | None = None) -> bool:
@@ -221,8 +225,8 @@ class _Run:
         assignment = entry.assignment
         assert assignment is not None
         mode = assignment.mode
-        observable = self.gates.unadmitted_workloads_observability
         if mode is Mode.NO_FIT:
+            observable = self.gates.unadmitted_workloads_observability
             entry.requeue_reason = "NoFit"
             entry.quota_reason = assignment.no_fit_reason if observable else ""
             return
@@ -369,8 +373,8 @@ class _Run:
     def _required_checks(self, entry: Entry) -> bool:
         """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
         controller drops it, if it is for none of these), or one that is not listed yet."""
-        listed = entry.info.workload.status.admission_checks
-        if any(check.state != "Ready" for check in listed):
+        listed = entry.info.checks
+        if listed and any(check.state != "Ready" for check in listed):
             return True
         if not entry.queue.checks:
             return False

@@ -62,7 +62,7 @@ class Entry:
         """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
         self.settled = False
         """Back in line, parked, or assumed."""
-        self.preemptor = is_preemptor(queue, info.key, info.workload.metadata.generation)
+        self.preemptor = queue.pending.preemptor is not None and is_preemptor(queue, info.key, info.generation)
 
 
 def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:

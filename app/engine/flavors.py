@@ -5,7 +5,7 @@ The scan remembers how far it came, so that the next attempt goes on from there.
 KEP-582 (fungibility). Must never change usage: what would be used is in the result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from app.api.clusterqueue import FlavorFungibility
@@ -37,6 +37,7 @@ PODS: Final = "pods"
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Possibility
 
 _UNSET: Final = object()
+_ALONE: Final = [[0]]
 
 
 class Oracle(Protocol):
@@ -51,7 +52,17 @@ class Oracle(Protocol):
 class Assigner:
     """Finds flavors for workloads of one ClusterQueue. `flavors` are the ResourceFlavors that exist."""
 
-    __slots__ = ("cycle", "fair_sharing", "flavors", "fungible", "ignore_undeclared", "oracle", "pair", "topologies")
+    __slots__ = (
+        "_plain",
+        "cycle",
+        "fair_sharing",
+        "flavors",
+        "fungible",
+        "ignore_undeclared",
+        "oracle",
+        "pair",
+        "topologies",
+    )
 
     def __init__(
         self,
@@ -72,6 +83,8 @@ class Assigner:
         self.fair_sharing = fair_sharing
         self.ignore_undeclared = ignore_undeclared
         self.cycle = 0
+        self._plain: dict[tuple[str, int], tuple[FlavorChoice, tuple[Attempt]]] = {}
+        """What is the same for all that fit into a flavor without borrowing, by flavor and where the scan ended."""
 
     def assign(
         self,
@@ -88,7 +101,7 @@ class Assigner:
         """
         totals = info.totals
         result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
-        groups = [[0]] if len(totals) == 1 else _groups(totals)
+        groups = _ALONE if len(totals) == 1 else _groups(totals)
         asked: list[dict[str, int]] = []
         for index, item in enumerate(totals):
             count = item.count if counts is None else counts[index]
@@ -99,8 +112,10 @@ class Assigner:
         for members in groups:
             if not self._assign_group(queue, info, result, members, asked, counts, pins, replaced):
                 break
-        if result.pod_sets:
-            result.mode = min([pod_set.mode for pod_set in result.pod_sets])
+        if len(result.pod_sets) == 1:
+            result.mode = result.pod_sets[0].mode
+        else:
+            result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
         return result
 
     def _assign_group(
@@ -124,9 +139,9 @@ class Assigner:
                 for resource, value in asked[index].items():
                     requests[resource] = min(requests.get(resource, 0) + value, MAX_INT64)
         choices: dict[str, FlavorChoice] | None = {}
-        reasons: list[str] = []
-        attempts: list[list[Attempt]] = []
-        undeclared: list[str] = []
+        reasons: Sequence[str] = ()
+        attempts: list[Sequence[Attempt]] = []
+        undeclared: Sequence[str] = ()
         error: str | None = None
         order = visiting_order(requests) if len(requests) > 1 else requests
         for resource in order:
@@ -138,7 +153,7 @@ class Assigner:
                 if requests[resource] == 0 or self.ignore_undeclared:
                     continue
                 reasons = [f"resource {resource} unavailable in ClusterQueue"]
-                undeclared.append(resource)
+                undeclared = (resource,)
                 choices = None
                 break
             wanted = (
@@ -154,35 +169,41 @@ class Assigner:
                 break
             if choices:
                 choices.update(found)
-                reasons = [*reasons, *why_not]
+                reasons = [*reasons, *why_not] if why_not else reasons
             else:
                 choices, reasons = found, why_not
+        usage, pair_of = result.usage, self.pair
         for index in members:
-            item = totals[index]
+            item, requests = totals[index], asked[index]
             count = item.count if counts is None else counts[index]
             pod_set = PodSetAssignment(
-                item.name, count, asked[index], reasons=reasons, error=error, attempts=attempts, undeclared=undeclared
+                item.name, count, requests, reasons=reasons, error=error, attempts=attempts, undeclared=undeclared
             )
             tried_index: dict[str, int] = {}
             if choices is not None:
+                flavors = pod_set.flavors
+                if len(choices) == 1 and choices.keys() == requests.keys():
+                    pod_set.flavors = flavors = choices  # what the loop below would come to
                 old = replaced.totals[index] if replaced is not None and index < len(replaced.totals) else None
-                for resource, value in asked[index].items():
+                for resource, value in requests.items():
                     choice = choices.get(resource)
                     if choice is None:
                         continue
-                    pod_set.flavors[resource] = choice
+                    flavors[resource] = choice
                     if choice.borrow > result.borrowing:
                         result.borrowing = choice.borrow
                     if old is not None:
                         value -= old.requests.get(resource, 0)
-                    pair = self.pair(choice.flavor, resource)
-                    result.usage[pair] = min(result.usage.get(pair, 0) + value, MAX_INT64)
+                    pair = pair_of(choice.flavor, resource)
+                    if pair in usage:
+                        value += usage[pair]
+                    usage[pair] = min(value, MAX_INT64)
                     tried_index[resource] = choice.tried_index
-                if not pod_set.flavors and len(members) > 1:
+                if not flavors and len(members) > 1:
                     for resource, choice in choices.items():
                         found_flavor = self.flavors.get(choice.flavor)
                         if found_flavor is not None and found_flavor.spec.topology_name is not None:
-                            pod_set.flavors[resource] = choice
+                            flavors[resource] = choice
                             tried_index[resource] = choice.tried_index
             result.pod_sets.append(pod_set)
             result.last.tried.append(tried_index)
@@ -199,7 +220,7 @@ class Assigner:
         flavors: tuple[str, ...],
         pins: Mapping[str, Mapping[str, str]] | None,
         replaced: "Info | None",
-    ) -> tuple[dict[str, FlavorChoice], list[str], list[Attempt], str | None]:
+    ) -> tuple[dict[str, FlavorChoice], Sequence[str], Sequence[Attempt], str | None]:
         """The best flavor for the resources of one group: choices, reasons, attempts, error."""
         fungibility = queue.fungibility
         last = info.last_assignment
@@ -233,6 +254,9 @@ class Assigner:
                 continue
             attempt = Attempt(flavor)
             choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
+            if how is FIT and not choices:
+                choice, alone = self._plain_fit(flavor, -1 if index == len(flavors) - 1 else index)
+                return dict.fromkeys(wanted, choice), (), [*attempts, *alone] if attempts else alone, None
             if attempt.reasons:
                 reasons.extend(attempt.reasons)
                 attempt.reasons = list(dict.fromkeys(attempt.reasons))
@@ -255,6 +279,15 @@ class Assigner:
         if best_how is FIT:
             reasons = []
         return best, reasons, attempts, None
+
+    def _plain_fit(self, flavor: str, tried: int) -> tuple[FlavorChoice, tuple[Attempt]]:
+        plain = self._plain.get((flavor, tried))
+        if plain is None:
+            choice = FlavorChoice(flavor, Mode.FIT, 0)
+            if self.fungible:
+                choice.tried_index = tried
+            plain = self._plain[flavor, tried] = choice, (Attempt(flavor),)
+        return plain
 
     @staticmethod
     def _skip(attempts: list[Attempt], reasons: list[str], flavor: str, reason: str) -> None:
@@ -328,9 +361,9 @@ class Assigner:
         replaced: "Info | None",
         attempt: Attempt,
     ) -> tuple[dict[str, FlavorChoice], Possibility, int]:
-        """How the flavor suits all wanted resources together: the worst of them."""
+        """How the flavor suits all wanted resources together: the worst of them. No choices if all just fit."""
         how, level_ = FIT, 0
-        choices: dict[str, FlavorChoice] = {}
+        others: dict[str, FlavorChoice] = {}
         if replaced is not None and self._other_flavor(wanted, members, flavor, replaced, attempt):
             return {}, NO_FIT, 0
         for resource, value in wanted.items():
@@ -343,8 +376,10 @@ class Assigner:
                     how, level_ = one, one_level
                 if how is NO_FIT:
                     return {}, NO_FIT, level_
-            choices[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
-        return choices, how, level_
+                others[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
+        if not others:
+            return others, how, level_
+        return {name: others.get(name) or FlavorChoice(flavor, Mode.FIT, 0) for name in wanted}, how, level_
 
     @staticmethod
     def _other_flavor(
@@ -367,12 +402,13 @@ class Assigner:
         """How one resource in one flavor suits: fits, or room could be made, or never will."""
         node = queue.node
         value = min(assumed + request, MAX_INT64)
-        free = tree.queue_available(node, pair)
-        if value <= free:
-            maximum = value  # what is available is never past the maximum
-        else:
-            maximum = tree.potential(node, pair)
-            attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
+        free = tree.available(node, pair)
+        if free < 0:  # debts elsewhere in the tree are not for a message
+            free = 0
+        if value <= free:  # what is available is never past the maximum
+            return FIT, tree.level(node, pair, value)[0]
+        maximum = tree.potential(node, pair)
+        attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
         resource, flavor = pair.resource, pair.flavor
         if value > maximum:
             attempt.refuse(
@@ -383,8 +419,6 @@ class Assigner:
             )
             return NO_FIT, 0
         level_, may_reclaim = tree.level(node, pair, value)
-        if value <= free:
-            return FIT, level_
         attempt.refuse(
             f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
         )

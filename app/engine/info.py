@@ -18,6 +18,7 @@ from app.api.workload import (
     PODS_READY,
     PREEMPTED,
     REQUEUED,
+    AdmissionCheckState,
     PodSet,
     Workload,
 )
@@ -156,12 +157,16 @@ class Info:
         "active",
         "admitted",
         "allowed_flavors",
+        "checks",
         "cluster_queue",
+        "created",
         "evicted",
         "finished",
+        "generation",
         "key",
         "last_assignment",
         "local_queue",
+        "namespace",
         "order",
         "priority",
         "replaces",
@@ -181,6 +186,10 @@ class Info:
         self.surroundings = surroundings
         self.key = meta.key
         self.uid = meta.uid
+        self.namespace = meta.namespace
+        self.generation = meta.generation
+        self.created = instant_or_zero(meta.creation_timestamp)
+        self.checks: Sequence[AdmissionCheckState] = status.admission_checks or ()
         self.local_queue = f"{meta.namespace}/{workload.spec.queue_name or ''}"
         self.cluster_queue = cluster_queue
         options = surroundings.options
@@ -234,7 +243,7 @@ class Info:
         """Pods after defaults, by pod set."""
         if self._effective is None:
             around = self.surroundings
-            limits = around.limits.get(self.workload.metadata.namespace, {})
+            limits = around.limits.get(self.namespace, {})
             self._effective = [
                 requests.effective_pod(pod_set.template.spec, overheads=around.overheads, limits=limits)
                 for pod_set in self.workload.spec.pod_sets
@@ -258,6 +267,11 @@ class Info:
         return self._usage
 
     @property
+    def hashed(self) -> bool:
+        """Whether its hash is known, so that asking for it costs nothing."""
+        return self._hash is not None
+
+    @property
     def hash(self) -> str:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
@@ -275,11 +289,16 @@ class Info:
         info.surroundings = self.surroundings
         info.key = self.key
         info.uid = self.uid
+        info.namespace = self.namespace
+        info.generation = self.generation
+        info.created = self.created
+        info.checks = self.checks
         info.local_queue = self.local_queue
         info.priority = self.priority
-        negative_priority, _, uid, key = self.order
-        created = instant_or_zero(self.workload.metadata.creation_timestamp)
-        info.order = (negative_priority, created, uid, key)  # the reservation ends an eviction, and its time with it
+        info.order = self.order
+        if self.created != info.order[1]:  # the reservation ends an eviction, and its time with it
+            negative_priority, _, uid, key = self.order
+            info.order = (negative_priority, self.created, uid, key)
         info.active = self.active
         info.finished = self.finished
         info.replaces = self.replaces
@@ -377,7 +396,7 @@ class Info:
 
     def violations(self) -> str | None:
         """Why the cluster would refuse the pods, in Kueue's words; None if it would not."""
-        limits = self.surroundings.limits.get(self.workload.metadata.namespace)
+        limits = self.surroundings.limits.get(self.namespace)
         if self._limited is False and not limits:
             return None
         pods = self.effective

@@ -270,8 +270,9 @@ class Ledger:
 
     def hold(self, queue: ClusterQueue, info: Info, *, counted: bool = False) -> None:
         """Count the usage of a workload in a queue, unless it is counted already."""
-        self.keep_usage(queue)
-        self._keep(self.holders)
+        if self.journal is not None:
+            self.keep_usage(queue)
+            self._keep(self.holders)
         queue.hold(info)
         self.holders[info.key] = queue.name
         if not counted:

@@ -20,7 +20,7 @@ from app.engine.instants import Instant
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger
 from app.engine.options import Options
-from app.engine.pace import Pace, Sliced, finish
+from app.engine.pace import HASHING, Pace, Sliced, finish
 from app.engine.queues import ClusterQueue, push_or_update, requeue
 from app.engine.reasons import RequeueReason
 from app.engine.repeats import Repeats
@@ -259,10 +259,11 @@ class Lines:
         info = self.waiting.get(key)
         if info is None:
             return None
-        self.keep(self.waiting)
-        del self.waiting[key]
         local = self.local_queues[info.local_queue]
-        self.keep(local.items)
+        if self.journal is not None:
+            self.keep(self.waiting)
+            self.keep(local.items)
+        del self.waiting[key]
         local.items.pop(key, None)
         if local.api is None and not local.items:
             self.keep(self.local_queues)
@@ -332,14 +333,14 @@ class Lines:
             if pace.left <= 0:
                 yield
                 pace.renew()
-            namespace = info.workload.metadata.namespace
+            namespace = info.namespace
             good = selected.get(namespace)
             if good is None:
                 good = selected[namespace] = self.selects(queue, namespace)
             if good and backoff_over(info.workload, now):
                 moving.append(info)
         for info in moving:
-            pace.left -= 1
+            pace.left -= 1 if info.hashed or not pending.in_classes else HASHING
             if pace.left <= 0:
                 yield
                 pace.renew()

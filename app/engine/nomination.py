@@ -45,12 +45,12 @@ class Nomination:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
         message and is dropped."""
         state, info, queue = self._state, entry.info, entry.queue
-        namespace = info.workload.metadata.namespace
+        namespace = info.namespace
         if state.ledger.holder(info.key) is not None:
             queue.pending.inflight = None
             return False
         labels = state.namespaces.get(namespace)
-        checks = info.workload.status.admission_checks
+        checks = info.checks
         if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
             entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
         elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):

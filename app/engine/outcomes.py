@@ -34,7 +34,7 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
     return Decision(
         key=info.key,
         uid=info.uid,
-        generation=workload.metadata.generation,
+        generation=info.generation,
         cluster_queue=entry.queue.name,
         workload=workload,
         info=info,

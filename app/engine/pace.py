@@ -20,6 +20,9 @@ T = TypeVar("T")
 STRETCH: Final = 160.0
 """Work between two stops, one to two microseconds each: a quarter of the millisecond the event loop may be held."""
 
+HASHING: Final = 8.0
+"""Work to find out the scheduling hash of a workload."""
+
 AT_ONCE: Final = 256
 """So many are sorted, or freed, without a stop."""
 

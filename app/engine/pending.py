@@ -180,9 +180,12 @@ class Pending:
         heap = self.classes.get((line, name))
         if heap is None:
             return None
+        active = self.active
         while heap:
-            if self._alive(heap[0]):
-                return heap[0]
+            order = heap[0]
+            info = active.get(order[3])
+            if info is not None and info.order is order:
+                return order
             heappop(heap)
         del self.classes[line, name]
         return None
@@ -203,6 +206,8 @@ class Pending:
             else:
                 heapreplace(heads, (first, name))
                 offered[line, name] = first
+                if heads[0][0] is first:
+                    return first
         return None
 
     def peek(self) -> "Info | None":
@@ -242,7 +247,7 @@ class Pending:
         if heap[0] is head.order:
             heappop(heap)
         self.inflight = head
-        self.last_generation[head.key] = head.workload.metadata.generation
+        self.last_generation[head.key] = head.generation
         return head
 
     def in_order(self, infos: "list[Info] | None" = None) -> "list[Info]":

@@ -51,7 +51,8 @@ class Held:
 
     def put(self, info: "Info") -> None:
         """One more, or a newer version of it."""
-        self.drop(info.key)
+        if info.key in self.infos:
+            self.drop(info.key)
         self.infos[info.key] = info
         _add(self.usage, info.usage, 1)
         if info.admitted:
@@ -247,7 +248,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
     parked = pending.inadmissible.get(key)
     if parked is not None:
         seen = pending.last_generation.get(key)
-        if (seen is None or seen == info.workload.metadata.generation) and not could_help(parked, info):
+        if (seen is None or seen == info.generation) and not could_help(parked, info):
             pending.inadmissible[key] = info
             return
         del pending.inadmissible[key]

@@ -276,7 +276,7 @@ class State(Questions):
         self.keep(self.surroundings.limits)
         self.limit_ranges[namespace] = ranges
         self.surroundings.limits[namespace] = summary
-        self._count_again(lambda info: info.workload.metadata.namespace == namespace, now)
+        self._count_again(lambda info: info.namespace == namespace, now)
 
     @_event
     def put_runtime_class(self, runtime_class: RuntimeClass, now: Instant) -> None:
@@ -417,7 +417,8 @@ class State(Questions):
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
         self.keep(self.assumed)
-        self.push_penalty(waiting, queue, now)
+        if queue.usage_based:
+            self.push_penalty(waiting, queue, now)
         self.leave_line(info.key)
         self.assumed[info.key] = Assumed(info, waiting, queue.name)
         self.track_readiness(info)
@@ -430,11 +431,13 @@ class State(Questions):
 
     def remember(self, decision: "Decision") -> None:
         """The last decision about a workload that waits."""
-        self.keep(self.last_decisions)
-        if decision.outcome == "admit":
-            self.last_decisions.pop(decision.key, None)
-        else:
-            self.last_decisions[decision.key] = decision
+        last = self.last_decisions
+        if decision.outcome != "admit":
+            self.keep(last)
+            last[decision.key] = decision
+        elif decision.key in last:
+            self.keep(last)
+            del last[decision.key]
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """The cycle is over: what came meanwhile is applied. `changed` if others may decide differently now,

@@ -18,6 +18,7 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
+from app.cli.memory import NEVER, OLDER, YOUNG
 from app.engine import Options, State, cycle, cycle_steps
 from app.engine.options import FairSharing
 from app.kube.slices import SLICE_SECONDS
@@ -242,7 +243,7 @@ def _quiet_collector() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()
-    gc.set_threshold(2_000, 1_250, 100)
+    gc.set_threshold(YOUNG, OLDER, NEVER)
     try:
         yield
     finally:
