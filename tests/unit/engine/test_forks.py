@@ -8,7 +8,7 @@ import pytest
 from app.api.core import LimitRange, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine import Options, State, cycle
+from app.engine import Options, State, cycle, cycle_steps
 from app.engine.options import AdmissionFairSharing, WaitForPodsReady
 from tests.unit.engine import builders as b
 
@@ -68,8 +68,9 @@ def seen_line(name: str) -> LocalQueue:
 
 
 def bed() -> State:
-    """Two queues in one of two nested cohorts and one alone; of workloads some run, wait, are parked, assumed, on their
-    way out, or hold quota in a queue that is missing."""
+    """Two queues in one of two nested cohorts, one in a cohort that nobody declared, and one alone; of workloads some
+    run, wait, are parked, assumed, on their way out, or hold quota in a queue that is missing. Quota of a cohort was
+    changed since the last cycle."""
     options = Options(
         admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=60.0),
         wait_for_pods_ready=WaitForPodsReady(block_admission=True),
@@ -78,6 +79,7 @@ def bed() -> State:
         b.queue("a", QUOTA, "x", admissionScope=SCOPE, preemption=LOWER),
         b.queue("z", QUOTA, "x", preemption=LOWER, queueingStrategy="StrictFIFO"),
         b.queue("lone", QUOTA, preemption=LOWER),
+        b.queue("single", QUOTA, "undeclared"),
         options=options,
         flavors=("one", "two"),
     )
@@ -104,6 +106,8 @@ def bed() -> State:
         state.put_workload(b.workload(name, line, cpu=cpu, priority=priority), b.NOW)
         cycle(state, b.NOW)
     state.put_workload(b.workload("waits", "other"), b.NOW)
+    state.put_workload(b.workload("stray", "nowhere"), b.NOW)
+    state.put_cohort(b.cohort("top", {"two": {"cpu": 1}}))
     assert set(state.assumed) == {"team/assumed"}
     assert set(state.evicting) == {"team/low"}
     return state
@@ -133,6 +137,7 @@ EVENTS: dict[str, Callable[[State], object]] = {
         b.queue("a", QUOTA, "x", queueingStrategy="StrictFIFO"), b.NOW
     ),
     "a queue goes": lambda s: s.drop_cluster_queue("a"),
+    "the last queue of a cohort goes": lambda s: s.drop_cluster_queue("single"),
     "a lone queue goes": lambda s: s.drop_cluster_queue("lone"),
     "a cohort comes": lambda s: s.put_cohort(b.cohort("new", {"one": {"cpu": 3}}, "top")),
     "a cohort gets more": lambda s: s.put_cohort(b.cohort("x", {"one": {"cpu": 30}}, "top")),
@@ -157,10 +162,14 @@ EVENTS: dict[str, Callable[[State], object]] = {
     "a workload without a line comes": lambda s: s.put_workload(b.workload("new", "nowhere"), b.NOW),
     "a workload moves": lambda s: s.put_workload(b.workload("waits", "z"), b.NOW),
     "a workload changes": lambda s: s.put_workload(b.workload("waits", "other", priority=3), b.NOW),
+    "the last of a missing line goes": lambda s: s.drop_workload("team/stray"),
     "a parked one changes": lambda s: s.put_workload(b.workload("too-much", "a", cpu=1), b.NOW),
     "a parked one goes": lambda s: s.drop_workload("team/huge"),
     "a workload runs": lambda s: s.put_workload(b.held("new", "z", {"cpu": "1"}, flavor="one"), b.NOW),
     "a workload runs nowhere": lambda s: s.put_workload(b.held("new", "missing", {"cpu": "1"}, flavor="one"), b.NOW),
+    "a workload runs in a queue unheard of": lambda s: s.put_workload(
+        b.held("new", "unheard-of", {"cpu": "1"}, flavor="one"), b.NOW
+    ),
     "one runs elsewhere": lambda s: s.put_workload(b.held("runs", "z", {"cpu": "1"}, flavor="one"), b.NOW),
     "one has its pods": lambda s: s.put_workload(
         b.with_conditions(running(s, "runs"), PodsReady=("True", "Started")), b.NOW
@@ -210,3 +219,35 @@ def test_after_all_of_it_at_once() -> None:
             if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
                 event(trial)
     assert picture(state) == before
+
+
+def test_a_preemptor_that_is_seen_to_run() -> None:
+    """It was let in before; on the fork alone it has no precedence any more."""
+    state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption=LOWER))
+    low = b.held("low", "a", {"cpu": "4"})
+    state.put_workload(low, b.NOW)
+    high = b.workload("high", cpu=4, priority=5)
+    state.put_workload(high, b.NOW)
+    b.settle(state)
+    state.put_workload(b.changed(b.released(low), spec={"active": False}), b.NOW)
+    b.settle(state)
+    before = picture(state)
+    with state.fork() as trial:
+        trial.put_workload(b.reserved(high, trial), b.NOW)
+        assert trial.cluster_queues["a"].pending.preemptor is None
+    assert picture(state) == before
+    assert state.cluster_queues["a"].pending.preemptor == "team/high"
+
+
+def test_only_a_state_at_rest_is_forked() -> None:
+    """Neither in the middle of a cycle, nor once more."""
+    state = bed()
+    with state.fork() as trial, pytest.raises(RuntimeError, match="fork"), trial.fork():
+        pass
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    with pytest.raises(RuntimeError, match="fork"), state.fork():
+        pass
+    steps.close()
+    with state.fork():
+        pass
