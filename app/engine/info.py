@@ -454,7 +454,10 @@ def queue_timestamp(workload: Workload, options: Options) -> Instant:
 
 def is_admissible(workload: Workload, options: Options) -> bool:
     """Whether a workload may stand in a queue at all (Kueue: IsAdmissible). Under concurrent admission its variants
-    stand there in its place."""
+    stand there in its place. One that is being deleted is not let in any more, however long its finalizers take: quota
+    would be kept for it, and others evicted."""
+    if workload.metadata.deletion_timestamp:
+        return False
     if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
         return False
     if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):

@@ -116,3 +116,14 @@ def test_a_deep_queue_costs_as_little_as_a_short_one() -> None:
         state.drop_workload(key)
         assert len(b.settle(state)) == 2
     assert len(b.admitted(state)) == 1
+
+
+def test_nobody_is_preempted_for_a_workload_that_is_being_deleted() -> None:
+    """It may wait long for its finalizers; meanwhile it stands in no line, also if it did before."""
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    state = b.world(b.queue("main", {"default": {"cpu": 4}}, preemption=preemption))
+    state.put_workload(b.held("low", "main", {"cpu": "3"}), b.NOW)
+    gone = b.workload("gone", cpu=3, priority=10)
+    state.put_workload(gone, b.NOW)
+    state.put_workload(b.changed(gone, metadata={"deletionTimestamp": b.STAMP}), b.NOW)
+    assert not b.settle(state)
