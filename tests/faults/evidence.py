@@ -133,6 +133,7 @@ class _Versions:
 
     def __init__(self, history: list[Event]) -> None:
         self._by_uid: dict[str, dict[int, Json]] = {}
+        self.newest = max((event.revision for event in history), default=0)
         for event in history:
             if event.new is not None:
                 meta = event.new["metadata"]
@@ -170,6 +171,8 @@ class _Term:
         leader = lines[0]["leading"]
         look: Look | None = None
         for line in lines[1:]:
+            if int(line.get("resourceVersion") or 0) > self._versions.newest:
+                break  # the recording had ended
             if "event" in line:
                 if look is not None:
                     yield self._done(look)
