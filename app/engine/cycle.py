@@ -465,7 +465,8 @@ class _Run:
         last = entry.info.last_assignment
         if last is None or entry.assignment is None or not entry.assignment.resumed or last.pending:
             return False
-        return entry.queue.pending.retry_cycle >= last.since
+        parks = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
+        return parks and entry.queue.pending.retry_cycle >= last.since
 
     def _look_back(self, entry: Entry) -> Sliced[None]:
         """Scan from the first flavor to the last, as things are now. Kueue parks the head unseen: the room it was

@@ -31,8 +31,8 @@ class Share(NamedTuple):
 
     @property
     def status(self) -> int:
-        """As `status.fairSharing.weightedShare` has it: rounded up, the largest int64 if infinite."""
-        return MAX_INT64 if self.infinite else -int(-self.value // 1)
+        """As `status.fairSharing.weightedShare` has it: rounded up, within int64, and its largest if infinite."""
+        return MAX_INT64 if self.infinite else min(MAX_INT64, -int(-self.value // 1))
 
 
 ZERO = Share(False, 0.0)

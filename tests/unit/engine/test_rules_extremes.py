@@ -132,6 +132,13 @@ class TestShares:
         assert fairness.dominant(node(state, "b")) == (10 * 1000.0 / MAX_INT64, "gpu")
         assert fairness.share(node(state, "b")).status == 1
 
+    def test_a_share_by_a_tiny_weight_stays_within_int64(self) -> None:
+        """It is told as the largest number there is, and is not infinite."""
+        state = b.world(queue("a", 1), queue("b", 0, fairSharing={"weight": "1n"}))
+        tree.add_usage(node(state, "b"), gpu(state), 2**62)
+        found = fairness.share(node(state, "b"))
+        assert (found.infinite, found.status) == (False, MAX_INT64)
+
     def test_a_resource_with_an_end_dominates(self) -> None:
         """Its share is larger, however little is borrowed of it."""
         quotas = {"default": {"gpu": ENDLESS, "cpu": 1000}}

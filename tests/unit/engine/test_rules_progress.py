@@ -168,6 +168,19 @@ class TestFlavorsLeft:
         assert tried(cycle(state, b.NOW), "w") == [{"cpu": 0}, {}]
         assert places(state, "a") == (["team/w"], [])
 
+    def test_it_is_forgotten_by_who_waits_for_the_victims_of_another(self) -> None:
+        """The room will be there for both, in the flavor that was found."""
+        policy = {"reclaimWithinCohort": "Any"}
+        queues = [b.queue(name, {"x": {"cpu": 1}, "y": {"cpu": 0}}, "team", preemption=policy) for name in ("a", "z")]
+        taker = b.queue("taker", {"x": {"cpu": 0}}, "team")
+        state = b.world(*queues, taker, flavors=("x", "y"))
+        state.put_workload(b.held("all", "taker", {"cpu": "2"}, flavor="x"), b.NOW)
+        state.put_workload(b.workload("first", "a", priority=1), b.NOW)
+        state.put_workload(b.workload("later", "z"), b.NOW)
+        result = cycle(state, b.NOW)
+        assert [decision.requeue_reason for decision in result] == ["PendingPreemption", "PendingPreemption"]
+        assert tried(result, "later") is None
+
     def test_it_is_forgotten_once_others_are_preempted(self) -> None:
         """The room will be in the flavor that was found: it is looked for from the first."""
         policy = {"withinClusterQueue": "LowerPriority"}
