@@ -88,9 +88,11 @@ def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
         return Decision(why="gone")
     actions: list[Action] = []
     if queue.metadata.deletion_timestamp:
+        held = world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, name, ordered=False)
         in_use = any(
             workload.quota_reserved and not workload.finished
-            for workload in world.workloads.by_index(WORKLOADS_BY_CLUSTER_QUEUE, name)
+            for workload in map(world.workloads.get, held)
+            if workload is not None
         )
         if not in_use:
             return Decision(_drop_finalizer(queue), why="deleted and unused")
