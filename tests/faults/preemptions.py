@@ -267,6 +267,8 @@ class _Fate:
             return self._story(look, other, "was looked at before")
         if mine is not None:
             return ("outranked", True) if self._comes_first(look, place, mine) else self._story(look, other, "is first")
+        if look.term != self._start.term and any(each.place(self._uid) is not None for each in self._before_it(look)):
+            return "left to its place in line by the next leader", True
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
             return self._story(look, other, "waits, and nobody of its queue was looked at")
@@ -283,14 +285,16 @@ class _Fate:
 
     def _sticky(self, look: Look, queue: str) -> str | None:
         """Who stands at the head of a queue for having had others preempted, and keeps their room."""
+        for earlier in self._before_it(look):
+            for decided in earlier.decisions:
+                if decided.queue == queue and decided.requeue == "PendingPreemption":
+                    return decided.uid
+        return None
+
+    def _before_it(self, look: Look) -> Iterator[Look]:
+        """The cycles of the same leader before that one, the latest first."""
         number = self._looks.index(look)
-        found: str | None = None
-        for each in self._all:
-            if each.look >= number:
-                break
-            if self._looks[each.look].term == look.term and each.decided.queue == queue:
-                found = each.decided.uid
-        return found
+        return (earlier for earlier in reversed(self._looks[:number]) if earlier.term == look.term)
 
     def _comes_first(self, look: Look, place: int, mine: int) -> bool:
         """Whether one head may be decided about before another one, by the order of a cycle."""
