@@ -93,6 +93,16 @@ class TestSharedRoom:
         assert found["second"].requeue_reason == "FailedAfterNomination"
         assert [info.key for info in state.cluster_queues["beta"].pending.active_infos()] == ["team/second"]
 
+    def test_room_that_a_preemptor_takes_besides_that_of_its_victims(self) -> None:
+        """It is free now, but not for one that comes after."""
+        state = b.world(queue("a", 4, withinClusterQueue="LowerPriority"), queue("z", 0))
+        state.put_workload(b.held("runs", "a", {"cpu": "2"}), b.NOW)
+        state.put_workload(b.workload("first", "a", cpu=4, priority=9), b.NOW)
+        state.put_workload(b.workload("second", "z", cpu=2), b.NOW)
+        found = decisions(state)
+        assert [victim.key for victim in found["first"].victims] == ["team/runs"]
+        assert (found["second"].outcome, found["second"].message) == ("skipped", TAKEN)
+
     def test_who_fits_beside_victims_that_still_run_starts_at_once(self) -> None:
         """What an earlier head waits for is not in use yet, and what another was given is."""
         state = b.world(queue("a", (4, 0, None), withinClusterQueue="LowerPriority"), queue("z", 2), queue("y", 2))

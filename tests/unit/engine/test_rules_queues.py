@@ -383,6 +383,18 @@ class TestRequeue:
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
 
+    def test_nobody_is_tried_again_whose_namespace_is_not_selected(self) -> None:
+        """Whatever room there is by now."""
+        state = b.world(b.queue("a", namespaceSelector={"matchLabels": {"team": "x"}}))
+        state.put_workload(b.workload("w"), b.NOW)
+        b.settle(state)
+        state.mark_retry("a")
+        assert not state.flush_retries(b.NOW)
+        assert (parked(state), in_line(state)) == ({"w"}, [])
+        state.put_namespace("team", {"team": "x"})
+        b.settle(state)
+        assert b.admitted(state) == {"team/w"}
+
     def test_one_in_back_off_still_speaks_for_its_equals(self) -> None:
         """Its requeueing parks those that ask for the same, itself until its time has come."""
         state = full()
