@@ -167,33 +167,52 @@ class Unread(NamedTuple):
     calls: Counter[tuple[str, str]]
 
 
-def unread(patterns: tuple[str, ...]) -> Unread:
+def adapter_of(suite: str) -> str:
+    """Name of the adapter that runs a suite; empty if there is none."""
+    check = registry.adapter(suite)
+    return f"{check.__module__.rpartition('.')[2]}.{check.__name__}" if check is not None else ""
+
+
+class Watch:
+    """Runs cases, and notes which calls of them are looked at, and which parts, if that is asked for."""
+
+    def __init__(self, *, places: bool = False) -> None:
+        self._places = places
+        self._parts: dict[bool, Counter[tuple[str, Place]]] = {True: Counter(), False: Counter()}
+        self._calls: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
+
+    def differences(self, case: cases.Case) -> list[str] | None:
+        """As of the case alone."""
+        body = Watched(case.body)
+        found = registry.differences(case._replace(body=body))
+        for place, read in set(parts(body)) if self._places else ():
+            self._parts[read][case.suite, place] += 1
+        adapter = adapter_of(case.suite)
+        for run in dict.get(body, "runs") or ():
+            for step in (*(dict.get(run, "trace") or ()), *(dict.get(run, "steps") or ())):
+                call = dict.get(step, "op") or dict.get(step, "do") or ""
+                read = looked_at(dict.get(step, "args")) or looked_at(dict.get(step, "results"))
+                self._calls[read][adapter, call] += 1
+        return found
+
+    def unread(self) -> Unread:
+        """What was looked at in no case so far."""
+        parts_, calls = (
+            Counter({key: count for key, count in each[False].items() if key not in each[True]})  # type: ignore[attr-defined]
+            for each in (self._parts, self._calls)
+        )
+        return Unread(parts_, calls)
+
+
+def unread(patterns: tuple[str, ...], *, places: bool = False) -> Unread:
     """Run the cases of these suites and watch."""
     rules = cases.exclusions()
-    seen: dict[bool, Counter[tuple[str, Place]]] = {True: Counter(), False: Counter()}
-    made: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
+    watch = Watch(places=places)
     for file in cases.suites(patterns):
-        check = registry.adapter(file.stem)
-        if check is None:
-            continue
-        adapter = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
-        for case in cases.read(file):
-            if cases.excluded(case, rules) is not None:
-                continue
-            body = Watched(case.body)
-            registry.differences(case._replace(body=body))
-            for found, read in set(parts(body)):
-                seen[read][file.stem, found] += 1
-            for run in dict.get(body, "runs") or ():
-                for step in (*(dict.get(run, "trace") or ()), *(dict.get(run, "steps") or ())):
-                    call = dict.get(step, "op") or dict.get(step, "do") or ""
-                    read = looked_at(dict.get(step, "args")) or looked_at(dict.get(step, "results"))
-                    made[read][adapter, call] += 1
-    for counts in (seen, made):
-        for key in list(counts[False]):  # type: ignore[attr-defined]
-            if key in counts[True]:  # type: ignore[attr-defined]
-                del counts[False][key]  # type: ignore[attr-defined]
-    return Unread(seen[False], made[False])
+        for case in cases.read(file) if adapter_of(file.stem) else ():
+            if cases.excluded(case, rules) is None:
+                watch.differences(case)
+    return watch.unread()
 
 
 def judged() -> dict[str, str]:
@@ -231,7 +250,7 @@ REPLAYS = frozenset(
 
 def main(patterns: list[str]) -> int:
     """Exit status: 1 if calls are passed over that nobody has judged. Parts are for people to judge."""
-    found = unread(tuple(patterns) or ("*",))
+    found = unread(tuple(patterns) or ("*",), places=True)
     for (suite, place), count in sorted(found.parts.items()):
         print(f"{suite}: {'.'.join(place)} ({count})")
     calls = unjudged(found)
