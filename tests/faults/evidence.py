@@ -72,8 +72,8 @@ class Look:
     """One cycle of one leader: what it knew at its start, and what it decided, in order.
 
     `term` counts leaders. `newest` is the highest revision it knew of. `holding` has those in `assumed` too, who were
-    let in and not seen so yet; those in `going` were evicted, or are to be. Those in `left` stopped waiting at some
-    time since the cycle before, though they may wait again.
+    let in and not seen so yet; those in `going` were evicted, or are to be. Those in `left` stopped waiting, or
+    asked for something else, at some time since the cycle before, though they may wait again as they did.
     """
 
     term: int
@@ -254,7 +254,8 @@ class _Term:
         waited = self._replay.waiting
         self._replay.moments([Event(self._newest, 0.0, kind, old, obj)])
         if self._replay.waiting is not waited:
-            self._left |= waited.keys() - self._replay.waiting.keys()
+            now = self._replay.waiting
+            self._left |= {u for u, claim in waited.items() if u not in now or now[u].terms != claim.terms}
         if kind == "workloads" and (obj is None or is_true(obj, "QuotaReserved") or is_true(obj, "Finished")):
             self._assumed.pop(uid, None)
         if kind == "workloads" and (obj is None or is_true(obj, "Evicted") or is_true(obj, "Finished")):

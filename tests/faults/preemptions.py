@@ -4,7 +4,7 @@ The arithmetic is that of `quota`; the rules are told anew: KEP-83 (policies), K
 of cohorts), Kueue's scheduler (order of a cycle). Must never ask Turnstile's own code.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -31,12 +31,15 @@ class Preemption:
 
 
 class Preemptions:
-    """All preemptions of a history. What was written of it is told by `write` and `land`, in the order it happened."""
+    """All preemptions of a history. What was written of it is told by `write` and `land`, in the order it happened.
+    `deleted` are Workloads that were gone in the end."""
 
-    def __init__(self, looks: list[Look], *, fair: bool) -> None:
+    def __init__(self, looks: list[Look], *, fair: bool, deleted: Collection[str] = ()) -> None:
         self._looks = looks
         self._fair = fair
+        self._deleted = deleted
         self._landed: set[tuple[int, str]] = set()
+        self._order: dict[str, tuple[int, int]] = {}
         self.all = [
             Preemption(number, place, decided, str(look))
             for number, look in enumerate(looks)
@@ -57,7 +60,7 @@ class Preemptions:
 
     def land(self, uid: str, queue: str, revision: int) -> tuple[str, list[Look]]:
         """An admission reached the server: what was wrong with the decision it followed from, empty if nothing; and the
-        cycles of that leader from that one until then, none if nobody decided it."""
+        cycles of that leader from that one until then, none if nobody decided it. `decided_before` tells the order."""
         for number in range(len(self._looks) - 1, -1, -1):
             look = self._looks[number]
             place = look.place(uid)
@@ -66,9 +69,14 @@ class Preemptions:
             if (look.decisions[place].queue, look.decisions[place].outcome) != (queue, "admit"):
                 continue
             self._landed.add((number, uid))
+            self._order[uid] = number, place
             since = [then for then in self._looks[number:] if then.term == look.term and then.newest < revision]
             return self._overshoot(look, place), since
         return "nobody decided that", []
+
+    def decided_before(self, other: str, uid: str) -> bool:
+        """Whether the last admission of one that reached the server was decided before that of another one."""
+        return self._order.get(other, (-1, 0)) < self._order[uid]
 
     @staticmethod
     def _overshoot(look: Look, place: int) -> str:
@@ -121,7 +129,8 @@ class Preemptions:
     def outcome(self, preemption: Preemption) -> tuple[str, bool]:
         """What became of the preemptor, and whether that is an answer: it was let in, or what happened since shows why
         not. Followed from cycle to cycle, until it is let in or somebody else has its room, who is followed in turn."""
-        fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair)
+        deleted = preemption.decided.uid in self._deleted
+        fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair, deleted=deleted)
         what, good = fate.find()
         again = self._again(preemption)
         if good and again is not None and again < fate.settled:
@@ -152,12 +161,16 @@ class _Fate:
         preemption: Preemption,
         *,
         fair: bool,
+        deleted: bool,
     ) -> None:
         self._looks = looks
         self._landed = landed
         self._all = everything
         self._preemption = preemption
         self._fair = fair
+        self._deleted = deleted
+        self._admitted_in: int | None = None
+        """The last term in which it was let in, if that was not written."""
         self._uid = preemption.decided.uid
         start = looks[preemption.look]
         self._start = start
@@ -194,6 +207,8 @@ class _Fate:
         waiting = look.waiting.get(uid)
         if waiting is None or waiting.terms != self._preemptor.terms or uid in look.left:
             return "withdrawn", True
+        if self._deleted and self._admitted_in == look.term:
+            return "withdrawn", True  # the write found it gone, and the watch has not told of that yet
         if self._has_room(look, {}, set()):
             return None
         if look.limits != before.limits:
@@ -222,7 +237,8 @@ class _Fate:
     def _has_room(self, look: Look, beside: Mapping[str, Claim], freed: set[str]) -> bool:
         """Whether it fits, or will once those are gone who go for it."""
         going = self._leaving if look is self._start else self._leaving & look.going
-        waiting = {uid: claim for uid, claim in self._before.items() if uid in look.waiting}
+        claiming = {decided.uid for decided in look.decisions if decided.claims}
+        waiting = {uid: claim for uid, claim in self._before.items() if uid in look.waiting.keys() & claiming}
         usage = look.usage(without=going | freed, beside={**waiting, **beside})
         return _fits(look, self._preemptor, usage)
 
@@ -237,6 +253,7 @@ class _Fate:
             claim = look.waiting.get(decided.uid)
             if decided.uid == self._uid:
                 if decided.outcome == "admit":
+                    self._admitted_in = look.term
                     return (SERVED, True) if (number, self._uid) in self._landed else None
                 self._leaving |= decided.gone
                 continue

@@ -46,7 +46,9 @@ class Judge:
     def __init__(self, moments: list[Moment], looks: list[Look], *, fair: bool) -> None:
         self.moments = moments
         self.looks = looks
-        self.preemptions = Preemptions(looks, fair=fair)
+        events = (moment.event for moment in moments if moment.event.kind == "workloads")
+        deleted = {event.obj["metadata"]["uid"] for event in events if event.new is None}
+        self.preemptions = Preemptions(looks, fair=fair, deleted=deleted)
         self.verdict = Verdict()
 
     def judge(self) -> Verdict:
@@ -81,7 +83,6 @@ class Judge:
     def _starts(self, index: int, before: Moment, moment: Moment) -> None:
         """Who gets quota must fit beside all that have some at that revision; who runs must have quota for it."""
         if before.holding is not moment.holding:
-            usage = total(before.holding)
             for uid, claim in moment.holding.items():
                 if uid in before.holding:
                     continue
@@ -89,8 +90,13 @@ class Judge:
                 wrong, since = self.preemptions.land(uid, claim.queue, moment.event.revision)
                 if wrong:
                     self._wrong(index, f"{claim.name} gets quota in {claim.queue}: {wrong}")
-                # Quota may be cut while it is written. What a late leader decided is not written any more.
-                trees = [moment.tree, *(look.tree for look in since if moment.leader.startswith(f"{look.leader}_"))]
+                trees, others = [moment.tree], dict(before.holding)
+                if since and moment.leader.startswith(f"{since[0].leader}_"):
+                    # Quota may be cut while it is written, and those let in after it may be written first: it counted
+                    # for them. What a late leader decided is not written any more.
+                    trees += [look.tree for look in since]
+                    others = {u: c for u, c in others.items() if self.preemptions.decided_before(u, uid)}
+                usage = total(others)
                 if not any(tree.fits(claim.queue, claim.cpus, usage) for tree in trees if claim.queue in tree):
                     limits = moment.limits
                     self._wrong(index, f"{claim.name} gets {claim.cpus} in {claim.queue} beside {usage}: {limits}")
