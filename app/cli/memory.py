@@ -3,8 +3,9 @@
 What Turnstile keeps are trees of plain values by the hundred thousand, which are freed as soon as nobody refers to
 them. Cycles are rare (an exception that its own traceback refers to, a connection), and nearly all of them end young.
 So only young objects are looked at as they come, a few thousand at a time. Old ones are left alone until memory has
-grown by a share since they were last looked at: then garbage may be among them, and all are looked at once in a quiet
-moment. Memory is bounded by that share, and a process that leaks nothing and grows no more is never held for long.
+grown by a share: then garbage may be among those that came since, and they are looked at once in a quiet moment. Only
+when it has doubled, everything is. So memory is bounded, and a process that leaks nothing and grows no more is never
+held for long.
 
 Must never be asked for by anything that is under way: it knows nothing of what the process does but its CPU time.
 """
@@ -28,7 +29,9 @@ OLDER: Final = 2 if sys.version_info < (3, 14) else 1_000
 collector works in increments (3.14) this says instead how small a share of the old ones each look takes along."""
 NEVER: Final = 2**31 - 1
 SHARE: Final = 0.25
-"""Memory may grow by this share, and by `SLACK`, before old objects are looked at in the next quiet moment."""
+"""Memory may grow by this share, and by `SLACK`, before what came since is looked at in the next quiet moment."""
+DOUBLED: Final = 2
+"""With so many times the memory of the last look at everything, everything is looked at again."""
 SLACK: Final = 32 * 2**20
 WAIT: Final = 4
 """With so many times that growth it is done also where no moment is quiet."""
@@ -62,8 +65,11 @@ class Collector:
         self._cpu = cpu
         self._look_seconds = look_seconds
         self._settled = 0
+        self._whole = 0
         self.passes = 0
-        """How often all objects were looked at since `settle`."""
+        """How often old objects were looked at since `settle`."""
+        self.whole_passes = 0
+        """How often all of them were."""
         self.longest = 0.0
         """Seconds that the longest of these held the event loop."""
 
@@ -83,31 +89,41 @@ class Collector:
         gc.freeze()
         gc.set_threshold(YOUNG, OLDER, NEVER)
         gc.enable()
-        self._settled = self._resident()
+        self._settled = self._whole = self._resident()
 
     async def run(self) -> None:
-        """Look at all objects when memory has grown and the moment is quiet, until cancelled."""
+        """Look at old objects when memory has grown and the moment is quiet, until cancelled."""
         while True:
             spent = self._cpu()
             await asyncio.sleep(self._look_seconds)
             quiet = self._cpu() - spent <= QUIET * self._look_seconds
-            growth = self._resident() - self._settled
+            held = self._resident()
             enough = SHARE * self._settled + SLACK
-            if growth > (enough if quiet else WAIT * enough):
-                self.collect()
+            if held - self._settled > (enough if quiet else WAIT * enough):
+                self.collect(everything=held > DOUBLED * self._whole + SLACK)
 
-    def collect(self) -> int:
-        """Look at all objects at once, which holds the event loop for tenths of a second where there are millions.
-
-        Returns how many were garbage.
+    def collect(self, *, everything: bool) -> int:
+        """Look at what came since the last look, or at everything, and hold the event loop meanwhile: a tenth of a
+        second for each half million objects. Returns how many were garbage.
         """
         began, before = time.perf_counter(), self._resident()
-        gc.unfreeze()
+        if everything:
+            gc.unfreeze()
         found = gc.collect()
         gc.freeze()
         held = time.perf_counter() - began
         self._settled = self._resident()
         self.passes += 1
+        if everything:
+            self._whole = self._settled
+            self.whole_passes += 1
         self.longest = max(self.longest, held)
-        log.info("memory.collected", garbage=found, seconds=round(held, 3), before=before, after=self._settled)
+        log.info(
+            "memory.collected",
+            everything=everything,
+            garbage=found,
+            seconds=round(held, 3),
+            before=before,
+            after=self._settled,
+        )
         return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.cli import memory
-from app.cli.memory import SHARE, SLACK, WAIT, YOUNG, Collector, resident
+from app.cli.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
 
 
 class Cycle:
@@ -47,15 +47,15 @@ class Process:
         return self.seconds
 
 
-async def looked(process: Process, *, growth: int) -> int:
-    """How often all objects were looked at in a minute after a settled process grew."""
+async def looked(process: Process, *, growth: int, everything: bool = False) -> int:
+    """How often old objects, or all, were looked at in a minute after a settled process grew."""
     collector = Collector(resident=lambda: process.memory, cpu=process.cpu)
     collector.settle()
     process.memory += growth
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(60):
             await collector.run()
-    return collector.passes
+    return collector.whole_passes if everything else collector.passes
 
 
 @pytest.mark.asyncio
@@ -72,6 +72,12 @@ class TestWhen:
         """What is there then is the measure for the next time."""
         process = Process()
         assert await looked(process, growth=process.enough + 1) == 1
+
+    async def test_growth_to_more_than_twice_is_looked_into_wholly(self) -> None:
+        """What is garbage by now may have been alive at every look before."""
+        process = Process()
+        assert await looked(process, growth=process.memory + SLACK + 1, everything=True) == 1
+        assert await looked(process, growth=process.enough + 1, everything=True) == 0
 
     async def test_a_busy_process_is_let_be(self) -> None:
         """Nobody who waits for an answer waits for the collector too."""
@@ -98,6 +104,18 @@ class TestWhat:
         assert len(more) == 3 * YOUNG
         assert collector.passes == 0
 
+    def test_a_look_at_what_came_since_leaves_the_rest_alone(self) -> None:
+        """So it takes no longer than there is new."""
+        collector = Collector()
+        before = Cycle()
+        collector.settle()
+        since = Cycle()
+        gc.collect(1)
+        seen = weakref.ref(before), weakref.ref(since)
+        del before, since
+        collector.collect(everything=False)
+        assert [each() is None for each in seen] == [False, True]
+
     def test_what_became_garbage_when_it_was_old_is_freed(self) -> None:
         """Also what was there when the process settled, or was spared by an earlier look."""
         collector = Collector()
@@ -108,15 +126,15 @@ class TestWhat:
         old = weakref.ref(first), weakref.ref(settled)
         del first, settled
         assert [each() is None for each in old] == [False, False]
-        assert collector.collect() >= 2
+        assert collector.collect(everything=True) >= 2
         assert [each() is None for each in old] == [True, True]
         spared = weakref.ref(alive)
         del alive
-        collector.collect()
+        collector.collect(everything=True)
         assert spared() is None
 
     def test_memory_does_not_grow_for_ever_by_garbage_that_grows_old(self) -> None:
-        """Round after round of cycles that outlive every look at the young: each quarter more is the end of them."""
+        """Round after round of cycles that outlive every look at the young, and half of them a look at the old."""
         process = Process()
         alive: list[weakref.ref[Cycle]] = []
 
@@ -130,12 +148,16 @@ class TestWhat:
             collector.settle()
             most = 0
             task = asyncio.create_task(collector.run())
-            for _ in range(40):
-                kept = [Cycle() for _ in range(20)]
-                alive.extend(weakref.ref(each) for each in kept)
-                gc.collect(0)
+            long: list[Cycle] = []
+            for number in range(100):
+                short = [Cycle() for _ in range(20)]
+                long.extend(Cycle() for _ in range(20))
+                alive.extend(weakref.ref(each) for each in (*short, *long[-20:]))
                 gc.collect(1)
-                kept.clear()
+                short.clear()
+                if number % 5 == 4:
+                    gc.freeze()  # as a look at old objects does with what is alive then
+                    long.clear()
                 for _ in range(5):
                     await asyncio.sleep(0)
                 most = max(most, measured())
@@ -144,8 +166,8 @@ class TestWhat:
             return most
 
         most = asyncio.run(run())
-        assert collector.passes >= 4
-        assert most <= process.memory + process.enough + 40 * 2**20
+        assert collector.passes > collector.whole_passes >= 2
+        assert most < 2 * DOUBLED * process.memory < len(alive) * 2**20
 
 
 def test_the_first_lists_are_not_looked_at() -> None:
