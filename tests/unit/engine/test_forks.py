@@ -16,7 +16,7 @@ SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 LOWER = {"withinClusterQueue": "LowerPriority"}
 CHECKS = {"admissionChecks": [{"name": "check"}]}
 QUOTA = {"one": {"cpu": (4, 1, 2)}, "two": {"cpu": 2}}
-UNSEEN = {"journal", "surroundings", "answers", "lendable", "_effective", "_hash", "_limited", "_usage"}
+UNSEEN = {"journal", "shapes", "catalog", "options", "answers", "lendable", "_effective", "_hash", "_limited", "_usage"}
 """Attributes that are the fork's own, or remember answers."""
 
 LIMITS = msgspec.convert(
@@ -218,6 +218,17 @@ def test_after_all_of_it_at_once() -> None:
         for name, event in EVENTS.items():
             if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
                 event(trial)
+    assert picture(state) == before
+
+
+def test_one_that_is_let_in() -> None:
+    """It holds quota on the fork alone, and waits as before."""
+    state = b.world(b.queue("a"))
+    state.put_workload(b.workload("w"), b.NOW)
+    before = picture(state)
+    with state.fork() as trial:
+        b.settle(trial)
+        assert b.admitted(trial) == {"team/w"}
     assert picture(state) == before
 
 
