@@ -319,6 +319,9 @@ def snapshot(case: Case, run: dict[str, Json]) -> list[str]:
         usage = {key: int(amount) for key, amount in (item["ResourceNode"].get("Usage") or {}).items() if amount}
         have = {str(pair): amount for pair, amount in state.cluster_queues[name].node.usage.items() if amount}
         found += differs(f"usage of {name}", usage, have)
+        quotas = {key: int(amount) for key, amount in (item["ResourceNode"].get("SubtreeQuota") or {}).items()}
+        have = {str(pair): amount for pair, amount in state.cluster_queues[name].node.subtree.items()}
+        found += differs(f"quota of {name}", quotas, have)
         cohort = ((item.get("ClusterQueue") or {}).get("cohort")) or {}
         if "ResourceNode" in cohort:
             usage = {key: int(amount) for key, amount in (cohort["ResourceNode"].get("Usage") or {}).items() if amount}
