@@ -27,9 +27,10 @@ from app.webhooks.metrics import ReviewMetrics
 from app.webhooks.review import Handler
 
 KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than the 90 s for which the API server keeps an idle connection, so that it is the one to close."""
+"""Longer than the 90 s for which the API server keeps an idle connection, so that it is the one to close. It also opens
+some in advance and keeps those: a request that meets our close of one is not sent again, and somebody's write fails."""
 HEAD_DEADLINE: Final = 10.0
-"""Seconds that a client has for the head of a request, and for the first one after it connected."""
+"""Seconds that a client has for the head of a request, once it has begun."""
 BACKLOG: Final = 1024
 _SLICE: Final = 0.0005
 
@@ -169,7 +170,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        self._await_head(KEEP_ALIVE_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
@@ -177,15 +178,15 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head_came()
-        self._await_head()
+        self._await_head(HEAD_DEADLINE)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._head_came()
         super().on_headers_complete()
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_DEADLINE, self.timeout_keep_alive_handler)
+    def _await_head(self, seconds: float) -> None:
+        self._head_timer = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _head_came(self) -> None:
         if self._head_timer is not None:

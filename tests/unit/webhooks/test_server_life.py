@@ -209,7 +209,17 @@ async def test_a_port_in_use_is_an_error_at_once(server: Server, start: Start) -
 async def test_a_client_that_says_nothing_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection without a request, or with half a head, does not stay open for ever."""
     monkeypatch.setattr(serving, "HEAD_DEADLINE", 0.1)
+    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.1)
     silent, slow = await server.connect(), await server.connect()
     slow.writer.write(b"POST /allow HTTP/1.1\r\nHost: ")
     assert await silent.closed()
     assert await slow.closed()
+
+
+async def test_a_connection_that_is_opened_in_advance_is_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server does so, and a request that meets our close of it would be lost."""
+    monkeypatch.setattr(serving, "HEAD_DEADLINE", 0.1)
+    early, slow = await server.connect(), await server.connect()
+    slow.writer.write(b"POST /allow HTTP/1.1\r\nHost: ")
+    assert await slow.closed()
+    assert (await early.ask("GET", "/readyz")).status == 200
