@@ -211,7 +211,7 @@ class _Fate:
             return "withdrawn", True  # the write found it gone, and the watch has not told of that yet
         if self._has_room(look, {}, set()):
             return None
-        if look.limits != before.limits:
+        if self._has_room(replace(look, limits=before.limits), {}, set()):
             return "quota cut", True
         staying = {uid for uid in self._leaving - look.going if uid in look.holding}
         if look.term != before.term and staying - self._preemption.written:
