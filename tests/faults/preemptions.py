@@ -387,9 +387,10 @@ def _claimed(look: Look, place: int) -> tuple[dict[str, Claim], set[str]]:
 
 def _wrong_choice(preemptor: Claim, decided: Decided, look: Look, beside: Mapping[str, Claim], gone: set[str]) -> str:
     """What is wrong with a choice of victims, with others let in and gone; empty if nothing."""
-    return _past_nominal(preemptor, decided, look, beside, gone) or min(
-        (_not_minimal(preemptor, decided, look, beside, gone, borrow=borrow) for borrow in (False, True)), key=len
-    )
+    if sentence := _past_nominal(preemptor, decided, look, beside, gone):
+        return sentence
+    within = _not_minimal(preemptor, decided, look, beside, gone, borrow=False)  # it may have been to reclaim its own
+    return within and _not_minimal(preemptor, decided, look, beside, gone, borrow=True)
 
 
 def _past_nominal(preemptor: Claim, decided: Decided, look: Look, beside: Mapping[str, Claim], gone: set[str]) -> str:
