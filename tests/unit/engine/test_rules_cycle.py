@@ -7,7 +7,7 @@ import pytest
 
 from app.api.core import LimitRange
 from app.api.workload import Workload
-from app.engine import Decision, Options, State, cycle
+from app.engine import Decision, Options, State, cycle, cycle_steps
 from app.engine.assignment import LastAssignment
 from app.engine.entries import outdated
 from app.engine.options import FairSharing, Gates
@@ -332,6 +332,16 @@ class TestScanProgress:
         scan = LastAssignment([], 3, 7, "one")
         for generation, over in ((4, True), (3, False)):
             assert outdated(scan, cycle=8, generation=generation, hash_="two", preserve_progress=False) is over
+
+
+def test_a_cycle_that_is_left_does_not_count() -> None:
+    """By number, as progress of scans is kept by number."""
+    state = b.world(b.queue("a"))
+    state.put_workload(b.workload("w"), b.NOW)
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    steps.close()
+    assert cycle(state, b.NOW).number == 1
 
 
 class TestChecks:

@@ -6,6 +6,8 @@ import pytest
 
 from app.api.clusterqueue import ClusterQueue
 from app.engine import Decision, Options, State, cycle, tree
+from app.engine.assignment import Assignment, LastAssignment
+from app.engine.entries import Entry, after_their_preemptors
 from app.engine.options import FairSharing, Gates
 from tests.unit.engine import builders as b
 
@@ -254,6 +256,22 @@ class TestOrder:
             assert decisions(state)["waits"].outcome == "preempting"
             state.put_workload(b.workload("high", "b", cpu=2, priority=9), b.NOW)
             assert next(iter(decisions(state))) == first
+
+
+def test_who_was_preempted_comes_right_after_its_preemptor() -> None:
+    """And before those it would have come before anyway."""
+    state = b.world(queue("a", 4), queue("y", 4), queue("z", 4))
+    entries = []
+    for name, where in (("victim", "z"), ("head", "a"), ("third", "y")):
+        state.put_workload(b.workload(name, where), b.NOW)
+        holder = state.cluster_queues[where]
+        if name == "head":
+            holder.pending.preemptor, holder.pending.chosen = "team/head", [("team/victim", "InCohortReclamation")]
+        entry = Entry(state.workloads[f"team/{name}"], holder)
+        entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
+        entries.append(entry)
+    found = [entry.info.key for entry in after_their_preemptors(entries, entries)]
+    assert found == ["team/head", "team/victim", "team/third"]
 
 
 class TestProgress:
