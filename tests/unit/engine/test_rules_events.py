@@ -23,6 +23,18 @@ def refused() -> State:
     return state
 
 
+def end(state: State, name: str, how: str) -> None:
+    """A workload that holds quota gives it back."""
+    running = state.workloads[f"team/{name}"].workload
+    match how:
+        case "deleted":
+            state.drop_workload(f"team/{name}")
+        case "finished":
+            state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
+        case "released":
+            state.put_workload(b.changed(b.released(running), spec={"active": False}), b.NOW)
+
+
 class TestMoves:
     """A workload follows its LocalQueue, and its LocalQueue its ClusterQueue."""
 
@@ -115,15 +127,8 @@ class TestMissingQueue:
     def test_one_that_is_over_does_not_count_when_its_queue_comes(self, how: str) -> None:
         """There is room for another at once."""
         state = b.world()
-        running = b.held("runs", "a", {"cpu": "8"})
-        state.put_workload(running, b.NOW)
-        match how:
-            case "deleted":
-                state.drop_workload("team/runs")
-            case "finished":
-                state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
-            case "released":
-                state.put_workload(b.changed(b.released(running), spec={"active": False}), b.NOW)
+        state.put_workload(b.held("runs", "a", {"cpu": "8"}), b.NOW)
+        end(state, "runs", how)
         state.put_cluster_queue(b.queue("a", {"default": {"cpu": 8}}), b.NOW)
         state.put_local_queue(b.local("main", "a"), b.NOW)
         state.put_workload(b.workload("w", cpu=8), b.NOW)
@@ -175,18 +180,11 @@ class TestWakes:
     def test_room_that_a_neighbour_gives_back(self, how: str) -> None:
         """All of it, or some of its pods."""
         state = refused()
-        running = state.workloads["team/runs"].workload
-        match how:
-            case "deleted":
-                state.drop_workload("team/runs")
-            case "finished":
-                state.put_workload(b.with_conditions(running, Finished=("True", "Succeeded")), b.NOW)
-            case "released":
-                held = b.changed(b.released(running), spec={"active": False})
-                state.put_workload(held, b.NOW)
-            case "reclaimed":
-                done = {"reclaimablePods": [{"name": "main", "count": 1}]}
-                state.put_workload(b.changed(running, status=done), b.NOW)
+        if how == "reclaimed":
+            done = {"reclaimablePods": [{"name": "main", "count": 1}]}
+            state.put_workload(b.changed(state.workloads["team/runs"].workload, status=done), b.NOW)
+        else:
+            end(state, "runs", how)
         b.settle(state)
         assert "team/w" in b.admitted(state)
 
