@@ -8,7 +8,7 @@ from app.engine import tree
 from app.engine.amounts import Amounts
 from app.engine.entries import Entry
 from app.engine.ledger import Ledger
-from app.engine.pace import Pace, Sliced, Trial
+from app.engine.pace import Pace, Sliced, Trial, finish
 from app.engine.queues import ClusterQueue
 from app.engine.targets import Target
 
@@ -62,18 +62,25 @@ class Claims:
         return any(target.info.key in self.preempted for target in entry.targets)
 
     def fits(self, entry: Entry) -> bool:
-        """Whether the entry fits once all victims so far and its own, which are others, are gone.
-
-        A slice that it replaces is counted on: only what is asked for beyond that must fit. Kueue takes the old slice
-        off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
-        """
+        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
         if not entry.targets and not self.preempted:
             return tree.fits(entry.queue.node, usage_of(entry))
+        return finish(self.fitting(entry, Pace()))
+
+    def fitting(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """As `fits`, in slices.
+
+        The workload slice that it replaces is counted on: only what is asked for beyond that must fit. Kueue takes the
+        old one off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
+        """
         with Trial() as trial:
-            for freed in (self.freed, entry.targets.freed):
-                for queue, amounts in freed.items():
-                    trial.remove(queue.node, amounts)
+            yield from self.free(trial, pace)
+            yield from _free(trial, entry.targets.freed, pace)
             return tree.fits(entry.queue.node, usage_of(entry))
+
+    def free(self, trial: Trial, pace: Pace) -> Sliced[None]:
+        """Try how it is once all victims so far are gone."""
+        return _free(trial, self.freed, pace)
 
     def fits_beside_victims(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits while the victims of others still run and those others do not yet.
@@ -105,6 +112,15 @@ class Claims:
                 if pace.left <= 0:
                     yield
                     pace.renew()
+
+
+def _free(trial: Trial, freed: dict[ClusterQueue, Amounts], pace: Pace) -> Sliced[None]:
+    for queue, amounts in freed.items():
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        trial.remove(queue.node, amounts)
 
 
 def usage_of(entry: Entry) -> Amounts:

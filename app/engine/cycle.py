@@ -109,6 +109,9 @@ class _Run:
             state.scheduling_cycle += 1
             self.nomination.start(state.scheduling_cycle)
             for entry in self._heads():
+                if entry is None:
+                    yield
+                    continue
                 if self.nomination.accepts(entry):
                     result.entries.append(entry)
                     if not self._assigned(entry):
@@ -141,10 +144,15 @@ class _Run:
                 self._abandon(result)
         return result
 
-    def _heads(self) -> Iterator[Entry]:
+    def _heads(self) -> Iterator[Entry | None]:
+        """The heads; None where many queues without one call for a stop."""
         state, forked = self.state, self.state.journal is not None
         for queue in list(state.cluster_queues.values()):
             pending = queue.pending
+            self.pace.left -= 0.5
+            if self.pace.left <= 0:
+                self.pace.renew()
+                yield None
             if not pending.active or not queue.active:
                 continue
             if forked:
@@ -200,8 +208,7 @@ class _Run:
         self.preemptor.gone = self.claims.preempted
         try:
             with Trial() as trial:
-                for queue, amounts in self.claims.freed.items():
-                    trial.remove(queue.node, amounts)
+                yield from self.claims.free(trial, self.pace)
                 if not self._assigned(entry, pins):
                     yield from self._assign(entry, pins)
         finally:
@@ -254,7 +261,10 @@ class _Run:
         if self.claims.overlap(entry):
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        fits = self.claims.fits(entry)
+        if entry.targets or self.claims.preempted:
+            fits = yield from self.claims.fitting(entry, self.pace)
+        else:
+            fits = self.claims.fits(entry)
         if fits and mode is Mode.FIT and self.claims.preempted:
             fits = yield from self.claims.fits_beside_victims(entry, self.pace)
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
@@ -300,8 +310,7 @@ class _Run:
         self.preemptor.gone = self.claims.preempted
         try:
             with Trial() as trial:
-                for queue, amounts in self.claims.freed.items():
-                    trial.remove(queue.node, amounts)
+                yield from self.claims.free(trial, self.pace)
                 while targets is None:
                     try:
                         targets = self.preemptor.standing(entry.queue, entry.info, usage)

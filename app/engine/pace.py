@@ -95,22 +95,23 @@ def discard(items: list[T], pace: Pace) -> Sliced[None]:
 class Trial:
     """Usage as it would be, on the ledger itself: `remove` and `add`, look, and on leaving all is as it was.
 
-    What is remembered is the usage of the nodes that were touched, so that leaving costs a step a node and not one a
-    workload, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open nobody but
-    the cycle may read or change usage, and the tree must keep its shape.
+    Nodes that are touched get a copy of their usage to try things on, so that leaving costs next to nothing however
+    many there are, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open
+    nobody but the cycle may read or change usage, and the tree must keep its shape.
     """
 
     __slots__ = ("_before", "_kept")
 
     def __init__(self) -> None:
         self._kept: set[int] = set()
-        self._before: list[tuple[Amounts, Amounts]] = []
+        self._before: list[tuple[Node, Amounts]] = []
 
     def _keep(self, node: Node) -> None:
         above: Node | None = node
         while above is not None and id(above) not in self._kept:
             self._kept.add(id(above))
-            self._before.append((above.usage, above.usage.copy()))
+            self._before.append((above, above.usage))
+            above.usage = above.usage.copy()
             above = above.parent
 
     def remove(self, node: Node, amounts: Amounts) -> None:
@@ -131,6 +132,5 @@ class Trial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for usage, before in self._before:
-            usage.clear()
-            usage.update(before)
+        for node, usage in self._before:
+            node.usage = usage

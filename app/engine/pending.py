@@ -234,6 +234,11 @@ class Pending:
                 best = rank
         return None if best is None else self.active[best[2][3]]
 
+    @property
+    def waits(self) -> bool:
+        """Whether anybody is in line."""
+        return bool(self.active) and any(self.heads.values()) and self.peek() is not None
+
     def pop(self) -> "Info | None":
         """The head, which is then inflight."""
         self.pop_cycle += 1

@@ -460,10 +460,7 @@ class State(Questions):
             return False
         if self.retry_queues or self.retry_cohorts:
             return True
-        return any(
-            queue.pending.active and queue.active and queue.pending.peek() is not None
-            for queue in self.cluster_queues.values()
-        )
+        return any(queue.pending.waits and queue.active for queue in self.cluster_queues.values())
 
 
 def _by_preemption(before: Info, after: Info) -> bool:

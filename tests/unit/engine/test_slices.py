@@ -165,6 +165,20 @@ class TestManyHeads:
         assert_sums(state)
 
 
+def test_queues_where_all_are_parked_are_passed_in_slices() -> None:
+    """A cycle for one looks at all others too, and finds nobody in line."""
+    state = b.world(*(b.queue(f"q{index}", {"default": {"cpu": 0}}) for index in range(600)))
+    for index in range(600):
+        state.put_workload(b.workload(f"w{index}", f"q{index}"), b.NOW)
+    cycle(state, b.NOW)
+    assert not state.has_work
+    state.put_cluster_queue(b.queue("q7", {"default": {"cpu": 1}}), b.NOW)
+    assert state.has_work
+    counts, result = calls_between_stops(cycle_steps(state, b.NOW))
+    assert [(decision.key, decision.outcome) for decision in result] == [("team/w7", "admit")]
+    assert max(counts) < 2_000
+
+
 @given(st.lists(st.integers(), max_size=2000), st.integers(1, 300))
 @settings(max_examples=50)
 def test_sorting_in_slices(numbers: list[int], stretch: int) -> None:
