@@ -221,7 +221,7 @@ class _Fate:
         return f"its room was lost before {look}: {look.usage()}, going {sorted(look.going)}, {look.limits}", False
 
     def _called_off(self, victim: str, look: Look) -> bool:
-        """Whether somebody else had that one evicted, and waited no more before it was written."""
+        """Whether who had that one evicted waited no more, or asked for something else, before it was written."""
         number = self._looks.index(look)
         for each in reversed(self._all):
             if each.look < number and any(v.new and v.uid == victim for v in each.decided.victims):
@@ -231,7 +231,7 @@ class _Fate:
                     uid not in then.left and uid in then.waiting and then.waiting[uid].terms == was.terms
                     for then in since
                 )
-                return uid != self._uid and victim not in each.written and not waited
+                return victim not in each.written and not waited
         return False
 
     def _has_room(self, look: Look, beside: Mapping[str, Claim], freed: set[str]) -> bool:
@@ -256,6 +256,7 @@ class _Fate:
                     self._admitted_in = look.term
                     return (SERVED, True) if (number, self._uid) in self._landed else None
                 self._leaving |= decided.gone
+                freed |= decided.gone
                 continue
             if not decided.claims or claim is None:
                 continue
