@@ -314,6 +314,15 @@ class TestSlices:
         assert decision.assignment is not None
         assert {str(pair): amount for pair, amount in decision.assignment.usage.items()} == {"default/cpu": 2000}
 
+    def test_it_holds_all_it_asks_for_once_the_old_one_is_gone(self) -> None:
+        """Not the difference alone: nobody else gets what the old one leaves."""
+        state = self._state()
+        assert decisions(state)["new"].outcome == "admit"
+        state.drop_workload("team/old")
+        assert [usage.total for usage in state.queue_usage("a")] == [5000]
+        state.put_workload(b.workload("next", "a", cpu=1), b.NOW)
+        assert decisions(state)["next"].outcome == "pending"
+
     def test_an_old_slice_that_has_to_go_is_shared_like_any_victim(self) -> None:
         """It is not counted on twice: the new slice asks for all once the old one is gone."""
         state = self._state(queue("owner", 2, reclaimWithinCohort="Any"))
