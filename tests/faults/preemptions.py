@@ -221,7 +221,8 @@ class _Fate:
         return f"its room was lost before {look}: {look.usage()}, going {sorted(look.going)}, {look.limits}", False
 
     def _called_off(self, victim: str, look: Look) -> bool:
-        """Whether who had that one evicted waited no more, or asked for something else, before it was written."""
+        """Whether who had that one evicted waited no more, or asked for something else, before that was known to be
+        written."""
         number = self._looks.index(look)
         for each in reversed(self._all):
             if each.look < number and any(v.new and v.uid == victim for v in each.decided.victims):
@@ -231,7 +232,7 @@ class _Fate:
                     uid not in then.left and uid in then.waiting and then.waiting[uid].terms == was.terms
                     for then in since
                 )
-                return victim not in each.written and not waited
+                return not waited  # and though it may have been on its way already, its leader counts on it no more
         return False
 
     def _has_room(self, look: Look, beside: Mapping[str, Claim], freed: set[str]) -> bool:
