@@ -1,6 +1,5 @@
 """Queues: recorded calls into Kueue's queue cache, made on our queues, and what each returned."""
 
-from collections import Counter
 from typing import Any
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
@@ -8,96 +7,20 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.engine import usage
-from app.engine.assignment import LastAssignment
 from app.engine.info import Info, backoff_over, is_admissible
-from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
 from app.engine.pending import Pending
-from app.engine.queues import IMMEDIATE_FOR_BEST_EFFORT, ClusterQueue, is_preemptor, push_or_update, requeue
+from app.engine.queues import requeue
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case
+from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried
 
 Json = Any
 
 
-class Replay:
+class Replay(QueueCalls):
     """Queues and managers by their recorded reference."""
-
-    def __init__(self, case: Case, run: dict[str, Json]) -> None:
-        self.found: list[str] = []
-        self.compared = 0
-        self.blind = False
-        self.namespaces = False
-        body = case.body.get("case") or {}
-        self.gates = world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
-        if "preserveProgress" in body:
-            self.gates = world.gates(
-                case.body.get("featureGates"),
-                run.get("gates"),
-                {"FlavorFungibilityPreserveScanProgress": body["preserveProgress"]},
-            )
-        clock = ((case.body.get("fixture") or {}).get("now")) or "2026-01-02T03:04:05Z"
-        self.now = world.when(clock)
-        self.queues: dict[str, ClusterQueue] = {}
-        self.classes: dict[str, Pending] = {}
-        self.state: State | None = None
-        self.standalone = State(Options(gates=self.gates))
-        self.ordering = "Eviction"
-        self.objects: dict[str, Workload] = {}
-        self.locals: dict[str, LocalQueue] = {}
-        self.local_items: dict[str, dict[str, Info]] = {}
-        self.made: dict[str, Info] = {}
-        self.breakdown: tuple[int, int] | None = None
-        if not _makes(list(run.get("trace") or ())):
-            self.from_fixture((case.body.get("fixture") or {}).get("manager"))
-
-    def from_fixture(self, manager: Json) -> None:
-        """A manager that stood before the case began, with its LocalQueues and what waits in them."""
-        if not isinstance(manager, dict) or not isinstance(manager.get("localQueues"), dict):
-            return
-        self.state = State(Options(gates=self.gates))
-        for item in manager["localQueues"].values():
-            namespace, _, name = item.get("Key", "").rpartition("/")
-            spec = {"clusterQueue": item.get("ClusterQueue", "")}
-            body = {"metadata": {"namespace": namespace, "name": name}, "spec": spec}
-            self.state.put_local_queue(world.load(LocalQueue, body), self.now)
-            for info in (item.get("items") or {}).values():
-                self.state.put_workload(world.load(Workload, info["Obj"]), self.now)
-
-    def info(self, recorded: Json) -> Info:
-        """A recorded Info on our terms."""
-        state = self.state or self.standalone
-        info = Info(world.load(Workload, world.object_of(recorded)), state.surroundings)
-        recorded_hash = recorded.get("SchedulingHash", "")
-        info._hash = "" if recorded_hash == "unknown" else recorded_hash
-        last = recorded.get("LastAssignment")
-        if last is not None:
-            info.last_assignment = LastAssignment(
-                [item or {} for item in last.get("LastTriedFlavorIdx") or []],
-                last.get("ClusterQueueGeneration", 0),
-                last.get("SchedulingCycle", 0),
-                last.get("SchedulingHash", ""),
-            )
-        return info
-
-    def queue(self, args: Json) -> ClusterQueue | None:
-        """The queue that a call is made on, if it is known."""
-        reference = (args.get("$recv") or {}).get("$ref", "")
-        if reference not in self.queues:
-            taken = {id(queue) for queue in self.queues.values()}
-            known = self.state.cluster_queues.values() if self.state is not None else ()
-            free = [queue for queue in known if id(queue) not in taken]
-            if not free:
-                return None
-            self.queues[reference] = free[0]
-        return self.queues[reference]
-
-    def expect(self, op: str, want: Json, have: Json) -> None:
-        """Note a difference."""
-        self.compared += 1
-        if want != have:
-            self.found.append(f"{op}: want {want!r}, have {have!r}")
 
     def call(self, op: str, args: dict[str, Json], results: Json) -> None:
         """One recorded call. After one whose input was not taken down nothing can be compared any more."""
@@ -146,7 +69,7 @@ class Replay:
             parked = next(iter(self.queues.values())).pending.inadmissible_infos()
             have = next((info for info in parked if info.key == args["key"].lstrip("/")), None)
             want = self.info(results[0]) if results and results[0] else None
-            self.expect(op, want and (want.key, _tried(want)), have and (have.key, _tried(have)))
+            self.expect(op, want and (want.key, tried(want)), have and (have.key, tried(have)))
         elif op.endswith("inadmissibleWorkloads.len"):
             self.expect(op, results[0], len(next(iter(self.queues.values())).pending.inadmissible_infos()))
         elif op.endswith("inadmissibleWorkloads.delete"):
@@ -188,154 +111,6 @@ class Replay:
         queue = self.standalone.ledger.put_cluster_queue(api)
         self.standalone.order_lines(queue)
         self.queues[results[0]["$ref"]] = queue
-
-    def cluster_queue(self, name: str, args: dict[str, Json], results: Json) -> None:
-        """Calls on a ClusterQueue."""
-        if name == "queueInadmissibleWorkloads":
-            queue = self.queues.get(args["c"].get("$ref", ""))
-            if queue is None or not self.namespaces:  # what the recorded client knew is not in the trace
-                self.blind = True
-                return
-            before = len(queue.pending.active_infos())
-            (self.state or self.standalone).retry(queue, self.now)
-            self.expect(name, results[0], len(queue.pending.active_infos()) - before)
-            return
-        queue = self.queue(args)
-        if queue is None:
-            return
-        pending = queue.pending
-        match name:
-            case "Update":
-                queue.update(world.load(ApiClusterQueue, args["apiCQ"]))
-                self.standalone.order_lines(queue)
-            case "PushOrUpdate":
-                info = self.info(args["wInfo"])
-                push_or_update(queue, info, backoff_over=backoff_over(info.workload, self.now))
-            case "Pop":
-                head = pending.pop()
-                want = self.info(results[0]) if results and results[0] else None
-                tied = (
-                    want is not None
-                    and head is not None
-                    and want.key != head.key
-                    and want.order[:3] == head.order[:3]
-                    and not head.uid
-                    and (pending.line_usage is None or want.local_queue == head.local_queue)
-                )
-                if not tied:  # equals without UIDs come in any order
-                    self.expect(name, want and want.key, head and head.key)
-            case "RequeueIfNotPresent":
-                info = self.info(args["wInfo"])
-                if "LastEvaluatedGeneration" in args["wInfo"]:
-                    pending.last_generation[info.key] = args["wInfo"]["LastEvaluatedGeneration"]
-                before = self._places(queue, info.key)
-                back = backoff_over(info.workload, self.now)
-                requeue(queue, info, args["reason"], args["quotaReservedReason"], backoff_over=back)
-                self.expect(name, results[0], self._places(queue, info.key) != before)
-            case "requeueIfNotPresent":
-                info = self.info(args["wInfo"])
-                back = backoff_over(info.workload, self.now)
-                reason = args["reason"]
-                if args["immediate"]:
-                    reason = "FailedAfterNomination"
-                elif not queue.best_effort or reason in IMMEDIATE_FOR_BEST_EFFORT:
-                    reason = "NamespaceMismatch"  # back at once for no reason of its own
-                before = self._places(queue, info.key)
-                requeue(queue, info, reason, args["quotaReservedReason"], backoff_over=back)
-                if results and isinstance(results[0], bool):
-                    self.expect(name, results[0], self._places(queue, info.key) != before)
-            case "ClearInflight":
-                if pending.inflight is not None and args.get("wlKey", "").lstrip("/") == pending.inflight.key:
-                    pending.inflight = None
-            case "PendingSchedulingHashes":
-                self.expect(name, results, [len(_hashes(pending, parked=each)) for each in (False, True)])
-            case "pendingSchedulingHashesForInactiveClusterQueue":
-                union = {each for parked in (False, True) for each in _hashes(pending, parked=parked)}
-                self.expect(name, results, [0, len(union)])
-            case "PendingTotal":
-                self.expect(name, results[0], len(pending))
-            case "Pending":
-                inflight = pending.inflight is not None
-                have = [len(pending.active_infos()) + inflight, len(pending.inadmissible_infos())]
-                self.expect(name, results, have)
-            case "Dump" | "DumpInadmissible":
-                infos = pending.active_infos() if name == "Dump" else pending.inadmissible_infos()
-                keys = sorted(info.key for info in infos)
-                self.expect(name, sorted(key.lstrip("/") for key in (results or [[]])[0] or []), keys)
-            case "Delete":
-                pending.remove(args["wlKey"].lstrip("/"))
-            case "IsPreemptor":
-                info = self.info(args["wInfo"])
-                self.expect(
-                    name, results[0], is_preemptor(queue, info.key, args["wInfo"].get("LastEvaluatedGeneration", 0))
-                )
-            case "GetNoFitReason":
-                info = next((each for each in pending.inadmissible_infos() if each.key == args["wl"]), None)
-                reason = pending.bulk_moved.get(info.hash) if info is not None else None
-                self.expect(name, results, [reason or "", reason is not None])
-            case "backoffWaitingTimeExpired":
-                self.expect(name, results[0], backoff_over(self.info(args["wInfo"]).workload, self.now))
-            case "Info" | "trackedInfo":
-                found = pending.find(args["key"].lstrip("/"))
-                want = results[0] if results else None
-                self.expect(name, want and world.key_of(world.object_of(want)), found and found.key)
-            case "Snapshot":
-                want = [world.key_of(world.object_of(item)) for item in (results or [None])[0] or ()]
-                everyone = [*pending.active_infos(), *pending.inadmissible_infos()]
-                self.expect(name, want, [info.key for info in pending.in_order(everyone)])
-            case "DeleteFromLocalQueue":
-                for key in self.local_items.get(args["q"]["$ref"], {}):
-                    pending.remove(key)
-            case "AddFromLocalQueue":
-                before = set(pending.active)
-                state = self.state if queue.name in (self.state.cluster_queues if self.state else {}) else None
-                state = state or self.standalone
-                line = LineOf("")
-                line.api = LocalQueue()
-                line.api.spec.cluster_queue = queue.name
-                line.items = dict(self.local_items.get(args["q"]["$ref"]) or self.made)
-                state.line_up(line, self.now)
-                self.expect(name, results[0], set(pending.active) != before)
-            case "PendingBreakdown":
-                inflight = pending.inflight is not None
-                self.breakdown = len(pending.active_infos()) + inflight, len(pending.inadmissible_infos())
-            case "handleInadmissibleHash":
-                pending.park_class(args["hash"], args["reason"])
-            case "PendingInLocalQueue":
-                line = args["lqRef"]
-                inflight = pending.inflight is not None and pending.inflight.local_queue == line
-                active = sum(info.local_queue == line for info in pending.active_infos()) + inflight
-                parked = sum(info.local_queue == line for info in pending.inadmissible_infos())
-                self.expect(name, results, [active, parked])
-            case _:
-                pass
-
-    def class_counts(self, pending: Pending, name: str, args: Json, results: Json) -> None:
-        """Classes of equals among those who wait, without a queue around them."""
-        info = self.info(args["wInfo"]) if "wInfo" in args else None
-        match name:
-            case "addActive" if info is not None:
-                pending.push(info)
-            case "addInadmissible" if info is not None:
-                pending.inadmissible[info.key] = info
-            case "moveActiveToInflight" if info is not None:
-                pending.inflight = pending.remove(info.key)
-            case "removeActive" | "removeInadmissible" if info is not None:
-                pending.remove(info.key)
-            case "pendingLens":
-                self.expect(name, results, [len(_hashes(pending, parked=each)) for each in (False, True)])
-            case "pendingUnionLen":
-                union = {each for parked in (False, True) for each in _hashes(pending, parked=parked)}
-                self.expect(name, results, [len(union)])
-            case _:
-                pass
-
-    @staticmethod
-    def _places(queue: ClusterQueue, key: str) -> tuple[bool, bool]:
-        pending = queue.pending
-        info = pending.active.get(key) or pending.inadmissible.get(key)
-        parked = info is not None and pending.is_parked(info)
-        return info is not None and not parked, parked
 
     def add_local_queue(self, local: LocalQueue) -> None:
         """A LocalQueue comes with the workloads of the API that name it."""
@@ -483,7 +258,7 @@ class Replay:
             self.expect(of, sum(row["value"] for row in rows if "value" in row), have)
         if of.startswith("cq.workloads.schedulingHashes.") and isinstance(got, dict) and self.queues:
             pending = next(iter(self.queues.values())).pending
-            self.expect(of, got, dict(_hashes(pending, parked=of.endswith("inadmissible"))))
+            self.expect(of, got, dict(hashes(pending, parked=of.endswith("inadmissible"))))
         if self.state is None:
             return
         items = {
@@ -500,19 +275,6 @@ class Replay:
             self.expect(of, {line: sorted(keys or ()) for line, keys in got.items()}, _sorted(items))
 
 
-def _tried(info: Info) -> Json:
-    """How far its scan of flavors came."""
-    return info.last_assignment and info.last_assignment.tried
-
-
-def _hashes(pending: Pending, *, parked: bool) -> Counter[str]:
-    """How many wait, by hash, in line (and inflight) or parked; who has none is like nobody."""
-    infos = pending.inadmissible_infos() if parked else pending.active_infos()
-    if not parked and pending.inflight is not None:
-        infos = [*infos, pending.inflight]
-    return Counter(info.hash for info in infos if info.hash)
-
-
 def _sorted(sets: dict[str, set[str]]) -> dict[str, list[str]]:
     return {name: sorted(keys) for name, keys in sets.items()}
 
@@ -520,11 +282,6 @@ def _sorted(sets: dict[str, set[str]]) -> dict[str, list[str]]:
 def _key(meta: Json, *, bare: bool = False) -> str:
     namespace = meta.get("namespace", "")
     return f"{namespace}/{meta['name']}" if namespace or bare else str(meta["name"])
-
-
-def _makes(trace: list[Json]) -> bool:
-    made = ("NewManager", "newClusterQueue", "newSchedulingHashCounts")
-    return any(name in step["op"] for step in trace for name in made)
 
 
 def _stands(case: Case) -> bool:
@@ -535,9 +292,9 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Replay a recorded run; None if nothing in it has a counterpart here."""
     replay = Replay(case, run)
     trace = list(run.get("trace") or ())
-    if not _makes(trace) and not _stands(case):  # a part of the test before it made the queues
+    if not makes(trace) and not _stands(case):  # a part of the test before it made the queues
         earlier = [step for other in case.body["runs"] if other is not run for step in other.get("trace") or ()]
-        trace = [*earlier, *trace] if _makes(earlier) else []
+        trace = [*earlier, *trace] if makes(earlier) else []
     for step in trace:
         replay.call(step["op"], step.get("args") or {}, step.get("results") or [])
     last = {each.get("of"): each for each in run.get("checks") or ()}  # the earlier ones were made on the way

@@ -1,6 +1,5 @@
 """What holds a head back though there is room, or could be: gates, pods that are not ready, variants, preemptors."""
 
-
 import pytest
 
 from app.api.workload import Workload
