@@ -19,9 +19,9 @@ from app.engine import tree, variants
 from app.engine.assignment import Pins
 from app.engine.claims import Claims, usage_of
 from app.engine.decisions import Decision, Status
-from app.engine.entries import Entry, after_their_preemptors, entry_rank, to_reserve
+from app.engine.entries import Entry, after_their_preemptors, entry_rank, holding, to_reserve
 from app.engine.fairness import Tournament
-from app.engine.info import Info, PodSetTotals, backoff_over, preemption_gated
+from app.engine.info import Info
 from app.engine.instants import Instant
 from app.engine.nomination import Nomination
 from app.engine.outcomes import decision_on, evicts, victims_of
@@ -37,6 +37,7 @@ from app.engine.reasons import (
     WAITING_FOR_QUOTA,
     Mode,
 )
+from app.engine.standing import backoff_over, preemption_gated
 from app.engine.state import State
 from app.engine.targets import NOBODY, Target, Targets
 
@@ -296,7 +297,7 @@ class _Run:
             self._migrate(entry, where, siblings[0][1])
             return
         entry.status = "assumed"
-        entry.held = self._assumed(entry)
+        entry.held = holding(entry, self.now)
         if entry.held.usage is not usage:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))
@@ -354,47 +355,6 @@ class _Run:
         if not (self.gates.concurrent_admission or self.gates.multi_kueue_orchestrated_preemption):
             return False
         return preemption_gated(info.workload)
-
-    def _assumed(self, entry: Entry) -> Info:
-        """The workload as it will hold quota."""
-        assignment = entry.assignment
-        assert assignment is not None
-        totals = [
-            PodSetTotals(
-                name=given.name,
-                count=given.count,
-                requests=given.requests
-                if given.flavors.keys() == given.requests.keys()
-                else {name: given.requests[name] for name in given.flavors if name in given.requests},
-                flavors={name: choice.flavor for name, choice in given.flavors.items()},
-                shape=waiting.shape,
-                pod_set=waiting.pod_set,
-                min_count=waiting.min_count,
-            )
-            for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
-        ]
-        required = self._required_checks(entry)
-        info = entry.info.assumed(totals, entry.queue.name, self.now, admitted=not required)
-        if entry.replaced is None:
-            info.take_usage(assignment.usage)
-        return info
-
-    def _required_checks(self, entry: Entry) -> bool:
-        """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
-        controller drops it, if it is for none of these), or one that is not listed yet."""
-        listed = entry.info.checks
-        if listed and any(check.state != "Ready" for check in listed):
-            return True
-        if not entry.queue.checks:
-            return False
-        assert entry.assignment is not None
-        flavors = {choice.flavor for given in entry.assignment.pod_sets for choice in given.flavors.values()}
-        names = {check.name for check in listed}
-        return any(
-            check.name not in names
-            for check in entry.queue.checks
-            if not check.on_flavors or flavors.intersection(check.on_flavors)
-        )
 
     # The end
 

@@ -1,4 +1,5 @@
-"""A head on its way through a cycle: what was found for it, in which order it comes, what it may reserve.
+"""A head on its way through a cycle: what was found for it, in which order it comes, what it may reserve, and what it
+holds in the end.
 
 Must never decide; see `app.engine.cycle`.
 """
@@ -8,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from app.engine.amounts import Amounts
 from app.engine.assignment import Assignment, LastAssignment
 from app.engine.decisions import Status
-from app.engine.info import Info
+from app.engine.info import Info, PodSetTotals
+from app.engine.instants import Instant
 from app.engine.options import Gates
 from app.engine.queues import ClusterQueue, is_preemptor
 from app.engine.reasons import RequeueReason
@@ -140,3 +142,46 @@ def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
             room = amount if limit is None else room + limit
         reserved[pair] = max(0, min(amount, room))
     return reserved
+
+
+def holding(entry: Entry, now: Instant) -> Info:
+    """The workload as it will hold quota."""
+    assignment = entry.assignment
+    assert assignment is not None
+    totals = [
+        PodSetTotals(
+            name=given.name,
+            count=given.count,
+            requests=given.requests
+            if given.flavors.keys() == given.requests.keys()
+            else {name: given.requests[name] for name in given.flavors if name in given.requests},
+            flavors={name: choice.flavor for name, choice in given.flavors.items()},
+            shape=waiting.shape,
+            pod_set=waiting.pod_set,
+            min_count=waiting.min_count,
+        )
+        for given, waiting in zip(assignment.pod_sets, entry.info.totals, strict=True)
+    ]
+    checks_left = _checks_left(entry)
+    info = entry.info.assumed(totals, entry.queue.name, now, admitted=not checks_left)
+    if entry.replaced is None:
+        info.take_usage(assignment.usage)
+    return info
+
+
+def _checks_left(entry: Entry) -> bool:
+    """Whether an admission check is left that is not Ready: one that is listed, whatever flavor it is for (its
+    controller drops it, if it is for none of these), or one that is not listed yet."""
+    listed = entry.info.checks
+    if listed and any(check.state != "Ready" for check in listed):
+        return True
+    if not entry.queue.checks:
+        return False
+    assert entry.assignment is not None
+    flavors = {choice.flavor for given in entry.assignment.pod_sets for choice in given.flavors.values()}
+    names = {check.name for check in listed}
+    return any(
+        check.name not in names
+        for check in entry.queue.checks
+        if not check.on_flavors or flavors.intersection(check.on_flavors)
+    )

@@ -15,7 +15,7 @@ from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission
-from app.engine.info import Info, Surroundings, backoff_over, pods_ready
+from app.engine.info import Info, Surroundings
 from app.engine.instants import Instant
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger
@@ -24,6 +24,7 @@ from app.engine.pace import HASHING, Pace, Sliced, finish
 from app.engine.queues import ClusterQueue, push_or_update, requeue
 from app.engine.reasons import RequeueReason
 from app.engine.repeats import Repeats
+from app.engine.standing import backoff_over, pods_ready
 from app.engine.usage import LineUsage
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from app.api.clusterqueue import FlavorFungibility, Preemption
 from app.api.meta import Condition
 from app.api.workload import EVICTED, REQUEUED
 from app.engine.amounts import Amounts
-from app.engine.info import PRIORITY_BOOST, preemption_gated, same_requests
+from app.engine.info import same_requests
 from app.engine.pending import Pending
 from app.engine.reasons import PENDING_EVALUATION
+from app.engine.standing import PRIORITY_BOOST, preemption_gated
 from app.engine.tree import Node
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, PREEMPTED, Workload
-from app.engine.info import Info, is_admissible, pods_ready
+from app.engine.info import Info
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.ledger import weight_of
 from app.engine.lines import Assumed, Check, LocalQueue, is_terminating
@@ -23,6 +23,7 @@ from app.engine.options import Options
 from app.engine.questions import Counts, Questions, Usage, Why
 from app.engine.queues import ClusterQueue, could_help
 from app.engine.requests import summarize
+from app.engine.standing import is_admissible, pods_ready
 
 if TYPE_CHECKING:
     from app.engine.decisions import Decision

@@ -12,10 +12,11 @@ from app.engine import tree
 from app.engine.assignment import Assignment, LastAssignment
 from app.engine.candidates import WITHIN_QUEUE, Candidate, with_usage
 from app.engine.entries import Entry, entry_rank, outdated, to_reserve
-from app.engine.info import Info, Surroundings, effective_priority
+from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue as Queue
+from app.engine.standing import effective_priority
 from app.engine.state import State
 from tests.conformance import engine_preemption, world
 from tests.conformance.cases import Case

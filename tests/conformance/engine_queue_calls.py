@@ -7,11 +7,12 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.engine.assignment import LastAssignment
-from app.engine.info import Info, backoff_over
+from app.engine.info import Info
 from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
 from app.engine.pending import Pending
 from app.engine.queues import IMMEDIATE_FOR_BEST_EFFORT, ClusterQueue, is_preemptor, push_or_update, requeue
+from app.engine.standing import backoff_over
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case

@@ -7,10 +7,11 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.engine import usage
-from app.engine.info import Info, backoff_over, is_admissible
+from app.engine.info import Info
 from app.engine.options import Options
 from app.engine.pending import Pending
 from app.engine.queues import requeue
+from app.engine.standing import backoff_over, is_admissible
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case

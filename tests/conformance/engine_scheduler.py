@@ -17,10 +17,11 @@ from app.engine.assignment import Assignment, LastAssignment
 from app.engine.candidates import WITHOUT_BORROWING, Candidate
 from app.engine.cycle import Cycle, _Run
 from app.engine.entries import Entry, to_reserve
-from app.engine.info import Info, effective_priority
+from app.engine.info import Info
 from app.engine.pace import Pace, Sliced, Trial, finish
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue as Queue
+from app.engine.standing import effective_priority
 from app.engine.state import State
 from app.engine.targets import Target, Targets
 from tests.conformance import engine_cache, world

@@ -13,9 +13,10 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import fairness, requests, tree, usage
 from app.engine.amounts import bounded, quota
-from app.engine.info import Info, Surroundings, effective_priority, queue_timestamp
+from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.engine.requests import LimitSummary, effective_pod
+from app.engine.standing import effective_priority, queue_timestamp
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case
