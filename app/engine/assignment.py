@@ -38,6 +38,12 @@ class LastAssignment:
         self.since = -1
 
     @property
+    def mark(self) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """How far it came, to tell whether a scan has been here before: pod sets that end it begin again while others
+        go on, so it may come round in a circle."""
+        return tuple(tuple(tried.items()) for tried in self.tried)
+
+    @property
     def pending(self) -> bool:
         """Whether some flavors were not tried yet."""
         return any(index != -1 for tried in self.tried for index in tried.values())

@@ -444,12 +444,18 @@ class _Run:
         info = entry.info
         last, info.last_assignment = info.last_assignment, None
         probe = Entry(info, entry.queue)
+        seen = set()
         try:
-            while not entry.hopeful and (probe.assignment is None or probe.assignment.last.pending):
+            while True:
                 if not self._assigned(probe):
                     yield from self._assign(probe)
                 assert probe.assignment is not None
+                found = probe.assignment.last
                 entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
+                if entry.hopeful or not found.pending or found.mark in seen:
+                    return
+                seen.add(found.mark)
+                yield
         finally:
             info.last_assignment = last
 
@@ -476,7 +482,7 @@ class _Run:
         )
         if not in_line:
             return False, False
-        mark = (entry.requeue_reason, tuple(tuple(tried.items()) for tried in last.tried) if last is not None else ())
+        mark = (entry.requeue_reason, last.mark if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())
         if epoch != self.state.epoch:
             seen = frozenset()

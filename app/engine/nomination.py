@@ -216,14 +216,17 @@ class _Parts:
         """Through all flavors. Raises Unfinished."""
         info = self._entry.info
         progress = info.last_assignment
+        seen = set()
         try:
             while True:
                 assignment, targets = self._assign(counts)
                 if assignment.mode is Mode.FIT or targets:
                     return assignment, targets
-                if not assignment.last.pending:
+                last = assignment.last
+                if not last.pending or last.mark in seen:
                     return None
-                info.last_assignment = assignment.last
+                seen.add(last.mark)
+                info.last_assignment = last
         finally:
             info.last_assignment = progress
 
