@@ -111,10 +111,10 @@ class Nomination:
         wanted_back = self._wanted_back(queue)
 
         def good(assignment: Assignment, targets: Targets) -> bool:
-            more = any(item.count > count for item, count in zip(assignment.pod_sets, part, strict=True))
-            if wanted_back and assignment.borrowing > (0 if more else room.borrowing):
+            if assignment.mode is not Mode.FIT and not (targets and self._on_their_way(targets)):
                 return False
-            return assignment.mode is Mode.FIT or (bool(targets) and self._on_their_way(targets))
+            more = any(item.count > count for item, count in zip(assignment.pod_sets, part, strict=True))
+            return not wanted_back or assignment.borrowing <= (0 if more else room.borrowing)
 
         all_pods = [item.count for item in info.totals]
         if good(found, entry.targets) or any(count > pods for count, pods in zip(part, all_pods, strict=True)):
