@@ -175,6 +175,8 @@ class Scheduler:
                 else:
                     if turn.over:
                         await turn.rest()
+        for key, error in result.faults:
+            self.executor.report(Workload, key, error)
         self.decided(result.decisions)
         for decision in result:
             if turn.over:

@@ -46,8 +46,9 @@ from app.engine.targets import NOBODY, Target, Targets
 class Cycle:
     """What one cycle did. `decisions` are in the order they were made, inadmissible heads last.
 
-    `progress` is False if another cycle on the same state would decide the same; `keep_going` is Kueue's signal that
-    something was admitted, so that the next cycle should follow at once.
+    `faults` are errors of the engine itself, by the head that was being looked at. `progress` is False if another cycle
+    on the same state would decide the same; `keep_going` is Kueue's signal that something was admitted, so that the
+    next cycle should follow at once.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Cycle:
     entries: list[Entry] = field(default_factory=list)
     inadmissible: list[Entry] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
+    faults: list[tuple[str, Exception]] = field(default_factory=list)
     keep_going: bool = False
     progress: bool = False
 
@@ -113,13 +115,20 @@ class _Run:
                 if entry is None:
                     yield
                     continue
-                if self.nomination.accepts(entry):
-                    result.entries.append(entry)
-                    if not self._assigned(entry):
-                        yield from self._assign(entry)
-                    entry.rank = entry_rank(entry, self.gates)
-                elif entry.message:
+                try:
+                    if self.nomination.accepts(entry):
+                        result.entries.append(entry)
+                        if not self._assigned(entry):
+                            yield from self._assign(entry)
+                        entry.rank = entry_rank(entry, self.gates)
+                    elif entry.message:
+                        result.inadmissible.append(entry)
+                except Exception as error:  # a fault of ours: it costs this head its turn, and the others nothing
+                    if result.entries and result.entries[-1] is entry:
+                        result.entries.pop()
+                    entry.set_aside(error)
                     result.inadmissible.append(entry)
+                    result.faults.append((entry.info.key, error))
                 yield
             blocked = False
             ordered: Iterable[Entry]

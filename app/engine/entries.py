@@ -13,7 +13,7 @@ from app.engine.info import Info, PodSetTotals
 from app.engine.instants import Instant
 from app.engine.options import Gates
 from app.engine.queues import ClusterQueue, is_preemptor
-from app.engine.reasons import RequeueReason
+from app.engine.reasons import PENDING_EVALUATION, RequeueReason
 from app.engine.targets import NO_TARGETS, Target
 
 
@@ -65,6 +65,13 @@ class Entry:
         self.settled = False
         """Back in line, parked, or assumed."""
         self.preemptor = queue.pending.preemptor is not None and is_preemptor(queue, info.key, info.generation)
+
+    def set_aside(self, error: Exception) -> None:
+        """It could not be looked at, by a fault of ours: it is parked."""
+        self.info.last_assignment = self.before
+        self.assignment, self.targets, self.replaced = None, NO_TARGETS, None
+        self.message = f"The workload could not be looked at ({type(error).__name__}): see the log of Turnstile"
+        self.quota_reason = PENDING_EVALUATION
 
 
 def outdated(last: LastAssignment, *, cycle: int, generation: int, hash_: str, preserve_progress: bool) -> bool:

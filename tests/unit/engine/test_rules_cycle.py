@@ -468,3 +468,24 @@ class TestFairSharing:
             state.put_workload(b.workload("borrower", "rich", cpu=1, priority=9), b.NOW)
             order = cycle(state, b.NOW).order
             assert order[0] == "team/owner", (on, first)
+
+
+class TestFaults:
+    """A head at which the engine itself fails."""
+
+    def test_it_costs_the_others_nothing(self) -> None:
+        """It is parked and told of; who comes after it, in its line and in others, is let in."""
+        state = b.world(b.queue("a"), b.queue("z"))
+        state.put_workload(b.workload("broken", "a", cpu=1), b.NOW)
+        state.put_workload(b.workload("behind", "a", cpu=1, second=1), b.NOW)
+        state.put_workload(b.workload("beside", "z", cpu=1), b.NOW)
+        state.waiting["team/broken"].allowed_flavors = 7  # type: ignore[assignment]
+        first = cycle(state, b.NOW)
+        ((key, error),) = first.faults
+        assert (key, type(error)) == ("team/broken", TypeError)
+        told = next(decision for decision in first if decision.key == "team/broken")
+        assert (told.outcome, told.condition_reason) == ("inadmissible", "PendingEvaluation")
+        assert told.message == "The workload could not be looked at (TypeError): see the log of Turnstile"
+        b.settle(state)
+        assert b.admitted(state) == {"team/behind", "team/beside"}
+        assert [info.key for info in state.cluster_queues["a"].pending.inadmissible_infos()] == ["team/broken"]
