@@ -21,6 +21,10 @@ Pins = Mapping[str, Mapping[str, str]]
 """Flavor by pod set and resource."""
 
 
+Mark = tuple[tuple[tuple[str, int], ...], ...]
+"""How far a scan came, as a value: by pod set, resource and index."""
+
+
 class LastAssignment:
     """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end.
 
@@ -28,7 +32,7 @@ class LastAssignment:
     may not have been so for long.
     """
 
-    __slots__ = ("cycle", "generation", "hash", "since", "tried")
+    __slots__ = ("_circled", "_visited", "cycle", "generation", "hash", "since", "tried")
 
     def __init__(self, tried: list[dict[str, int]], generation: int, cycle: int, hash_: str) -> None:
         self.tried = tried
@@ -36,17 +40,24 @@ class LastAssignment:
         self.cycle = cycle
         self.hash = hash_
         self.since = -1
+        self._visited: frozenset[Mark] = frozenset()
+        self._circled = False
 
     @property
-    def mark(self) -> tuple[tuple[tuple[str, int], ...], ...]:
-        """How far it came, to tell whether a scan has been here before: pod sets that end it begin again while others
-        go on, so it may come round in a circle."""
+    def mark(self) -> Mark:
+        """How far it came."""
         return tuple(tuple(tried.items()) for tried in self.tried)
 
     @property
     def pending(self) -> bool:
         """Whether some flavors were not tried yet."""
-        return any(index != -1 for tried in self.tried for index in tried.values())
+        return not self._circled and any(index != -1 for tried in self.tried for index in tried.values())
+
+    def follow(self, before: "LastAssignment") -> None:
+        """The scan went on from there. Pod sets that end theirs begin again while others go on, so it may come round
+        in a circle: then it has ended. In Kueue it never does, and who stands behind is never looked at."""
+        self._visited = before._visited | {before.mark}
+        self._circled = self.mark in self._visited
 
 
 class PodSetAssignment:

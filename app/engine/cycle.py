@@ -453,17 +453,12 @@ class _Run:
         info = entry.info
         last, info.last_assignment = info.last_assignment, None
         probe = Entry(info, entry.queue)
-        seen = set()
         try:
-            while True:
+            while not entry.hopeful and (probe.assignment is None or probe.assignment.last.pending):
                 if not self._assigned(probe):
                     yield from self._assign(probe)
                 assert probe.assignment is not None
-                found = probe.assignment.last
                 entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
-                if entry.hopeful or not found.pending or found.mark in seen:
-                    return
-                seen.add(found.mark)
                 yield
         finally:
             info.last_assignment = last

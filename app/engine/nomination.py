@@ -90,8 +90,11 @@ class Nomination:
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message or full.message
         last, before = entry.assignment.last, info.last_assignment
-        resumed = entry.assignment.resumed and before is not None
-        last.since = before.since if resumed and before is not None else queue.pending.pop_cycle
+        if before is not None and entry.assignment.resumed:
+            last.since = before.since
+            last.follow(before)
+        else:
+            last.since = queue.pending.pop_cycle
         info.last_assignment = last
 
     def _keep_to_room(self, entry: Entry, replaced: Target | None, room: Assignment) -> None:
@@ -216,16 +219,16 @@ class _Parts:
         """Through all flavors. Raises Unfinished."""
         info = self._entry.info
         progress = info.last_assignment
-        seen = set()
         try:
             while True:
                 assignment, targets = self._assign(counts)
                 if assignment.mode is Mode.FIT or targets:
                     return assignment, targets
                 last = assignment.last
-                if not last.pending or last.mark in seen:
+                if info.last_assignment is not None:
+                    last.follow(info.last_assignment)
+                if not last.pending:
                     return None
-                seen.add(last.mark)
                 info.last_assignment = last
         finally:
             info.last_assignment = progress

@@ -88,6 +88,7 @@ class Lots:
 @given(st.integers(0, 2**64))
 @example(100528)  # a preemptor one of whose pod sets is refused before the other is looked at
 @example(176681)  # pod sets whose scans take turns in ending and beginning again
+@example(207762)  # the same at the head of a line
 def test_whatever_the_quotas_and_policies(seed: int) -> None:
     """Victims go at once, and whoever is let in is seen at once."""
     Lots(seed).play()
