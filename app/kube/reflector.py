@@ -294,7 +294,7 @@ class Reflector(Generic[T]):
         if self._initial is not None:
             self._initial.drop(header.key)
         else:
-            self._store.delete(header.key, uid=header.metadata.uid, resource_version=header.metadata.resource_version)
+            self._store.delete(header.key, resource_version=header.metadata.resource_version)
         return header.metadata.resource_version
 
     def _advance(self, version: str) -> None:

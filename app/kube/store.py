@@ -161,7 +161,7 @@ class Store(Generic[T]):
         """
         key = value.metadata.key
         version = version_of(value)
-        if version <= self._deleted.get(value.metadata.uid, -1):
+        if version <= self._deleted.get(key, -1):
             return False
         old = self._objects.get(key)
         if version_of(old) >= version if old is not None else version < self._complete_as_of:
@@ -169,19 +169,20 @@ class Store(Generic[T]):
         self._put(key, old, value)
         return True
 
-    def delete(self, key: str, *, uid: str = "", resource_version: str = "") -> bool:
-        """Forget an object. With the uid and version of the deletion, a newer object of the same name stays.
+    def delete(self, key: str, *, resource_version: str = "") -> bool:
+        """Forget an object. With the version of the deletion, a newer object of the same name stays.
 
         Says whether anything was forgotten.
         """
         old = self._objects.get(key)
         deleted = _number(resource_version)
-        self._remember_deletion(uid, deleted)
+        if deleted:
+            self._remember_deletion(key, deleted)
         if old is None:
             return False
         if resource_version and version_of(old) > deleted:
             return False
-        self._remember_deletion(old.metadata.uid, max(deleted, version_of(old)))
+        self._remember_deletion(key, max(deleted, version_of(old)))
         self._put(key, old, None)
         return True
 
@@ -261,10 +262,9 @@ class Store(Generic[T]):
             self._remembering -= 1
             self._forget_old_deletions()
 
-    def _remember_deletion(self, uid: str, version: int) -> None:
-        if not uid:
-            return
-        self._deleted[uid] = max(version, self._deleted.pop(uid, 0))
+    def _remember_deletion(self, key: str, version: int) -> None:
+        """Whatever had that name until then is gone, namesakes that were there before included."""
+        self._deleted[key] = max(version, self._deleted.pop(key, 0))
         self._forget_old_deletions()
 
     def _forget_old_deletions(self) -> None:

@@ -61,7 +61,7 @@ class TestDeletions:
         """Not even with a version that was never seen, if the deletion is later."""
         store = Store[Thing]()
         store.observe(thing("a", 1))
-        store.delete("ns/a", uid="uid-a", resource_version="5")
+        store.delete("ns/a", resource_version="5")
         assert not store.observe(thing("a", 4))
         assert store.observe(thing("a", 6))
 
@@ -70,7 +70,7 @@ class TestDeletions:
         store = Store[Thing]()
         store.observe(thing("a", 1, uid="old"))
         store.observe(thing("a", 7, uid="new"))
-        assert not store.delete("ns/a", uid="old", resource_version="5")
+        assert not store.delete("ns/a", resource_version="5")
         assert "ns/a" in store
         assert not store.observe(thing("a", 4, uid="old"))
 
@@ -116,7 +116,7 @@ class TestReplace:
         store = Store[Thing]()
         store.observe(thing("a", 100, "new"))
         store.observe(thing("b", 101))
-        store.delete("ns/b", uid="uid-b", resource_version="102")
+        store.delete("ns/b", resource_version="102")
         store.replace([thing("a", 10, "old"), thing("b", 11)], resource_version="12", rewound=True)
         assert store.keys(ordered=True) == ["ns/a", "ns/b"]
         assert [each.colours for each in store.values(ordered=True)] == [["old"], []]
@@ -192,7 +192,7 @@ class TestReplaceInSteps:
         with store.remembering():
             listed: dict[str, Thing | None] = {each.metadata.key: each for each in old}
             for number in range(9):
-                store.delete(f"ns/t{number}", uid=f"uid-t{number}", resource_version=str(20 + number))
+                store.delete(f"ns/t{number}", resource_version=str(20 + number))
             for _ in store.replacing(listed, resource_version="10"):
                 pass
         assert store.keys() == []
@@ -204,6 +204,14 @@ class TestReplaceInSteps:
         store.replace([thing("a", 3)], resource_version="10")
         assert not store.observe(thing("b", 9))
         assert store.observe(thing("b", 11))
+
+    def test_an_older_list_does_not_bring_back_a_namesake_of_what_was_deleted(self) -> None:
+        """It had to go before the one whose deletion was seen could come."""
+        store = Store[Thing]()
+        store.delete("ns/a", resource_version="10")
+        store.replace([thing("a", 2, uid="before")], resource_version="3")
+        assert store.keys() == []
+        assert store.observe(thing("a", 11, uid="after"))
 
     @given(st.data())
     @settings(deadline=None)
@@ -233,11 +241,11 @@ class TestReplaceInSteps:
             store.replacing({f"ns/{n}": each for n, each in moments[taken].items()}, resource_version=str(taken))
         )
         heard = [each for each in told if data.draw(st.booleans(), label="heard")]
-        for name, version, value, uid in heard:
+        for name, version, value, _ in heard:
             for _ in range(data.draw(st.integers(0, 4), label="steps")):
                 next(steps, None)
             if value is None:
-                store.delete(f"ns/{name}", uid=uid, resource_version=str(version))
+                store.delete(f"ns/{name}", resource_version=str(version))
             else:
                 store.observe(value)
         for _ in steps:
@@ -359,7 +367,7 @@ class Histories(RuleBasedStateMachine):
         if uid is None:
             return
         self.version += 1
-        self.store.delete(f"ns/{name}", uid=uid, resource_version=str(self.version))
+        self.store.delete(f"ns/{name}", resource_version=str(self.version))
         self.deleted_at[uid] = self.version
         self.expected.pop(name, None)
 
