@@ -28,7 +28,28 @@ _ABOUT = frozenset(("kind", "name", "source", "suite", "test", "variants", "gate
 """What a case tells of itself."""
 
 
-class Watched(dict[str, Json]):
+class _Whole:
+    """Who compares or copies a container has looked at all of it."""
+
+    def read_all(self) -> None:
+        """All of it was looked at."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        self.read_all()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: object) -> Json:
+        self.read_all()
+        return plain(self)
+
+
+class Watched(_Whole, dict[str, Json]):
     """A mapping that remembers which of its keys were asked for."""
 
     def __init__(self, value: dict[str, Json]) -> None:
@@ -74,21 +95,8 @@ class Watched(dict[str, Json]):
         self.read.add(key)
         return super().pop(key, *default)
 
-    def __eq__(self, other: object) -> bool:
-        self.read_all()
-        return dict.__eq__(self, other)
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __deepcopy__(self, memo: object) -> Json:
-        self.read_all()
-        return plain(self)
-
-
-class WatchedList(list[Json]):
+class WatchedList(_Whole, list[Json]):
     """A list whose parts remember."""
 
     def __init__(self, value: list[Json]) -> None:
@@ -105,19 +113,6 @@ class WatchedList(list[Json]):
         for part in self:
             if isinstance(part, Watched | WatchedList):
                 part.read_all()
-
-    def __eq__(self, other: object) -> bool:
-        self.read_all()
-        return list.__eq__(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __deepcopy__(self, memo: object) -> Json:
-        self.read_all()
-        return plain(self)
 
 
 def watched(value: Json) -> Json:

@@ -82,7 +82,7 @@ class TestExecutionTime:
 
 def evicted(*counts: tuple[str, str, int], preempted: str = "", uid: str = "u", held: bool = True) -> Workload:
     """A Workload that was evicted so often: reason, cause and count. `preempted` is the path of its preemptor."""
-    message = preempted_message(Workload(), "InCohortReclamation", preempted, "/root/cq")
+    message = preempted_message(Workload(), "InCohortReclamation", preempted, "/org/cq")
     conditions = [RESERVED, ADMITTED, condition("PodsReady", "True", "Started", since="2026-01-02T03:03:00Z")]
     if counts:
         conditions.append(condition("Evicted", "True", counts[-1][0], message, since="2026-01-02T03:04:00Z"))
@@ -171,7 +171,7 @@ class TestEvictions:
 class TestPreemptions:
     """Victims are counted for the ClusterQueue that they had to make way for."""
 
-    @pytest.mark.parametrize("path", ["/other", "/root/inner/other"])
+    @pytest.mark.parametrize("path", ["/other", "/org/inner/other"])
     def test_by_the_preemptor_and_its_right(self, counts: Counts, path: str) -> None:
         """Wherever in a tree it is."""
         counts.metrics.changed(evicted(), evicted(("Preempted", "", 1), preempted=path), NOW)
