@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
 
-pytest_plugins = ["tests.turnstile"]
+pytest_plugins = ["tests.cluster.schema_server", "tests.turnstile"]
 
 # Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
 settings.register_profile("default", deadline=None, print_blob=True)

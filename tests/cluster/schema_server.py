@@ -1,4 +1,7 @@
-"""An API server that knows our CRDs and nothing else of us: no webhook and no controller answers for the schema."""
+"""An API server that knows our CRDs and nothing else of us: no webhook and no controller answers for the schema.
+
+One a session: tests keep to names or namespaces of their own. Nothing is removed from it, for no controller runs.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -17,9 +17,7 @@ from app.api.workload import (
 )
 from testbed import Api, ControlPlane
 from testbed.errors import ApiError
-from tests.cluster.schema_server import API_VERSION, DEFINITIONS, crd_api, schema_server, thing, update
-
-__all__ = ["crd_api", "schema_server"]
+from tests.cluster.schema_server import API_VERSION, DEFINITIONS, thing, update
 
 pytestmark = pytest.mark.cluster
 

@@ -7,9 +7,7 @@ import pytest
 
 from testbed import Api
 from testbed.errors import ApiError
-from tests.cluster.schema_server import Json, crd_api, schema_server, thing, update
-
-__all__ = ["crd_api", "schema_server"]
+from tests.cluster.schema_server import Json, thing, update
 
 pytestmark = pytest.mark.cluster
 

@@ -15,9 +15,6 @@ from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeadin
 from app.controllers.actions import Create, Delete, Emit, Patch, RequeueAfter
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
-from tests.cluster.schema_server import schema_server
-
-__all__ = ["schema_server"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

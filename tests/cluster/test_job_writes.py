@@ -15,9 +15,6 @@ from app.controllers import jobs
 from app.controllers.actions import Decision
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
-from tests.cluster.schema_server import schema_server
-
-__all__ = ["schema_server"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

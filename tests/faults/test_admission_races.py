@@ -27,10 +27,7 @@ from app.kube.store import Store
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.desk import Notes
-from tests.cluster.schema_server import schema_server
 from tests.faults.proxy import Fault, Proxy, Request, answer, drop, held, lose_answer, passed
-
-__all__ = ["schema_server"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

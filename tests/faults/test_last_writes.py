@@ -12,11 +12,8 @@ from app.kube import auth
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.desk import Desk
-from tests.cluster.schema_server import schema_server
 from tests.cluster.test_executor import job, label
 from tests.faults.proxy import Proxy, Request, black_hole, held, passed
-
-__all__ = ["schema_server"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

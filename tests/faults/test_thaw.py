@@ -21,12 +21,9 @@ from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.client import Json
 from tests.cluster.desk import Desk
-from tests.cluster.schema_server import schema_server
 from tests.cluster.test_executor import job
 from tests.faults.halted_writer import SPAN
 from tests.faults.proxy import Proxy
-
-__all__ = ["schema_server"]
 
 pytestmark = pytest.mark.cluster
 

@@ -1,6 +1,6 @@
-"""One etcd and kube-apiserver for all tests of the wire, and a misbehaving proxy before it for each."""
+"""A real API server with nothing behind it, and a misbehaving proxy before it for each test."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -12,11 +12,10 @@ from tests.faults.proxy import Proxy
 from tests.faults.wire.world import new_namespace
 
 
-@pytest.fixture(scope="session")
-def api_server() -> Iterator[ControlPlane]:
+@pytest.fixture
+def api_server(schema_server: ControlPlane) -> ControlPlane:
     """A real API server with nothing behind it."""
-    with ControlPlane(components=["etcd", "kube-apiserver"]) as cp:
-        yield cp
+    return schema_server
 
 
 @pytest_asyncio.fixture
