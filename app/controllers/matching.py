@@ -137,15 +137,21 @@ class Matching(Look):
         """The priority that the class of the job's label gives, if the Workload has another and may have that one.
 
         A Workload keeps the PriorityClass of its pods, and one that holds quota without a class stays so: the API
-        server would refuse the change.
+        server would refuse the change. It also keeps the priority of a class that is gone, and what it has while the
+        class of the label is missing: the job must still be stopped when it has to be, and its end be seen.
         """
         label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
         ref = workload.spec.priority_class_ref
         if not label or (ref is None and workload.quota_reserved) or (ref is not None and ref.kind == "PriorityClass"):
             return None
-        priority = build.workload_class_priority(label, self.world.workload_priority_classes)
-        same = ref is not None and ref.name == label and (workload.spec.priority or 0) == priority.value
-        return None if same else priority
+        named = ref is not None and ref.name == label
+        try:
+            priority = build.workload_class_priority(label, self.world.workload_priority_classes)
+        except build.PriorityClassMissing as error:
+            if not named:
+                self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
+            return None
+        return None if named and (workload.spec.priority or 0) == priority.value else priority
 
 
 def _rewritable(workload: Workload) -> bool:

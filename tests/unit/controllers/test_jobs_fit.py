@@ -153,6 +153,16 @@ def test_a_workload_of_an_earlier_job_of_that_name_is_replaced(waiting: Cluster)
     assert waiting.workload["metadata"]["name"] != old
 
 
+def run_without_class(cluster: Cluster, *, had: str) -> None:
+    """Let the Job run whose label names the class `high`, which does not exist; its Workload is of the class `had`."""
+    ref = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": had}
+    cluster.patch(Workload, cluster.workload_key, {"spec": {"priority": 7, "priorityClassRef": ref}})
+    cluster.admit()
+    cluster.settle()
+    cluster.run_pods()
+    cluster.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+
+
 class TestPriority:
     """Where the priority of a Workload comes from."""
 
@@ -180,6 +190,28 @@ class TestPriority:
         waiting.settle()
         assert waiting.workload["spec"]["priority"] == 7
         assert waiting.events == [("UpdatedWorkload", f"Updated workload priority class: {waiting.workload_key}")]
+
+    @pytest.mark.parametrize("had", ["high", "low"], ids=["that it had", "that it never had"])
+    def test_of_a_missing_class_does_not_keep_a_job_from_being_stopped(self, waiting: Cluster, had: str) -> None:
+        """The Workload keeps the priority it has; the owner is told if another one is asked for."""
+        run_without_class(waiting, had=had)
+        waiting.evict()
+        waiting.step()
+        job = waiting.get(Job, "team/train")
+        assert job is not None
+        assert job["spec"]["suspend"] is True
+        assert waiting.workload["spec"]["priority"] == 7
+        told = ("WorkloadPriorityClassNotFound", 'WorkloadPriorityClass "high" not found') in waiting.events
+        assert told is (had == "low")
+
+    @pytest.mark.parametrize("had", ["high", "low"], ids=["that it had", "that it never had"])
+    def test_of_a_missing_class_does_not_hide_that_a_job_has_ended(self, waiting: Cluster, had: str) -> None:
+        """Its quota goes to the next one."""
+        run_without_class(waiting, had=had)
+        complete = {"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "Reached"}
+        waiting.patch(Job, "team/train", {"status": {"active": 0, "conditions": [complete]}})
+        waiting.settle()
+        assert waiting.condition("Finished") == ("True", "Succeeded", "Reached")
 
     def test_of_the_pods_stays_what_it_was(self) -> None:
         """A PriorityClass of the pods goes before a label that comes later."""
