@@ -178,8 +178,11 @@ def _status(
     kept = find_condition(conditions, "Active")
     generation = queue.metadata.generation
     wanted = ("True" if activity.active else "False", activity.reason, activity.message, generation)
+    # Of a new queue zeros are told too: people read `0`, not a blank.
     changed: dict[str, Any] = {
-        name: value for name, value in status.items() if to_plain(getattr(queue.status, _attribute(name))) != value
+        name: value
+        for name, value in status.items()
+        if kept is None or to_plain(getattr(queue.status, _attribute(name))) != value
     }
     if kept is None or (kept.status, kept.reason, kept.message, kept.observed_generation) != wanted:
         new = set_condition(
