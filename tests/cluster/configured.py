@@ -1,9 +1,11 @@
-"""Turnstile under a configuration file, on a control plane of its own."""
+"""Turnstile under a configuration file, on a control plane apart: nothing runs there but what a module starts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from testbed import ControlPlane
 from testbed.installation import MANAGED, Installation
@@ -18,6 +20,7 @@ class Configured:
 
     installation: Installation
     file: Path
+    started: list[Process] = field(default_factory=list)
 
     @property
     def cp(self) -> ControlPlane:
@@ -27,6 +30,7 @@ class Configured:
     def start(self) -> Process:
         """All roles in one process; returns when it is ready and serves every version."""
         process = self.installation.start(arguments=("--config", str(self.file)))
+        self.started.append(process)
         self.installation.wait_ready(process)
         wait_served(self.cp.api)
         return process
@@ -41,13 +45,24 @@ class Configured:
             scenario.remove()
 
 
-@contextmanager
-def configured(directory: Path, text: str) -> Iterator[Configured]:
-    """Turnstile installed, but not started yet, with this text in the file; all is gone at the end."""
-    file = directory / "config.yaml"
-    file.write_text(text)
+@pytest.fixture(scope="session")
+def idle_installation() -> Iterator[Installation]:
+    """The chart installed in a control plane of its own, with one node; no process of Turnstile runs."""
     with ControlPlane() as cp:
         installation = Installation(cp)
         installation.install()
         cp.add_node("plain", cpu=64, memory="256Gi")
-        yield Configured(installation, file)
+        yield installation
+
+
+@contextmanager
+def configured(installation: Installation, directory: Path, text: str) -> Iterator[Configured]:
+    """Turnstile, not started yet, with this text in the file; what was started has ended when this ends."""
+    file = directory / "config.yaml"
+    file.write_text(text)
+    made = Configured(installation, file)
+    try:
+        yield made
+    finally:
+        for process in made.started:
+            process.terminate()

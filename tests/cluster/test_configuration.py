@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.client import Json, wait_until
-from testbed.installation import NAMESPACE
+from testbed.installation import NAMESPACE, Installation
 from testbed.processes import Process
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario, job
@@ -26,9 +26,9 @@ leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
+def installed(idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
     """A Turnstile with batch Jobs alone enabled and CPUs counted as credits."""
-    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+    with configured(idle_installation, tmp_path_factory.mktemp("etc"), FILE) as found:
         yield found
 
 

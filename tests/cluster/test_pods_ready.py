@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.client import condition
+from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import Scenario, job
 
@@ -20,9 +21,9 @@ waitForPodsReady:
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
+def impatient(idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
     """A Turnstile that waits three seconds for pods, and tries once more."""
-    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+    with configured(idle_installation, tmp_path_factory.mktemp("etc"), FILE) as found:
         found.start()
         yield found
 

@@ -1,67 +1,27 @@
 """Rights: both roles of Turnstile under their own service accounts, and people under the ClusterRoles made for them."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from testbed import Api, ApiError, ControlPlane
+from testbed import Api, ApiError
 from testbed.client import Json, wait_until
-from testbed.installation import MANAGED, NAMESPACE, Installation
-from testbed.processes import Process
+from testbed.installation import MANAGED, NAMESPACE
+from tests.cluster.deployed import ACCOUNTS, Deployed
 from tests.cluster.scenario import Scenario
-from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 
-ACCOUNTS = tuple(f"system:serviceaccount:{NAMESPACE}:turnstile-{role}" for role in ("controller", "webhook"))
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """A control plane that writes down every request, with the two roles in two processes on it."""
-
-    cp: ControlPlane
-    processes: tuple[Process, ...]
-
-    def requests(self) -> list[Json]:
-        """What the two accounts asked for, from the audit log."""
-        entries = (json.loads(line) for line in self.cp.audit_log.read_text().splitlines())
-        return [entry for entry in entries if entry["user"]["username"] in ACCOUNTS]
-
-    def forbidden(self) -> set[str]:
-        """What they were not allowed."""
-        return {
-            f"{entry['user']['username']}: {entry['verb']} {entry['requestURI']}"
-            for entry in self.requests()
-            if entry.get("responseStatus", {}).get("code") == 403
-        }
-
-
-@pytest.fixture(scope="module")
-def roles() -> Iterator[Roles]:
-    """The chart, and one process a role with a token of its account."""
-    with ControlPlane(audit=True) as cp:
-        installed = Installation(cp)
-        installed.install()
-        cp.add_node("plain", cpu=64, memory="256Gi")
-        webhook = installed.start(role="webhook")
-        controller = installed.start(role="controller")
-        installed.wait_ready(webhook)
-        wait_served(cp.api)
-        yield Roles(cp, (controller, webhook))
-
 
 @pytest.fixture
-def world(roles: Roles) -> Iterator[Scenario]:
+def world(deployed: Deployed) -> Iterator[Scenario]:
     """An empty managed namespace."""
-    scenario = Scenario(roles.cp.api, roles.cp.namespace("team", labels=MANAGED))
+    scenario = Scenario(deployed.cp.api, deployed.cp.namespace("team", labels=MANAGED))
     yield scenario
     scenario.remove()
 
 
-def test_a_day_of_work_is_forbidden_nothing(roles: Roles, world: Scenario) -> None:
+def test_a_day_of_work_is_forbidden_nothing(deployed: Deployed, world: Scenario) -> None:
     """Admission, waiting, preemption, finishing, a held queue, a plain pod, deletion: no request of ours is refused."""
     flavor = world.flavor("plain")
     world.cohort("all")
@@ -74,7 +34,7 @@ def test_a_day_of_work_is_forbidden_nothing(roles: Roles, world: Scenario) -> No
     world.job("urgent", queue="team", cpu="2", labels={"kueue.x-k8s.io/priority-class": high})
     world.wait_admitted("urgent", timeout=20)
     world.wait_suspended("low")
-    roles.cp.finish_job(world.namespace, "urgent")
+    deployed.cp.finish_job(world.namespace, "urgent")
     world.wait_started("low")
     stop = [{"op": "add", "path": "/spec/stopPolicy", "value": "HoldAndDrain"}]
     path = f"/apis/kueue.x-k8s.io/v1beta2/clusterqueues/{queue}"
@@ -88,10 +48,10 @@ def test_a_day_of_work_is_forbidden_nothing(roles: Roles, world: Scenario) -> No
     world.api.wait_for(alone, lambda found: not found["spec"].get("schedulingGates"), describe="ungated")
     world.api.delete(alone, grace_seconds=0)
     world.api.wait_gone(alone)
-    for process in roles.processes:
-        process.require_running()
-    assert {entry["user"]["username"] for entry in roles.requests()} == set(ACCOUNTS)
-    assert roles.forbidden() == set()
+    for replica in deployed.replicas:
+        replica.process.require_running()
+    assert {entry["user"]["username"] for entry in deployed.requests()} == set(ACCOUNTS)
+    assert deployed.forbidden() == set()
 
 
 def pod(name: str, namespace: str, *, queue: str) -> Json:
@@ -115,12 +75,12 @@ SELDOM = {
 
 
 @pytest.mark.parametrize("role", ["controller", "webhook"])
-def test_an_account_has_what_it_uses(roles: Roles, world: Scenario, role: str) -> None:
+def test_an_account_has_what_it_uses(deployed: Deployed, world: Scenario, role: str) -> None:
     """Every resource that an account has rights on is asked for, but for those that say when they are."""
     world.queue("team", {world.flavor("plain"): {"cpu": "1"}})
     world.job("one", queue="team")
     world.wait_admitted("one")
-    api = roles.cp.api
+    api = deployed.cp.api
     granted = {
         resource
         for path in (
@@ -132,7 +92,7 @@ def test_an_account_has_what_it_uses(roles: Roles, world: Scenario, role: str) -
     }
     references = [
         entry["objectRef"]
-        for entry in roles.requests()
+        for entry in deployed.requests()
         if entry["user"]["username"].endswith(f"-{role}") and "objectRef" in entry
     ]
     used = {"/".join(filter(None, (each["resource"], each.get("subresource")))) for each in references}
@@ -149,9 +109,9 @@ CLUSTER_KINDS = ("workloadpriorityclasses", "admissionchecks", "multikueuecluste
 
 
 @pytest.fixture(scope="module")
-def people(roles: Roles) -> Api:
+def people(deployed: Deployed) -> Api:
     """A user for each role: batch-admin everywhere; batch-user, view, edit and admin in namespace `shared`."""
-    api = roles.cp.api
+    api = deployed.cp.api
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shared", "labels": MANAGED}})
     for role, user in (("turnstile-batch-admin-role", "ada"), ("view", "vic"), ("edit", "ed"), ("admin", "ann")):
         bind(api, role, user, namespace=None if user == "ada" else "shared")
@@ -241,11 +201,11 @@ def test_only_cluster_admins_touch_what_kueue_gives_no_role_for(people: Api, kin
     assert not any(can(people, "ada", verb, kind, "") for verb in READ + WRITE)
 
 
-def test_a_batch_user_at_work(roles: Roles, people: Api) -> None:
+def test_a_batch_user_at_work(deployed: Deployed, people: Api) -> None:
     """Submits a Job and reads why it waits; may not lift its own quota, admit its own Workload or make a queue."""
     world = Scenario(people, "shared")
     world.queue("own", {world.flavor("own"): {"cpu": "0"}})
-    bob = roles.cp.api_as("bob")
+    bob = deployed.cp.api_as("bob")
     mine = Scenario(bob, "shared")
     mine.job("mine", queue="own")
     assert "insufficient" in mine.wait_pending("mine")["message"]

@@ -1,20 +1,17 @@
-"""What people copy from introductory pages works as it is: several API versions, on a fresh install, unchanged.
+"""What people copy from introductory pages works as it is: several API versions, on the plain chart, unchanged.
 
 The project's own copy is examples/tutorial. `MANIFESTS_DIR` may name a directory with others (default
 `../shared/manifests` beside the checkout); each file there that has a Workload is applied too.
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from testbed import ControlPlane
 from testbed.client import Json, condition
-from testbed.installation import Installation
-from tests.cluster.versions import wait_served
+from tests.cluster.deployed import Deployed
 
 pytestmark = pytest.mark.cluster
 
@@ -34,17 +31,6 @@ def sources() -> list[object]:
     ]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ControlPlane]:
-    """A fresh install: nothing but the chart and a running Turnstile."""
-    with ControlPlane(components=["etcd", "kube-apiserver", "kube-controller-manager"]) as cp:
-        installed = Installation(cp)
-        installed.install()
-        installed.wait_ready(installed.start())
-        wait_served(cp.api)
-        yield cp
-
-
 def workloads(source: Path) -> list[Json]:
     """The Workloads among the manifests of a file or a directory."""
     files = sorted(source.glob("*.yaml")) if source.is_dir() else [source]
@@ -53,10 +39,11 @@ def workloads(source: Path) -> list[Json]:
 
 
 @pytest.mark.parametrize("source", sources())
-def test_copied_manifests_are_applied_unchanged_and_admitted(cluster: ControlPlane, source: Path) -> None:
+def test_copied_manifests_are_applied_unchanged_and_admitted(deployed: Deployed, source: Path) -> None:
     """`kubectl apply` takes every object, twice, and the Workload in it is admitted; the same file takes it away."""
     wanted = workloads(source)
     assert wanted
+    cluster = deployed.cp
     cluster.kubectl("apply", "-f", str(source))
     for workload in wanted:
         meta = workload["metadata"]

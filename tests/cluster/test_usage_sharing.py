@@ -8,6 +8,7 @@ import pytest
 
 from app.api.quantity import parse
 from testbed.client import Json, resource_path, wait_until
+from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario
 
@@ -26,9 +27,9 @@ leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
-    """A control plane with Turnstile's objects, and the configuration file to start it with."""
-    with configured(tmp_path_factory.mktemp("etc"), FILE) as found:
+def installed(idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Configured]:
+    """Turnstile's objects, and the configuration file to start it with."""
+    with configured(idle_installation, tmp_path_factory.mktemp("etc"), FILE) as found:
         yield found
 
 

@@ -1,0 +1,132 @@
+"""The chart installed in a control plane of its own, and both roles as its Deployments start them.
+
+No kubelet runs pods here, so what the rendered Deployments say is started as processes. Every request is in the audit
+log. One a session; who uses it removes what it makes.
+"""
+
+import http.client
+import json
+import ssl
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed import ControlPlane
+from testbed.client import Json, wait_until
+from testbed.installation import CHART, NAMESPACE
+from testbed.ports import ReservedPort
+from testbed.processes import Process
+from tests.cluster.versions import wait_served
+
+ACCOUNTS = tuple(f"system:serviceaccount:{NAMESPACE}:turnstile-{role}" for role in ("controller", "webhook"))
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One process of a Deployment: how it was started, and where its probes are."""
+
+    process: Process
+    container: Json
+    port: int
+
+    def probe(self, kind: str) -> str:
+        """Ask as the kubelet would (it checks no certificate); empty when the probe succeeds."""
+        target = self.container[kind]["httpGet"]
+        return self.ask(target["path"], scheme=target.get("scheme", "HTTP"))
+
+    def ask(self, path: str, *, scheme: str) -> str:
+        """Empty when this path is answered as a probe wants it, else what came."""
+        if scheme == "HTTPS":
+            tls = ssl.create_default_context()
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=tls, timeout=3)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return "" if 200 <= answer.status < 400 else f"{answer.status} {answer.read(200)!r}"
+        except (OSError, http.client.HTTPException) as error:
+            return repr(error)
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A control plane that writes down every request, with the two roles in two processes on it."""
+
+    cp: ControlPlane
+    controller: Replica
+    webhook: Replica
+
+    @property
+    def replicas(self) -> tuple[Replica, Replica]:
+        """Both."""
+        return self.controller, self.webhook
+
+    def requests(self) -> list[Json]:
+        """What the two accounts asked for, from the audit log."""
+        entries = (json.loads(line) for line in self.cp.audit_log.read_text().splitlines())
+        return [entry for entry in entries if entry["user"]["username"] in ACCOUNTS]
+
+    def forbidden(self) -> set[str]:
+        """What they were not allowed."""
+        return {
+            f"{entry['user']['username']}: {entry['verb']} {entry['requestURI']}"
+            for entry in self.requests()
+            if entry.get("responseStatus", {}).get("code") == 403
+        }
+
+
+@pytest.fixture(scope="session")
+def deployed() -> Iterator[Deployed]:
+    """The chart installed with the webhook at a port of this host; one process a role, and one node."""
+    with ReservedPort() as health:
+        webhook_port = _free_port()
+        values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},controller.healthPort={health.number}")
+        health.release()
+        with ControlPlane(audit=True) as cp:
+            cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *values)
+            controller = _start(cp, "controller", health.number, *values)
+            # With a URL the chart renders no webhook Deployment: take the one it would render without.
+            webhook = _start(cp, "webhook", webhook_port, "--set", f"webhook.port={webhook_port}")
+            cp.add_node("plain", cpu=64, memory="256Gi")
+            for replica in (controller, webhook):
+                wait_until(
+                    lambda r=replica: not r.probe("readinessProbe"),
+                    timeout=30,
+                    describe=lambda r=replica: f"not ready: {r.probe('readinessProbe')}\n{r.process.tail(30)}",
+                )
+            wait_served(cp.api)
+            yield Deployed(cp, controller, webhook)
+
+
+def _free_port() -> int:
+    """A port nobody listens on."""
+    with ReservedPort() as port:
+        return port.number
+
+
+def _start(cp: ControlPlane, role: str, port: int, *values: str) -> Replica:
+    """Start what the rendered Deployment of a role says, with a token of its service account."""
+    rendered = cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *values)
+    (deployment,) = [
+        document
+        for document in yaml.safe_load_all(rendered)
+        if document and document["kind"] == "Deployment" and document["metadata"]["name"] == f"turnstile-{role}"
+    ]
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    arguments = [
+        argument.replace("$(POD_NAMESPACE)", NAMESPACE).replace("0.0.0.0", "127.0.0.1")
+        for argument in container["args"]
+    ]
+    kubeconfig = cp.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
+    program = Path(sys.executable).with_name("turnstile")
+    process = cp.start_process(role, [program, *arguments, "--kubeconfig", kubeconfig])
+    return Replica(process, container, port)
