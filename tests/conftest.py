@@ -1,6 +1,10 @@
 """Fixtures for every test: the one control plane of the session, and what a test needs of it.
 
 Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
+
+A whole run is shared by two processes (`pytest -n 2 --dist loadgroup`, as `make test` has it). One has the tests that
+use the session's control plane, in their usual order and one at a time; the other has all the rest, and comes second
+wherever both want a processor. So no test of timing waits for a test that has time.
 """
 
 import asyncio
@@ -8,13 +12,19 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
 
-pytest_plugins = ["tests.cluster.schema_server", "tests.turnstile"]
+pytest_plugins = [
+    "tests.cluster.schema_server",
+    "tests.cluster.deployed",
+    "tests.cluster.configured",
+    "tests.turnstile",
+]
 
 # Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -22,6 +32,8 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 _KEPT = pytest.StashKey[Path]()
+_FIRST, _REST = "session", "rest"
+"""The two groups of a run in two processes; each is one process's whole work."""
 
 
 def pytest_configure() -> None:
@@ -35,11 +47,47 @@ def pytest_configure() -> None:
     asyncio.set_event_loop(None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _uses_session(item: pytest.Item) -> bool:
+    return "control_plane" in getattr(item, "fixturenames", ())
+
+
+def _shares_run(config: pytest.Config) -> bool:
+    """Whether this process is one of those that `-n` started."""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test that reaches the control plane, so that `-m "not cluster"` leaves them out."""
     for item in items:
-        if "control_plane" in getattr(item, "fixturenames", ()):
+        if _uses_session(item):
             item.add_marker(pytest.mark.cluster)
+    if _shares_run(config):
+        for item in items:
+            item.add_marker(pytest.mark.xdist_group(_FIRST if _uses_session(item) else _REST))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """In a shared run, what does not use the session's control plane lets what does have the processors.
+
+    All that such a test starts inherits that, other control planes too.
+    """
+    if _shares_run(item.config) and not _uses_session(item):
+        os.setpriority(os.PRIO_PROCESS, 0, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Call the tests of a shared run by their own names again: the group is a word of the scheduler."""
+    if hasattr(report, "node"):
+        report.nodeid = report.nodeid.removesuffix(f"@{_FIRST}").removesuffix(f"@{_REST}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear from a process of a shared run where it left the control plane's logs."""
+    if kept := getattr(node, "workeroutput", {}).get("kept"):
+        node.config.stash[_KEPT] = Path(kept)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -57,6 +105,8 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         directory = cp.directory
     if directory.exists():
         request.config.stash[_KEPT] = directory
+        if _shares_run(request.config):
+            request.config.workeroutput["kept"] = str(directory)  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(wrapper=True)
