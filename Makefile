@@ -12,8 +12,8 @@ PY := .venv/bin/python
 # Used only where no uv is installed: it is then put into the environment itself.
 UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
-# All tests are shared by two processes; tests/conftest.py says how.
-TWO_PROCESSES := -n 2 --dist loadgroup
+# All tests are done in two halves side by side: tests/halves.py.
+IN_HALVES := -n 2 --dist each --max-worker-restart 0
 
 .PHONY: help
 help: ## List the targets
@@ -48,7 +48,7 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 
 .PHONY: test
 test: build ## Run all tests (ARGS="tests/unit -k quota" for some)
-	@$(PY) -m pytest $(or $(ARGS),$(TWO_PROCESSES))
+	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
 
 .PHONY: bench
 bench: build ## Measure; docs/performance.md explains the figures

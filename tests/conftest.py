@@ -2,9 +2,7 @@
 
 Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
 
-A whole run is shared by two processes (`pytest -n 2 --dist loadgroup`, as `make test` has it). One has the tests that
-use the session's control plane, in their usual order and one at a time; the other has all the rest, and comes second
-wherever both want a processor. So no test of timing waits for a test that has time.
+A whole run is done in two halves side by side: halves.py.
 """
 
 import asyncio
@@ -24,6 +22,7 @@ pytest_plugins = [
     "tests.cluster.deployed",
     "tests.cluster.configured",
     "tests.turnstile",
+    "tests.halves",
 ]
 
 # Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
@@ -32,8 +31,6 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 _KEPT = pytest.StashKey[Path]()
-_FIRST, _REST = "session", "rest"
-"""The two groups of a run in two processes; each is one process's whole work."""
 
 
 def pytest_configure() -> None:
@@ -47,47 +44,12 @@ def pytest_configure() -> None:
     asyncio.set_event_loop(None)
 
 
-def _uses_session(item: pytest.Item) -> bool:
-    return "control_plane" in getattr(item, "fixturenames", ())
-
-
-def _shares_run(config: pytest.Config) -> bool:
-    """Whether this process is one of those that `-n` started."""
-    return hasattr(config, "workerinput")
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that reaches the control plane, so that `-m "not cluster"` leaves them out."""
     for item in items:
-        if _uses_session(item):
+        if "control_plane" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-    if _shares_run(config):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_FIRST if _uses_session(item) else _REST))
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """In a shared run, what does not use the session's control plane lets what does have the processors.
-
-    All that such a test starts inherits that, other control planes too.
-    """
-    if _shares_run(item.config) and not _uses_session(item):
-        os.setpriority(os.PRIO_PROCESS, 0, 10)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Call the tests of a shared run by their own names again: the group is a word of the scheduler."""
-    if hasattr(report, "node"):
-        report.nodeid = report.nodeid.removesuffix(f"@{_FIRST}").removesuffix(f"@{_REST}")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Hear from a process of a shared run where it left the control plane's logs."""
-    if kept := getattr(node, "workeroutput", {}).get("kept"):
-        node.config.stash[_KEPT] = Path(kept)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -105,8 +67,14 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
         directory = cp.directory
     if directory.exists():
         request.config.stash[_KEPT] = directory
-        if _shares_run(request.config):
-            request.config.workeroutput["kept"] = str(directory)  # type: ignore[attr-defined]
+        getattr(request.config, "workeroutput", {})["kept"] = str(directory)  # pytest-xdist's way to the other process
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear from the process of a half where it left the control plane's logs."""
+    if kept := getattr(node, "workeroutput", {}).get("kept"):
+        node.config.stash[_KEPT] = Path(kept)
 
 
 @pytest.hookimpl(wrapper=True)
