@@ -22,13 +22,17 @@ def pages() -> list[Path]:
     return sorted(found)
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language ("" for commands), without the indentation of the list item they stand in."""
+def steps(page: Path) -> list[tuple[str, str]]:
+    """Language ("" for commands) and text of all fenced blocks, without the indentation of the item they stand in."""
     return [
-        "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
+        (kind, "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True)))
         for indent, kind, text in FENCE.findall(page.read_text())
-        if kind == language
     ]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return [text for kind, text in steps(page) if kind == language]
 
 
 def code(page: Path) -> list[str]:

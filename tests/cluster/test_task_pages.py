@@ -1,0 +1,306 @@
+"""The pages of docs/tasks, read from top to bottom: every manifest is applied, every command run, all promises kept."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import Json, condition, resource_path, wait_until
+from tests.cluster.scenario import GROUP, Scenario
+from tests.documents import ROOT, SPAN, steps
+from tests.turnstile import Turnstile
+
+pytestmark = pytest.mark.cluster
+
+TASKS = ROOT / "docs" / "tasks"
+TEAMS = ("team-a", "team-b")
+OF_THE_CLUSTER = {
+    "namespaces": TEAMS,
+    "clusterqueues": TEAMS,
+    "cohorts": ("research",),
+    "resourceflavors": ("any-node", "gpu"),
+    "workloadpriorityclasses": ("urgent",),
+}
+SHOWN_ELSEWHERE = ("The workload has not all checks", "Evicted due to AdmissionCheck", "Exceeded the PodsReady")
+"""Sentences of test_admission_checks.py, and of test_pods_ready.py in tests/unit/controllers."""
+
+
+class Reader:
+    """Does what a page says, block by block, as an administrator of the cluster."""
+
+    def __init__(self, page: str, control_plane: ControlPlane) -> None:
+        self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
+        self._environment = {
+            **os.environ,
+            "HOME": str(control_plane.directory / "home"),
+            "KUBECONFIG": str(control_plane.kubeconfig()),
+            "PATH": f"{control_plane.tools['kubectl'].parent}:{os.environ['PATH']}",
+        }
+
+    def do(self, **names: str) -> str:
+        """The next block, with these names in the place of words in capitals; what was printed."""
+        kind, text = self._steps.pop(0)
+        if kind == "yaml":
+            return self._run("kubectl apply -f -", text)
+        for word, name in names.items():
+            text = re.sub(rf"\b{word}\b", name, text)
+        return self._run(text, "")
+
+    def see(self, *patterns: str, **names: str) -> str:
+        """The next block, again and again until all of these are found in what it prints."""
+        step, seen = self._steps[0], ""
+
+        def look() -> bool:
+            nonlocal seen
+            self._steps.insert(0, step)
+            seen = self.do(**names)
+            return all(re.search(pattern, seen) for pattern in patterns)
+
+        self._steps.pop(0)
+        wait_until(look, timeout=15, describe=lambda: f"{step[1]}should show {patterns}, but shows\n{seen}")
+        return seen
+
+    def end(self) -> None:
+        """Nothing of the page is left to do."""
+        assert self._steps == []
+
+    def _run(self, command: str, text: str) -> str:
+        shell = ["bash", "-euo", "pipefail", "-c", command]
+        done = subprocess.run(shell, input=text, env=self._environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def queues(control_plane: ControlPlane, installation: Turnstile, nodes: dict[str, str]) -> Iterator[None]:
+    """What two-teams.md makes, on which the other pages rest."""
+    installation.start()
+    api = control_plane.api
+    page = Reader("two-teams.md", control_plane)
+    for _ in range(5):
+        page.do()
+    open_queues = (rf"{team} +Can admit new workloads\n" for team in TEAMS)
+    empty_queues = (rf"{team} +default +{team} +0 +0\n" for team in TEAMS)
+    page.see(*open_queues, *empty_queues)
+    page.do()
+    page.end()
+    yield
+    for kind, names in OF_THE_CLUSTER.items():
+        for name in names:
+            api.delete(resource_path("v1" if kind == "namespaces" else GROUP, kind, name))
+
+
+@pytest.fixture
+def team_a(control_plane: ControlPlane, turnstile: Turnstile, queues: None) -> Iterator[Scenario]:
+    """The first team's namespace; its jobs go with the test."""
+    yield from team(control_plane, "team-a")
+
+
+@pytest.fixture
+def team_b(control_plane: ControlPlane, turnstile: Turnstile, queues: None) -> Iterator[Scenario]:
+    """The second team's namespace; its jobs go with the test."""
+    yield from team(control_plane, "team-b")
+
+
+def team(control_plane: ControlPlane, namespace: str) -> Iterator[Scenario]:
+    """A namespace of the pages; nothing of it holds quota or waits after the test."""
+    api = control_plane.api
+    yield Scenario(api, namespace)
+    for path in (
+        resource_path("batch/v1", "jobs", namespace=namespace),
+        resource_path("v1", "pods", namespace=namespace),
+    ):
+        api.request("DELETE", path, {"propagationPolicy": "Background"})
+    workloads = resource_path(GROUP, "workloads", namespace=namespace)
+
+    def left() -> list[Json]:
+        return [found for found in api.items(workloads) if not condition(found, "Finished")]
+
+    wait_until(lambda: not left(), timeout=15, describe=lambda: f"{left()}")
+
+
+def use_up(team: Scenario, *cpus: int) -> None:
+    """Jobs that leave no CPU of the team's queue, whatever it may borrow."""
+    for number, cpu in enumerate(cpus):
+        team.job(f"large-{number}", queue="default", cpu=str(cpu))
+        team.wait_workload(f"large-{number}", lambda workload: condition(workload, "QuotaReserved"))
+
+
+def test_two_teams(team_a: Scenario) -> None:
+    """A Job that names no queue is admitted."""
+    team_a.wait_admitted("hello")
+    team_a.wait_started("hello")
+
+
+def test_borrow_and_reclaim(control_plane: ControlPlane, team_a: Scenario, team_b: Scenario) -> None:
+    """What one team does not use the other borrows, and gives back when it is asked for."""
+    page = Reader("borrow-and-reclaim.md", control_plane)
+    page.do()
+    page.do()
+    parts = [f"part-{number}" for number in range(5)]
+    for part in parts:
+        team_b.job(part, queue="default", cpu="10")
+        team_b.wait_started(part)
+    team_a.job("claim", queue="default", cpu="40")
+    team_a.wait_started("claim")
+    assert [team_b.suspended(part) for part in parts].count(True) == 1
+    page.see("any-node", r"team-b .* Preempted .* accommodate a workload")
+    page.do()
+    for part in parts:
+        team_b.wait_started(part)
+    page.end()
+
+
+def test_priorities(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Urgent work goes first, and takes the place of other work where the queue says so."""
+    use_up(team_a, 40, 20)
+    page = Reader("priorities.md", control_plane)
+    page.do()
+    page.do()
+    team_a.wait_pending("hotfix")
+    page.do()
+    team_a.wait_started("hotfix")
+    team_a.job("late", queue="default", cpu="60")
+    team_a.wait_pending("late")
+    page.do(JOB="late")
+    team_a.wait_workload("late", lambda workload: workload["spec"]["priority"] == 1000)
+    page.end()
+
+
+def test_plain_pods(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Pod waits at its gate, and runs when there is quota."""
+    use_up(team_a, 40, 20)
+    page = Reader("plain-pods.md", control_plane)
+    page.do()
+    page.see(r"notebook .*SchedulingGated", r"pod-notebook-\w+ +default +False")
+    team_a.delete_job("large-0")
+    team_a.delete_job("large-1")
+    pod = resource_path("v1", "pods", "notebook", namespace="team-a")
+    team_a.api.wait_for(pod, lambda seen: seen["status"].get("phase") == "Running", describe="runs")
+    page.end()
+
+
+def test_maintenance(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A queue is held, drained and opened again; so are one namespace and one Job."""
+    page = Reader("maintenance.md", control_plane)
+    team_a.job("running", queue="default")
+    team_a.wait_started("running")
+    page.do()
+    team_a.job("new", queue="default")
+    assert team_a.wait_pending("new")["message"] == "ClusterQueue team-a is inactive"
+    assert not team_a.suspended("running")
+    page.do()
+    team_a.wait_suspended("running")
+    page.see("^0$")
+    page.do()
+    team_a.wait_started("running")
+    team_a.wait_started("new")
+    page.do()
+    team_a.job("held", queue="default")
+    assert team_a.wait_pending("held")["message"] == "LocalQueue default is inactive"
+    local_queue = resource_path(GROUP, "localqueues", "default", namespace="team-a")
+    team_a.api.patch(local_queue, {"spec": {"stopPolicy": "None"}})
+    team_a.wait_started("held")
+    workload = team_a.workload_of("held")["metadata"]["name"]
+    assert re.fullmatch(r"job-held-\w+", workload)
+    page.do(WORKLOAD=workload)
+    team_a.wait_suspended("held")
+    team_a.api.patch(resource_path(GROUP, "workloads", workload, namespace="team-a"), {"spec": {"active": True}})
+    team_a.wait_started("held")
+    team_a.job("moved", queue="elsewhere")
+    team_a.wait_pending("moved")
+    page.do(JOB="moved")
+    team_a.wait_started("moved")
+    page.end()
+
+
+def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """The commands show what is missing, who decides and who uses the quota."""
+    team_a.job("vast", queue="default", cpu="400")
+    message = team_a.wait_pending("vast")["message"]
+    page = Reader("why-a-job-waits.md", control_plane)
+    page.see(re.escape(message) + "$", WORKLOAD=team_a.workload_of("vast")["metadata"]["name"])
+    page.see(r"^\S+ \d+-\d+-\d+T")
+    page.see("^1 wait, in use: .*any-node", r"job-vast-\w+ +default +False")
+    page.end()
+
+
+def sentences() -> list[tuple[str, str]]:
+    """Sentences of the page's table, each with the condition that bears it."""
+    rows = re.findall(r"^\| (`.*?) \| ", (TASKS / "why-a-job-waits.md").read_text().split("## ")[0], re.MULTILINE)
+    found = []
+    for row in rows:
+        told, _, of = row.partition(" (condition `")
+        found += [(sentence, of.partition("`")[0] or "QuotaReserved") for sentence in SPAN.findall(told)]
+    return found
+
+
+def test_the_sentences_that_tell_why_a_job_waits(scenario: Scenario) -> None:
+    """Each of the page's table is one that a Workload bears, but for those that other tests show."""
+    on_demand = scenario.flavor("on-demand")
+    taint = {"key": "capacity", "value": "spot", "effect": "NoSchedule"}
+    main = scenario.queue("main", {on_demand: {"cpu": 32}})
+    scenario.job("holds", queue="main", cpu="31")
+    scenario.wait_started("holds")
+    scenario.job("waits", queue="main", cpu="3")
+    scenario.job("never-fits", queue="main", cpu="40")
+    scenario.job("device", queue="main", template=asking({"nvidia.com/gpu": "1"}))
+    scenario.queue("spot", {scenario.flavor("spot", taints=[taint]): {"cpu": 1}})
+    scenario.job("tainted", queue="spot")
+    scenario.queue("gpu", {scenario.flavor("gpu", labels={"pool": "gpu"}): {"cpu": 1}})
+    scenario.job("elsewhere", queue="gpu", template={"nodeSelector": {"pool": "other"}})
+    scenario.job("no-queue", queue="misspelt")
+    scenario.local_queue("astray", scenario.named("misspelt"))
+    scenario.job("no-quota", queue="astray")
+    scenario.local_queue("held", main, stopPolicy="Hold")
+    scenario.job("held", queue="held")
+    scenario.queue("stopped", {on_demand: {"cpu": 1}}, stopPolicy="Hold")
+    scenario.job("stopped", queue="stopped")
+    scenario.queue("others", {on_demand: {"cpu": 1}}, namespaceSelector={"matchLabels": {"team": "other"}})
+    scenario.job("not-ours", queue="others")
+    scenario.job("deactivated", queue="held")
+    workload = scenario.workload_of("deactivated")["metadata"]["name"]
+    workloads = resource_path(GROUP, "workloads", namespace=scenario.namespace)
+    scenario.api.patch(f"{workloads}/{workload}", {"spec": {"active": False}})
+    scenario.queue("ranked", {on_demand: {"cpu": 1}}, preemption={"withinClusterQueue": "LowerPriority"})
+    scenario.job("gives-way", queue="ranked")
+    scenario.wait_started("gives-way")
+    urgent = {"kueue.x-k8s.io/priority-class": scenario.priority_class("urgent", 1)}
+    scenario.job("urgent", queue="ranked", labels=urgent)
+
+    wanted = {sentence: kind for sentence, kind in sentences() if not sentence.startswith(SHOWN_ELSEWHERE)}
+    assert len(wanted) >= 11
+
+    def unseen() -> list[str]:
+        found = scenario.api.items(workloads)
+        messages = {kind: [condition(w, kind).get("message", "") for w in found] for kind in wanted.values()}
+        return [
+            sentence
+            for sentence, kind in wanted.items()
+            if not any(re.search(pattern_of(sentence, scenario), message) for message in messages[kind])
+        ]
+
+    wait_until(lambda: not unseen(), timeout=15, describe=lambda: f"nobody says {unseen()}")
+
+
+def pattern_of(sentence: str, scenario: Scenario) -> str:
+    """What finds a sentence whose flavors have the scenario's names, whose queues have any, and that may be cut."""
+    pattern = re.escape(sentence).replace(r"\.\.\.", ".*")
+    pattern = re.sub(r"(LocalQueue|ClusterQueue)\\ x", r"\1 \\S+", pattern)
+    return re.sub(r"flavor\\ (on\\-demand|spot|gpu)", lambda m: f"flavor {scenario.named(m[1])}", pattern)
+
+
+def asking(requests: Json) -> Json:
+    """A template whose pod asks for devices too."""
+    return {
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox:1.37",
+                "resources": {"requests": {"cpu": "1", **requests}, "limits": requests},
+            }
+        ]
+    }
