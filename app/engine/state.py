@@ -417,11 +417,14 @@ class State(Questions):
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
-        self.keep(self.assumed)
+        key = info.key
+        if self.journal is not None:
+            self.keep(self.assumed)
         if queue.usage_based:
             self.push_penalty(waiting, queue, now)
-        self.leave_line(info.key)
-        self.assumed[info.key] = Assumed(info, waiting, queue.name)
+        self.leave_line(key)
+        queue.pending.last_generation.pop(key, None)
+        self.assumed[key] = Assumed(info, waiting, queue.name)
         self.track_readiness(info)
         self.ledger.hold(queue, info, counted=counted)
 
