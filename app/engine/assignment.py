@@ -4,7 +4,7 @@ Values, and what follows from them. Must never look for anything.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.engine.amounts import Amounts, FlavorResource
 from app.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode, most_hopeful, most_severe, why
@@ -24,6 +24,8 @@ Pins = Mapping[str, Mapping[str, str]]
 Mark = tuple[tuple[tuple[str, int], ...], ...]
 """How far a scan came, as a value: by pod set, resource and index."""
 
+_NOWHERE: Final[frozenset[Mark]] = frozenset()
+
 
 class LastAssignment:
     """How far the last scan came: by pod set, the index of the last flavor tried a resource; -1 is the end.
@@ -40,7 +42,7 @@ class LastAssignment:
         self.cycle = cycle
         self.hash = hash_
         self.since = -1
-        self._visited: frozenset[Mark] = frozenset()
+        self._visited = _NOWHERE
         self._circled = False
 
     @property
@@ -63,7 +65,7 @@ class LastAssignment:
 class PodSetAssignment:
     """Flavors of one pod set, or the reasons why there are none or no room in them."""
 
-    __slots__ = ("attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
+    __slots__ = ("_flavor_names", "attempts", "count", "error", "flavors", "name", "reasons", "requests", "undeclared")
 
     def __init__(
         self,
@@ -80,10 +82,22 @@ class PodSetAssignment:
         self.count = count
         self.requests = requests
         self.flavors: dict[str, FlavorChoice] = {}
+        self._flavor_names: dict[str, str] | None = None
         self.reasons = reasons
         self.error = error
         self.attempts = attempts
         self.undeclared = undeclared
+
+    def take(self, flavors: dict[str, FlavorChoice], names: dict[str, str]) -> None:
+        """Flavors that were found, and their names, which others may have too: nobody is to change them."""
+        self.flavors, self._flavor_names = flavors, names
+
+    @property
+    def flavor_names(self) -> dict[str, str]:
+        """Names of its flavors by resource; not to be changed."""
+        if self._flavor_names is not None:
+            return self._flavor_names
+        return {resource: choice.flavor for resource, choice in self.flavors.items()}
 
     @property
     def mode(self) -> Mode:
@@ -168,7 +182,4 @@ class Assignment:
 
     def pins(self) -> Pins:
         """Flavor by pod set and resource, to hold a recomputation to the same choice."""
-        return {
-            pod_set.name: {resource: choice.flavor for resource, choice in pod_set.flavors.items()}
-            for pod_set in self.pod_sets
-        }
+        return {pod_set.name: pod_set.flavor_names for pod_set in self.pod_sets}

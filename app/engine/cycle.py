@@ -377,6 +377,7 @@ class _Run:
             entry.settled = True
             if entry.held is not None:
                 entry.queue.pending.inflight = None
+                entry.info.last_assignment = None
                 state.assume(entry.held, entry.info, entry.queue, self.now, counted=True)
             else:
                 if entry.blocked or (entry.status and not entry.requeue_reason):

@@ -162,7 +162,7 @@ def holding(entry: Entry, now: Instant) -> Info:
             requests=given.requests
             if given.flavors.keys() == given.requests.keys()
             else {name: given.requests[name] for name in given.flavors if name in given.requests},
-            flavors={name: choice.flavor for name, choice in given.flavors.items()},
+            flavors=given.flavor_names,
             shape=waiting.shape,
             pod_set=waiting.pod_set,
             min_count=waiting.min_count,

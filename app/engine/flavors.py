@@ -6,14 +6,14 @@ KEP-582 (fungibility). Must never change usage: what would be used is in the res
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from app.api.clusterqueue import FlavorFungibility
 from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import TopologyRequest
 from app.engine import tree
-from app.engine.amounts import FlavorResource, text, visiting_order
+from app.engine.amounts import Amounts, FlavorResource, text, visiting_order
 from app.engine.assignment import Assignment, LastAssignment, PairOf, PodSetAssignment
 from app.engine.eligibility import mismatch
 from app.engine.reasons import (
@@ -40,6 +40,17 @@ _UNSET: Final = object()
 _ALONE: Final = [[0]]
 
 
+class _Plain(NamedTuple):
+    """What is the same for all pod sets of which all resources fit into a flavor without borrowing. Shared by them:
+    nobody changes it."""
+
+    choices: dict[str, FlavorChoice]
+    names: dict[str, str]
+    attempts: tuple[tuple[Attempt]]
+    tried: dict[str, int]
+    pairs: tuple[FlavorResource, ...]
+
+
 class Oracle(Protocol):
     """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
 
@@ -54,6 +65,7 @@ class Assigner:
 
     __slots__ = (
         "_plain",
+        "_plain_sets",
         "cycle",
         "fair_sharing",
         "flavors",
@@ -85,6 +97,8 @@ class Assigner:
         self.cycle = 0
         self._plain: dict[tuple[str, int], tuple[FlavorChoice, tuple[Attempt]]] = {}
         """What is the same for all that fit into a flavor without borrowing, by flavor and where the scan ended."""
+        self._plain_sets: dict[tuple[str | int, ...], _Plain] = {}
+        """The same for whole pod sets: by flavor, where the scan ended, and resources."""
 
     def assign(
         self,
@@ -133,6 +147,8 @@ class Assigner:
         totals = info.totals
         if len(members) == 1:
             requests = asked[members[0]]
+            if pins is None and replaced is None and self._fits_first(queue, info, result, members, requests, counts):
+                return True
         else:
             requests = {}
             for index in members:
@@ -208,6 +224,64 @@ class Assigner:
             result.pod_sets.append(pod_set)
             result.last.tried.append(tried_index)
         return choices is not None
+
+    def _fits_first(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        requests: dict[str, int],
+        counts: list[int] | None,
+    ) -> bool:
+        """Give all resources of a lone pod set the first flavor of their one group, if they fit there without
+        borrowing, as most do: what the search would come to, for a third of its work. False if it must be searched."""
+        group = queue.group_of.get(next(iter(requests), ""))
+        if group is None or info.last_assignment is not None or info.allowed_flavors is not None:
+            return False
+        if not group.covered.issuperset(requests):
+            return False
+        flavor = group.flavors[0]
+        tried = 0 if len(group.flavors) > 1 and self.fungible else -1
+        plain = self._plain_sets.get((flavor, tried, *requests))
+        if plain is None:
+            plain = self._plain_sets[flavor, tried, *requests] = self._plainly(flavor, tried, tuple(requests))
+        node, usage = queue.node, result.usage
+        taken: Amounts = {}
+        for pair, value in zip(plain.pairs, requests.values(), strict=True):
+            total = value + usage.get(pair, 0)
+            if total > MAX_INT64 or total > tree.available(node, pair):
+                return False
+            if node.parent is not None and tree.borrowing_with(node, pair, total):
+                return False
+            taken[pair] = total
+        try:
+            if self._unfit(queue, info, members, flavor) is not None:
+                return False
+        except ValueError:
+            return False
+        if usage:
+            usage.update(taken)
+        else:
+            result.usage = taken
+        index = members[0]
+        item = info.totals[index]
+        count = item.count if counts is None else counts[index]
+        pod_set = PodSetAssignment(item.name, count, requests, attempts=plain.attempts)
+        pod_set.take(plain.choices, plain.names)
+        result.pod_sets.append(pod_set)
+        result.last.tried.append(plain.tried)
+        return True
+
+    def _plainly(self, flavor: str, tried: int, resources: tuple[str, ...]) -> _Plain:
+        choice, attempts = self._plain_fit(flavor, tried)
+        return _Plain(
+            dict.fromkeys(resources, choice),
+            dict.fromkeys(resources, flavor),
+            (attempts,),
+            dict.fromkeys(resources, tried),
+            tuple(self.pair(flavor, resource) for resource in resources),
+        )
 
     def _find(
         self,

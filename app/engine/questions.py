@@ -59,7 +59,7 @@ class Questions(UsageSharing):
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         held = queue.holders.get(key) if queue is not None else None
         pending = len(local.items) if local is not None else 0
-        return Counts(pending, len(held.infos), held.admitted) if held is not None else Counts(pending, 0, 0)
+        return Counts(pending, held.count, held.admitted) if held is not None else Counts(pending, 0, 0)
 
     def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[Usage]:
         """Usage of every flavor and resource of a ClusterQueue, in the order of its spec, with the borrowed part."""

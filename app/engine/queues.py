@@ -38,42 +38,49 @@ class Group(NamedTuple):
 
 
 class Held:
-    """The workloads of one LocalQueue that hold quota in a ClusterQueue, by key, and their sums, which cost nothing to
-    ask for however many there are."""
+    """What the workloads of one LocalQueue hold in a ClusterQueue together: sums, which cost nothing to ask for however
+    many they are."""
 
-    __slots__ = ("admitted", "admitted_usage", "infos", "usage")
+    __slots__ = ("_reserving", "admitted", "count", "usage")
 
     def __init__(self) -> None:
-        self.infos: dict[str, Info] = {}
+        self.count = 0
         self.usage: Amounts = {}
         self.admitted = 0
-        self.admitted_usage: Amounts = {}
+        self._reserving: Amounts = {}
+        """Usage of those that are not admitted yet: mostly nobody."""
+
+    @property
+    def admitted_usage(self) -> Amounts:
         """Of those that are admitted."""
+        if not self._reserving:
+            return self.usage
+        admitted = self.usage.copy()
+        _add(admitted, self._reserving, -1)
+        return admitted
 
     def put(self, info: "Info") -> None:
-        """One more, or a newer version of it."""
-        if info.key in self.infos:
-            self.drop(info.key)
-        self.infos[info.key] = info
-        _add(self.usage, info.usage, 1)
-        if info.admitted:
-            self.admitted += 1
-            _add(self.admitted_usage, info.usage, 1)
+        """One more."""
+        self._count(info, 1)
 
-    def drop(self, key: str) -> None:
-        """One less, if it was there."""
-        info = self.infos.pop(key, None)
-        if info is not None:
-            _add(self.usage, info.usage, -1)
-            if info.admitted:
-                self.admitted -= 1
-                _add(self.admitted_usage, info.usage, -1)
+    def drop(self, info: "Info") -> None:
+        """One less."""
+        self._count(info, -1)
+
+    def _count(self, info: "Info", times: int) -> None:
+        usage = info.usage
+        self.count += times
+        _add(self.usage, usage, times)
+        if info.admitted:
+            self.admitted += times
+        else:
+            _add(self._reserving, usage, times)
 
     def keep(self, journal: "Journal") -> None:
         """Let a fork remember everything that may change here."""
         journal.keep_slots(self)
-        for container in (self.infos, self.usage, self.admitted_usage):
-            journal.keep(container)
+        journal.keep(self.usage)
+        journal.keep(self._reserving)
 
 
 def _add(total: Amounts, amounts: Amounts, times: int) -> None:
@@ -148,7 +155,7 @@ class ClusterQueue:
     def hold(self, info: "Info") -> None:
         """Note who holds quota, or a newer version of it."""
         old = self.workloads.get(info.key)
-        if old is not None and old.local_queue != info.local_queue:
+        if old is not None:
             self._drop(old)
         self.workloads[info.key] = info
         line = self.holders.get(info.local_queue)
@@ -164,8 +171,8 @@ class ClusterQueue:
 
     def _drop(self, info: "Info") -> None:
         line = self.holders[info.local_queue]
-        line.drop(info.key)
-        if not line.infos:
+        line.drop(info)
+        if not line.count:
             del self.holders[info.local_queue]
 
     def held(self, *, admitted_only: bool = False) -> Amounts:

@@ -185,11 +185,15 @@ def _thousand_queues(queues: int, each: int) -> State:
     return state
 
 
-def many_queues(queues: int = 1000, each: int = 50, cycles: int = 30) -> Iterator[Row]:
-    """A head of every queue a cycle; nothing fits twice, all heads change."""
-    state = _thousand_queues(queues, each)
-    with _quiet_collector():
-        spent = sorted(_timed(lambda: cycle(state, NOW))[0] for _ in range(cycles))
+def many_queues(queues: int = 1000, each: int = 50, cycles: int = 30, rounds: int = 5) -> Iterator[Row]:
+    """A head of every queue a cycle; nothing fits twice, all heads change. Several rounds, so that one in a hundred
+    cycles is more than one cycle."""
+    spent: list[float] = []
+    for _ in range(rounds):
+        state = _thousand_queues(queues, each)
+        with _quiet_collector():
+            spent.extend(_timed(lambda state=state: cycle(state, NOW))[0] for _ in range(cycles))
+    spent.sort()
     floor = _floor([_workload(f"w{index}", f"q{index}", 1) for index in range(queues)]) * 1e3
     what = f"cycle of {queues:,} heads, {queues * each:,} pending"
     yield Row(f"{what}, median", "ms CPU", spent[len(spent) // 2] * 1e3, floor)

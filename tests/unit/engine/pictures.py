@@ -28,7 +28,7 @@ def shape(state: State) -> Any:
                 (key, str(sorted(info.usage.items(), key=str)), info.admitted) for key, info in queue.workloads.items()
             ),
             sorted(
-                (key, sorted(held.infos), str(sorted(held.usage.items(), key=str)), held.admitted)
+                (key, held.count, str(sorted(held.usage.items(), key=str)), held.admitted)
                 for key, held in queue.holders.items()
             ),
             queue.active,

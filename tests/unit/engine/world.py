@@ -1,6 +1,7 @@
 """A small world that an engine is told of: four queues in a tree of cohorts. Its decisions are judged by the rules in
 plain words."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -318,5 +319,7 @@ class World:
             kept = {(pair.flavor, pair.resource): amount for pair, amount in node.usage.items() if amount}
             assert kept == {pair: amount for pair in PAIRS if (amount := world.used(name, pair))}, name
         for queue in self.state.cluster_queues.values():
-            by_line = {key: line for line, held in queue.holders.items() for key in held.infos}
-            assert by_line == {key: info.local_queue for key, info in queue.workloads.items()}
+            by_line = {line: (held.count, held.admitted) for line, held in queue.holders.items()}
+            admitted = Counter(info.local_queue for info in queue.workloads.values() if info.admitted)
+            holding = Counter(info.local_queue for info in queue.workloads.values())
+            assert by_line == {line: (count, admitted[line]) for line, count in holding.items()}
