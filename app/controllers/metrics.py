@@ -109,60 +109,61 @@ class WorkloadMetrics:
 
     def __init__(self, registry: CollectorRegistry, *, local_queues: bool = True) -> None:
         causes = ("reason", "underlying_cause", "priority_class", "replica_role")
+        eviction = ("cluster_queue", *causes)
         self._evicted = Counter(
             "kueue_evicted_workloads_total",
-            "Evictions, by ClusterQueue, reason, finer cause and priority class.",
-            ("cluster_queue", *causes),
+            "Evictions of Workloads that held quota.",
+            eviction,
             registry=registry,
         )
         self._evicted_once = Counter(
             "kueue_evicted_workloads_once_total",
-            "Workloads that were evicted for a reason and cause for the first time, with the labels of evictions.",
-            ("cluster_queue", *causes),
+            "Workloads that were evicted for a reason and cause for the first time.",
+            eviction,
             registry=registry,
         )
         self._evicted_from = Counter(
             "kueue_local_queue_evicted_workloads_total",
-            "Evictions, by LocalQueue, reason, finer cause and priority class.",
+            "Evictions of Workloads that held quota, by LocalQueue.",
             ("name", "namespace", *causes),
             registry=registry if local_queues else None,
         )
         self._preempted = Counter(
             "kueue_preempted_workloads_total",
-            "Workloads that were preempted, by the ClusterQueue that they had to make way for and its right to it.",
+            "Workloads that were preempted, for the ClusterQueue that they had to make way for and its right to it.",
             ("preempting_cluster_queue", "reason", "replica_role"),
             registry=registry,
         )
         self._recomputed = Counter(
             "kueue_preemption_target_recomputations_total",
-            "Workloads whose victims another one took in the same cycle, by ClusterQueue and what became of them.",
+            "Workloads whose victims another one took in the same cycle, and what became of them.",
             ("cluster_queue", "result", "replica_role"),
             registry=registry,
         )
         self._skips = Gauge(
             "kueue_admission_cycle_preemption_skips",
-            "Workloads that had victims in the last cycle and lost to other ClusterQueues, by ClusterQueue.",
+            "Workloads that had victims in the last cycle and lost to other ClusterQueues.",
             ("cluster_queue", "replica_role"),
             registry=registry,
         )
         self._skipped: Counted[str] = Counted()
         self._ready = Histogram(
             "kueue_pods_ready_to_evicted_time_seconds",
-            "Time from all pods being ready until the eviction, by ClusterQueue, reason and finer cause.",
+            "Time from all pods being ready until the eviction.",
             ("cluster_queue", "reason", "underlying_cause", "replica_role"),
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
         self._latency = Histogram(
             "kueue_workload_eviction_latency_seconds",
-            "Time from an eviction until the quota was free, by ClusterQueue and reason.",
+            "Time from an eviction until the quota was free.",
             ("cluster_queue", "reason", "replica_role"),
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         )
         self._execution = Histogram(
             "kueue_execution_time_seconds",
-            "Time that a finished Workload was admitted over all its runs, by ClusterQueue and priority class.",
+            "Time that a finished Workload was admitted over all its runs.",
             ("cluster_queue", "priority_class", "replica_role"),
             buckets=_EXECUTION_BUCKETS,
             registry=registry,
