@@ -144,6 +144,15 @@ class Assignment:
         self.last = last
         self.resumed = False
 
+    def again(self) -> "Assignment":
+        """The same, for another cycle to take over and mark as it needs."""
+        before = self.last
+        last = LastAssignment(before.tried, before.generation, before.cycle, before.hash)
+        result = Assignment(last)
+        result.pod_sets, result.usage, result.borrowing = self.pod_sets, self.usage, self.borrowing
+        result.mode, result.resumed = self.mode, self.resumed
+        return result
+
     @property
     def message(self) -> str:
         """Kueue's sentence; empty if all fits."""

@@ -392,6 +392,8 @@ class _Run:
                     chosen.update((target.info.key, target.reason) for target in entry.targets)
                     pending.chosen = list(chosen.items())
                     pending.room = entry.assignment
+                elif entry.requeue_reason == "PendingMigration" and not entry.preemptor:
+                    pending.chosen, pending.room = (), None  # of the preemptor before
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:

@@ -130,7 +130,7 @@ class Nomination:
                 targets = self._preemptor.targets(queue, info, kept) if kept.mode is Mode.PREEMPT else NO_TARGETS
                 if kept.mode is Mode.NO_FIT and kept.no_fit_reason == WAITING_FOR_QUOTA:
                     targets = self._standing(entry, room, counts or all_pods)
-                    kept = room if targets else kept
+                    kept = room.again() if targets else kept
                 if good(kept, targets):
                     entry.assignment, entry.targets = kept, targets
                     entry.replaced = replaced if counts is None else None

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from app.engine import State
+from app.engine import State, cycle
 from app.engine.options import Gates, Options
 from tests.unit.engine import builders as b
 
@@ -99,3 +100,27 @@ def test_it_moves_only_to_a_flavor_that_is_good_enough(mode: dict[str, Any]) -> 
     assert decision.outcome == "pending"
     assert decision.message == "Target flavor is below LastAcceptableFlavorName"
     assert decision.condition_reason == "PendingEvaluation"
+
+
+def test_who_had_others_preempted_before_it_has_nothing_to_do_with_it() -> None:
+    """A workload of two pod sets waits for its victims; a variant that comes before it, and has a worse one make way,
+    then gets its flavor."""
+    state = world(preemption={"withinClusterQueue": "LowerPriority"}, queueingStrategy="StrictFIFO")
+    for name in ("one", "two"):
+        state.put_workload(b.held(name, "a", {"cpu": "1"}, flavor=name), b.NOW)
+    state.put_workload(b.variant(b.held("v3", "a", {"cpu": "1"}, flavor="three", priority=9), "three"), b.NOW)
+    pods = [
+        {**item, "name": name}
+        for name in ("first", "second")
+        for item in msgspec.to_builtins(b.workload("pair"))["spec"]["podSets"]
+    ]
+    state.put_workload(b.changed(b.workload("pair", priority=2), spec={"podSets": pods}), b.NOW)
+    assert {victim.key for victim in b.decide(state, "pair").victims} == {"team/one", "team/two"}
+    variant = b.variant(b.workload("v2", priority=5), "two")
+    state.put_workload(variant, b.NOW)
+    state.drop_workload("team/two")
+    assert b.decide(state, "v2").outcome == "migrating"
+    state.drop_workload("team/v3")
+    result = cycle(state, b.NOW)
+    assert not result.faults
+    assert [decision.outcome for decision in result if decision.key == "team/v2"] == ["admit"]
