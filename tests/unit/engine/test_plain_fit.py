@@ -15,9 +15,7 @@ from tests.unit.engine import builders as b
 amounts = st.integers(0, 3)
 limits = st.none() | st.integers(0, 6)
 quotas = st.tuples(st.sampled_from([12, 24, 24, 0, 3, 6, 9]), limits, limits)
-flavors = st.lists(
-    st.sampled_from(["x", "x", "y", "tainted", "missing"]), min_size=1, max_size=3, unique=True
-)
+flavors = st.lists(st.sampled_from(["x", "x", "y", "tainted", "missing"]), min_size=1, max_size=3, unique=True)
 of_one_group = st.dictionaries(st.sampled_from(["cpu", "memory"]), amounts, min_size=1)
 of_any = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu", "tape"]), amounts)
 requests = st.integers(0, 3).flatmap(lambda lot: of_one_group if lot else of_any)
