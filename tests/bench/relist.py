@@ -1,16 +1,14 @@
 """How long the event loop is held when everything is read again: a first list, a lost watch, the start of a term.
 
-The peer is a server of canned answers in a process of its own. Run it: `python -m tests.bench.relist`. A hold is CPU
-time of the loop's thread between two of its callbacks, with the garbage collector as `turnstile serve` sets it.
+The peer is a server of canned answers. Run it: `python -m tests.bench.relist`. A hold is CPU time of the loop's thread
+between two of its callbacks, with the garbage collector as `turnstile serve` sets it.
 """
 
 import argparse
 import asyncio
-import multiprocessing
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,6 +21,7 @@ from app.kube.reflector import Reflector
 from app.kube.slices import in_slices
 from app.kube.store import Store
 from app.kube.transport import Transport
+from tests.bench.canned import STREAM, Answer, added, canned, complete, whole
 from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import Turns, timed
 from tests.bench.wire import workload
@@ -44,54 +43,36 @@ def _items(count: int, changed: int) -> Iterator[bytes]:
         )
 
 
-def _serve(ready: Connection, count: int) -> None:
-    """Answer watches with everything as it is by `labelSelector=changed=N`, and lists page by page."""
+def _answering(count: int) -> Answer:
+    """Answers watches with everything as it is by `labelSelector=changed=N`, and lists page by page."""
     last = 1000 + 2 * count
-    end = (
-        b'{"type":"BOOKMARK","object":{"kind":"Workload","metadata":{"resourceVersion":"%d",'
-        b'"annotations":{"k8s.io/initial-events-end":"true"}}}}\n' % last
-    )
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    listed: dict[int, list[bytes]] = {}
 
     async def watch(writer: asyncio.StreamWriter, changed: int) -> None:
-        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        writer.write(STREAM)
         for item in _items(count, changed):
-            line = b'{"type":"ADDED","object":%s}\n' % item
-            writer.write(b"%x\r\n%s\r\n" % (len(line), line))
+            writer.write(added(item))
             await writer.drain()
-        writer.write(b"%x\r\n%s\r\n" % (len(end), end))
-        await writer.drain()
+        writer.write(complete(last))
 
-    async def page(writer: asyncio.StreamWriter, query: dict[str, list[str]], changed: int, items: list[bytes]) -> None:
-        if not items:
-            items.extend(_items(count, changed))
+    def page(query: dict[str, list[str]], changed: int) -> bytes:
+        if changed not in listed:
+            listed[changed] = list(_items(count, changed))
         start, limit = int(query.get("continue", ["0"])[0]), int(query["limit"][0])
         rest = start + limit if start + limit < count else ""
         meta = b'{"resourceVersion":"%d","continue":"%s"}' % (last, str(rest).encode())
-        body = b'{"kind":"WorkloadList","metadata":%s,"items":[%s]}' % (meta, b",".join(items[start : start + limit]))
-        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        await writer.drain()
+        items = b",".join(listed[changed][start : start + limit])
+        return whole(b'{"kind":"WorkloadList","metadata":%s,"items":[%s]}' % (meta, items))
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        items: list[bytes] = []
-        try:
-            while True:
-                request = await reader.readuntil(b"\r\n\r\n")
-                query = parse_qs(urlsplit(request.split(b" ")[1].decode()).query)
-                changed = int(query["labelSelector"][0].partition("=")[2])
-                if "watch" in query:
-                    await watch(writer, changed)
-                else:
-                    await page(writer, query, changed, items)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        query = parse_qs(urlsplit(request.split(b" ")[1].decode()).query)
+        changed = int(query["labelSelector"][0].partition("=")[2])
+        if "watch" in query:
+            await watch(writer, changed)
+        else:
+            writer.write(page(query, changed))
 
-    async def serve() -> None:
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        ready.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(serve())
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +171,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.relist", description=__doc__)
     parser.add_argument("--amount", type=int, default=HELD, help="Workloads held")
     count = parser.parse_args().amount
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    server = context.Process(target=_serve, args=(there, count), daemon=True)
-    server.start()
-    try:
-        rows = asyncio.run(_measure(f"http://127.0.0.1:{here.recv()}", count))
-    finally:
-        server.terminate()
-        server.join()
+    with canned(_answering, count) as server:
+        rows = asyncio.run(_measure(server, count))
     print(HEADER)
     for row in rows:
         print(row)

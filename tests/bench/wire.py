@@ -1,19 +1,16 @@
 """What the wire costs in CPU: one PATCH and one watch event, beside a bare aiohttp loop that does the least one can do.
 
-The peer is a server of canned answers on a plain loopback socket in a process of its own, so that figures are ours
-alone. Run it: `python -m tests.bench.wire`. Ratios are medians of interleaved rounds; absolute figures are of the
-machine and its mood.
+The peer is a server of canned answers. Run it: `python -m tests.bench.wire`. Ratios are medians of interleaved rounds;
+absolute figures are of the machine and its mood.
 """
 
 import asyncio
 import gc
 import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
 import aiohttp
 import msgspec
@@ -23,6 +20,7 @@ from app.kube import auth
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
+from tests.bench.canned import END, STREAM, Answer, added, canned, complete, whole
 
 PATCHES = 1500
 EVENTS = 20_000
@@ -94,39 +92,15 @@ def workload(number: int) -> bytes:
     ).encode()
 
 
-def _serve(ready: Connection) -> None:
-    """Answer PATCHes with a Workload and a watch with all events at once."""
-    answer = workload(0)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-    patched = head + b"Content-Length: %d\r\n\r\n%s" % (len(answer), answer)
-    lines = [b'{"type":"ADDED","object":%s}\n' % workload(number) for number in range(EVENTS)]
-    mark = {
-        "kind": "Workload",
-        "metadata": {"resourceVersion": "99999", "annotations": {"k8s.io/initial-events-end": "true"}},
-    }
-    lines.append(b'{"type":"BOOKMARK","object":%s}\n' % json.dumps(mark).encode())
-    watched = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%s\r\n" % (len(x), x) for x in lines)
+def _answering() -> Answer:
+    """Answers PATCHes with a Workload, and a watch with all events at once."""
+    patched = whole(workload(0))
+    watched = STREAM + b"".join(added(workload(number)) for number in range(EVENTS)) + complete(99999) + END
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                request = await reader.readuntil(b"\r\n\r\n")
-                _, _, length = request.lower().partition(b"content-length: ")
-                await reader.readexactly(int(length.split(b"\r\n")[0]) if length else 0)
-                if request.startswith(b"GET"):
-                    writer.write(watched + b"0\r\n\r\n")
-                else:
-                    writer.write(patched)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+    async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(watched if request.startswith(b"GET") else patched)
 
-    async def serve() -> None:
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        ready.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(serve())
+    return answer
 
 
 async def _many(one: Callable[[], Awaitable[object]]) -> float:
@@ -209,15 +183,8 @@ async def _measure(server: str) -> list[Row]:
 
 def main() -> list[Row]:
     """Measure; a row each for a PATCH and a watch event."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    server = context.Process(target=_serve, args=(there,), daemon=True)
-    server.start()
-    try:
-        return asyncio.run(_measure(f"http://127.0.0.1:{here.recv()}"))
-    finally:
-        server.terminate()
-        server.join()
+    with canned(_answering) as server:
+        return asyncio.run(_measure(server))
 
 
 if __name__ == "__main__":
