@@ -10,8 +10,9 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
-SLICE_SECONDS = 0.0007
-"""When a slice ends at its next stop; with the step that is under way then it lasts about a millisecond."""
+SLICE_SECONDS = 0.0005
+"""When a slice ends at its next stop: the step that is under way then, and a look of the garbage collector, may take
+nearly as long again, and all together is to be less than a millisecond."""
 
 RUN = 512
 """So many values are sorted at once."""
