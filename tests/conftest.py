@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
@@ -38,10 +39,14 @@ def pytest_configure() -> None:
 
     A runner without job control starts its commands with SIGINT ignored, and every program below would inherit that:
     none could be interrupted. looptime asks for a loop outside of any, and what it gets would never be closed.
+    Unless told otherwise structlog draws the locals of every frame of an exception that is logged, which holds up an
+    event loop for a second.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.set_event_loop(None)
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.hookimpl(tryfirst=True)
