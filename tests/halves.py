@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 FIRST, SECOND = "halves-first", "halves-second"
-STANDS_BACK = 10
-"""Niceness of the second half and of all that it starts."""
+STANDS_BACK = 5
+"""Niceness of the second half and of all that it starts: a quarter of a processor that both want."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
