@@ -47,7 +47,7 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests, in two halves side by side (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
 
 .PHONY: bench
