@@ -192,7 +192,7 @@ def many_queues(queues: int = 1000, each: int = 50, cycles: int = 30, rounds: in
     for _ in range(rounds):
         state = _thousand_queues(queues, each)
         with _quiet_collector():
-            spent.extend(_timed(lambda state=state: cycle(state, NOW))[0] for _ in range(cycles))
+            spent.extend(_timed(partial(cycle, state, NOW))[0] for _ in range(cycles))
     spent.sort()
     floor = _floor([_workload(f"w{index}", f"q{index}", 1) for index in range(queues)]) * 1e3
     what = f"cycle of {queues:,} heads, {queues * each:,} pending"
