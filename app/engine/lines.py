@@ -407,11 +407,6 @@ class Lines:
             if topology and topology not in self.topologies:
                 yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
 
-    def order_lines(self, queue: ClusterQueue) -> None:
-        """Arrange the line as the queue's spec wants it."""
-        self.touch(queue)
-        queue.pending.arrange(None, in_classes=queue.best_effort and self.options.gates.scheduling_equivalence_hashing)
-
     # Undo
 
     def keep(self, container: object) -> None:
