@@ -13,7 +13,7 @@ PY := .venv/bin/python
 UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
 # All tests are done in two halves side by side: tests/halves.py.
-IN_HALVES := -n 2 --dist each --max-worker-restart 0
+IN_HALVES := -n 2 --dist each
 
 .PHONY: help
 help: ## List the targets

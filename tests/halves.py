@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
             os.setpriority(os.PRIO_PROCESS, 0, STANDS_BACK)
         config.pluginmanager.register(Half(given), given)
     elif getattr(config.option, "dist", "") == "each" and config.option.numprocesses == 2:
+        config.option.maxworkerrestart = "0"  # who came in the place of a half that crashed would not know which it was
         config.pluginmanager.register(Whole(), "halves")
 
 
