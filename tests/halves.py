@@ -14,7 +14,7 @@ import pytest
 
 FIRST, SECOND = "halves-first", "halves-second"
 STANDS_BACK = 5
-"""Niceness of the second half and of all that it starts: a quarter of a processor that both want."""
+"""How much nicer the second half is, with all that it starts: it has a quarter of a processor that both want."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     given = getattr(config, "workerinput", {}).get("half")
     if given is not None:
         if given == SECOND:
-            os.setpriority(os.PRIO_PROCESS, 0, STANDS_BACK)
+            os.nice(STANDS_BACK)
         config.pluginmanager.register(Half(given), given)
     elif getattr(config.option, "dist", "") == "each" and config.option.numprocesses == 2:
         config.option.maxworkerrestart = "0"  # who came in the place of a half that crashed would not know which it was
