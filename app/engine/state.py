@@ -331,7 +331,8 @@ class State(Questions):
             self.repeats.forget(self.queue_of(before))
         self.keep(self.workloads)
         self.workloads[key] = info
-        if info.evicted or info.finished:
+        if info.finished or (info.evicted and (info.reserved or key not in self.assumed)):
+            # One that is assumed may still show why it was evicted the time before.
             self.keep(self.evicting)
             self.evicting.pop(key, None)
         if before is not None and (

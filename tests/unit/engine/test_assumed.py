@@ -156,3 +156,19 @@ def test_a_cycle_that_is_left_early_decided_nothing(state: b.State, slices: int)
     assert state.queue_usage("a")[0].total == 0
     b.settle(state)
     assert b.admitted(state) == {"team/first"}
+
+
+def test_it_stays_a_victim_when_it_is_seen_as_it_was_before() -> None:
+    """It had been evicted, was let in again, and is to make way before the write came back: a late version, that still
+    tells of the first eviction, says nothing of the second."""
+    state = b.world(
+        b.queue("a", {"default": {"cpu": 2}}, "org", preemption={"reclaimWithinCohort": "Any"}),
+        b.queue("b", {"default": {"cpu": 0}}, "org"),
+    )
+    evicted = b.with_conditions(b.workload("again", "b", cpu=2, second=5), Evicted=("True", "ClusterQueueStopped"))
+    state.put_workload(evicted, b.NOW)
+    assert b.decide(state, "again").outcome == "admit"
+    state.put_workload(b.workload("owner", "a", cpu=2), b.NOW)
+    assert [victim.new for victim in b.decide(state, "owner").victims] == [True]
+    state.put_workload(b.changed(evicted, metadata={"annotations": {"seen": "late"}}), b.NOW)
+    assert [victim.new for victim in b.decide(state, "owner").victims] == [False]
