@@ -6,7 +6,7 @@ one that is left early.
 
 from app.engine import tree
 from app.engine.amounts import Amounts
-from app.engine.entries import Entry
+from app.engine.entries import Entry, borrows_freely, ranks_below
 from app.engine.ledger import Ledger
 from app.engine.pace import Pace, Sliced, Trial, finish
 from app.engine.queues import ClusterQueue
@@ -16,7 +16,7 @@ from app.engine.targets import Target
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = ("_coming", "_leaving", "_ledger", "_passing", "freed", "preempted")
+    __slots__ = ("_coming", "_leaving", "_ledger", "_passing", "_preempting", "freed", "preempted")
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -28,6 +28,8 @@ class Claims:
         """What is held in its place."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
+        self._preempting: list[Entry] = []
+        """For whom."""
         self.freed: dict[ClusterQueue, Amounts] = {}
         """What they hold together."""
 
@@ -46,6 +48,7 @@ class Claims:
 
     def preempt(self, entry: Entry) -> None:
         """Those after it see that its victims are gone, or will be."""
+        self._preempting.append(entry)
         for target in entry.targets:
             self.preempted[target.info.key] = target
         for queue, amounts in entry.targets.freed.items():
@@ -87,6 +90,10 @@ class Claims:
 
         Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
         until the victims are gone; here quota is given when it is free.
+
+        Nor may it take what is free now from a preemptor that would be short then, with its own victims gone. In the
+        end there may be room for all, where the victims of another free more than is asked for; but not knowing that,
+        the preemptor would have it, or a third one, preempted for what it took.
         """
         with Trial() as trial:
             for queue, usage in self._passing:
@@ -95,7 +102,13 @@ class Claims:
                     yield
                     pace.renew()
                 trial.remove(queue.node, usage)
-            return tree.fits(entry.queue.node, usage_of(entry))
+            if not tree.fits(entry.queue.node, usage_of(entry)):
+                return False
+            if len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
+                for other in self._preempting:
+                    if _gives_way(entry, other) and (yield from _leaves_short(entry, other, pace)):
+                        return False
+            return True
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
@@ -112,6 +125,23 @@ class Claims:
                 if pace.left <= 0:
                     yield
                     pace.renew()
+
+
+def _gives_way(entry: Entry, preemptor: Entry) -> bool:
+    """Whether an entry is let in only if that leaves enough to the preemptor: having made way for it, or borrowing."""
+    chosen = preemptor.queue.pending.chosen if preemptor.preemptor else ()
+    return any(key == entry.info.key for key, _ in chosen) or (borrows_freely(entry) and ranks_below(entry, preemptor))
+
+
+def _leaves_short(entry: Entry, preemptor: Entry, pace: Pace) -> Sliced[bool]:
+    """Whether the preemptor, with its own victims gone, fits without the entry, and not with it."""
+    node, usage = preemptor.queue.node, usage_of(preemptor)
+    with Trial() as trial:
+        yield from _free(trial, preemptor.targets.freed, pace)
+        if not tree.fits(node, usage):
+            return False
+        trial.add(entry.queue.node, usage_of(entry))
+        return not tree.fits(node, usage)
 
 
 def _free(trial: Trial, freed: dict[ClusterQueue, Amounts], pace: Pace) -> Sliced[None]:

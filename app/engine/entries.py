@@ -117,11 +117,7 @@ def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iter
     def must_wait(entry: Entry) -> bool:
         if waits_for.get(entry.info.key) in ahead:
             return True
-        assert entry.assignment is not None
-        if not entry.assignment.borrowing or (entry.preemptor and entry.queue.pending.chosen):
-            return False
-        root, priority = entry.queue.node.root, entry.info.priority
-        return any(other.queue.node.root is root and priority <= other.info.priority for other in ahead.values())
+        return borrows_freely(entry) and any(ranks_below(entry, other) for other in ahead.values())
 
     for entry in order:
         ahead.pop(entry.info.key, None)
@@ -136,6 +132,17 @@ def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iter
             else:
                 yield other
     yield from held_up
+
+
+def borrows_freely(entry: Entry) -> bool:
+    """Whether it would borrow, and not what others were preempted for."""
+    assert entry.assignment is not None
+    return entry.assignment.borrowing > 0 and not (entry.preemptor and entry.queue.pending.chosen)
+
+
+def ranks_below(entry: Entry, preemptor: Entry) -> bool:
+    """Whether it may not borrow room, in the same tree, that a preemptor counts on: for it has no higher priority."""
+    return entry.info.priority <= preemptor.info.priority and entry.queue.node.root is preemptor.queue.node.root
 
 
 def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:

@@ -85,3 +85,32 @@ def test_when_others_took_what_made_it_worth_while_to_search() -> None:
     assert outcomes(state) == {"big": ("preempting", [("victim", False)])}
     leave(state, "victim", "a", 2)
     assert outcomes(state)["big"] == ("admit", [])
+
+
+def test_from_its_own_victims_though_others_leave_more_than_is_asked_for() -> None:
+    """`large` leaves three cpus too many, so in the end there is room for all; but `two` counts on what is free now and
+    on its own victims, and would have the first of them preempted again."""
+    reclaim = {"reclaimWithinCohort": "LowerPriority"}
+    state = b.world(
+        b.queue("a", {"default": {"cpu": 3}}, "org", preemption=reclaim),
+        b.queue("c", {"default": {"cpu": 2}}, "org", preemption=reclaim),
+        b.queue("d", {"default": {"cpu": 3}}, "org"),
+    )
+    for name, cpu, priority in (("large", 6, 5), ("first", 1, 0), ("second", 1, 0)):
+        state.put_workload(b.held(name, "d", {"cpu": str(cpu)}, priority=priority), b.NOW)
+    put(state, "three", "a", 3, priority=10, second=1)
+    put(state, "two", "c", 2, priority=3, second=2)
+    assert outcomes(state) == {
+        "three": ("preempting", [("large", True)]),
+        "two": ("preempting", [("first", True), ("second", True)]),
+    }
+    for name, cpu, priority in (("large", 6, 5), ("first", 1, 0), ("second", 1, 0)):
+        state.put_workload(b.held(name, "d", {"cpu": str(cpu)}, priority=priority, evicted=True), b.NOW)
+    leave(state, "first", "d", 1)
+    assert outcomes(state) == {
+        "three": ("preempting", [("large", False)]),
+        "two": ("preempting", [("second", False)]),
+        "first": ("skipped", []),
+    }
+    leave(state, "large", "d", 6)
+    assert outcomes(state)["first"] == ("admit", [])
