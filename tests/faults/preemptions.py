@@ -288,6 +288,8 @@ class _Fate:
             return ("outranked", True) if self._comes_first(look, place, mine) else self._story(look, other, "is first")
         if look.term != self._start.term and any(each.place(self._uid) is not None for each in self._before_it(look)):
             return "left to its place in line by the next leader", True
+        if not self._victims and self._parked(look):
+            return "parked", True
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
             return self._story(look, other, "waits, and nobody of its queue was looked at")
@@ -309,6 +311,20 @@ class _Fate:
                 if decided.queue == queue and decided.requeue == "PendingPreemption":
                     return decided.uid
         return None
+
+    def _parked(self, look: Look) -> bool:
+        """Whether it was refused when this leader last looked at it, as those before it in the cycle left it no room,
+        and no quota came back in its tree since: until then it is out of line, and holds nobody of its queue up."""
+        then = look
+        for earlier in self._before_it(look):
+            if self._uid in then.left or _gave_back(earlier, then, self._preemptor.queue):
+                return False
+            place = earlier.place(self._uid)
+            if place is not None:
+                refused = earlier.decisions[place].requeue == "PreemptionNoCandidates"
+                return refused and not self._has_room(earlier, *_claimed(earlier, place))
+            then = earlier
+        return False
 
     def _before_it(self, look: Look) -> Iterator[Look]:
         """The cycles of the same leader before that one, the latest first."""
@@ -360,6 +376,18 @@ class _Fate:
 def _line(claim: Claim) -> tuple[int, float, str]:
     """Place in the line of one queue."""
     return -claim.priority, claim.created, claim.uid
+
+
+def _gave_back(before: Look, after: Look, queue: str) -> bool:
+    """Whether quota or a policy changed from one cycle to the next, or somebody in the tree of a queue holds less."""
+    if (before.limits, before.policies) != (after.limits, after.policies):
+        return True
+    tree, now = before.tree, after.holding
+    return any(
+        held.uid not in now or now[held.uid].queue != held.queue or now[held.uid].cpus < held.cpus
+        for held in before.holding.values()
+        if held.queue in tree and tree.root(held.queue) == tree.root(queue)
+    )
 
 
 def _fits(look: Look, claim: Claim, usage: Mapping[str, int]) -> bool:

@@ -13,7 +13,11 @@ LIMITS = {
     "a": Limits(4, parent="org"),
     "b": Limits(2, parent="org"),
 }
-POLICIES = {"a": Policy("LowerPriority", "Any"), "b": Policy("Never", "LowerPriority")}
+POLICIES = {
+    "a": Policy("LowerPriority", "Any"),
+    "b": Policy("Never", "LowerPriority"),
+    "c": Policy("Never", "LowerPriority"),
+}
 
 
 def claim(name: str, queue: str, cpus: int, *, priority: int = 0, created: float = 0) -> Claim:
@@ -303,6 +307,42 @@ class TestAPreemptor:
         assert told.outcome()[1] is False
         self.then(told, lets_in("first"), waiting=(HIGH, first), term=1)
         assert told.outcome() == ("not at the head", True)
+
+    def test_is_passed_over_once_it_is_parked(self) -> None:
+        """It counted on another one's victim alone, and was refused while a third one kept room for that cycle."""
+        assert self.refused().outcome() == ("not at the head", True)
+
+    def test_is_not_parked_by_a_refusal_without_a_reason(self) -> None:
+        """Nobody kept its room."""
+        assert "had to be at the head, and not Claim(uid='fourth'" in self.refused(kept=False).outcome()[0]
+
+    def test_is_parked_no_more_once_somebody_gave_room_back(self) -> None:
+        """It stands at the head again."""
+        assert "had to be at the head, and not Claim(uid='fourth'" in self.refused(back=1).outcome()[0]
+
+    def refused(self, *, kept: bool = True, back: int = 0) -> Told:
+        """`high` had `low` evicted, and loses its room to `theirs`; that is refused, and `last` counts on the room. It
+        was `keeper` who kept it meanwhile, if anybody; somebody may have given back so much since."""
+        told = Told()
+        limits = {**LIMITS, "c": Limits(2, parent="org")}
+        high, low, rest = claim("high", "a", 2, priority=10), claim("low", "a", 4), claim("rest", "b", 4)
+        first, theirs = claim("first", "a", 2, priority=20), claim("theirs", "b", 2)
+        keeper, last = claim("keeper", "c", 1), claim("last", "c", 2)
+        line = first, high, theirs, claim("fourth", "b", 2), keeper, last
+        told.look(preempts("high", victim("low")), waiting=(high,), holding=(low, rest), limits=limits)
+
+        def then(*decisions: Decided, left: int = 4) -> None:
+            holding, claims = (low, claim("rest", "b", left)), preempts("first", victim("low", new=False))
+            told.look(claims, *decisions, waiting=line, holding=holding, going=("low",), limits=limits, term=1)
+
+        then(waits("theirs", "pending", "PendingPreemption", queue="b"))
+        keeps = [waits("keeper", requeue="PreemptionNoCandidates", queue="c")] if kept else []
+        then(*keeps, waits("theirs", requeue="PreemptionNoCandidates", queue="b"))
+        counts = waits("last", "pending", "PendingPreemption", queue="c")
+        then(counts, waits("fourth", requeue="PreemptionNoCandidates", queue="b"), left=4 - back)
+        let_in = lets_in("first"), lets_in("last", queue="c")
+        told.look(*let_in, waiting=line, holding=(claim("rest", "b", 4 - back),), limits=limits, term=1)
+        return told
 
     def test_is_not_passed_by_an_admission_that_was_never_written(self) -> None:
         """Nobody has its room: the next leader must give it to somebody."""
