@@ -4,6 +4,7 @@ holds in the end.
 Must never decide; see `app.engine.cycle`.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
 from app.engine.amounts import Amounts
@@ -119,19 +120,32 @@ def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iter
             return True
         return borrows_freely(entry) and any(ranks_below(entry, other) for other in ahead.values())
 
+    def gone_ahead(entry: Entry) -> Iterator[Entry]:
+        """It went; those who waited for it follow, and those who waited for them."""
+        went = deque([entry])
+        while went:
+            if ahead.pop(went.popleft().info.key, None) is None:
+                continue
+            again = held_up.copy()
+            held_up.clear()
+            for other in again:
+                if ahead and must_wait(other):
+                    held_up.append(other)
+                else:
+                    yield other
+                    went.append(other)
+
     for entry in order:
-        ahead.pop(entry.info.key, None)
         if ahead and must_wait(entry):
             held_up.append(entry)
-            continue
-        yield entry
-        again, held_up = held_up, []
-        for other in again:
-            if ahead and must_wait(other):
-                held_up.append(other)
-            else:
-                yield other
-    yield from held_up
+        else:
+            yield entry
+            yield from gone_ahead(entry)
+    while held_up:  # each made way for another of them: the first preemptor goes
+        first = next((entry for entry in held_up if entry.info.key in ahead), held_up[0])
+        held_up.remove(first)
+        yield first
+        yield from gone_ahead(first)
 
 
 def borrows_freely(entry: Entry) -> bool:
