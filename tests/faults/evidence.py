@@ -258,7 +258,11 @@ class _Term:
             self._left |= {u for u, claim in waited.items() if u not in now or now[u].terms != claim.terms}
         if kind == "workloads" and (obj is None or is_true(obj, "QuotaReserved") or is_true(obj, "Finished")):
             self._assumed.pop(uid, None)
-        if kind == "workloads" and (obj is None or is_true(obj, "Evicted") or is_true(obj, "Finished")):
+        if kind != "workloads":
+            return
+        # one that is assumed may still show why it was evicted the time before
+        evicted = obj is not None and is_true(obj, "Evicted") and uid not in self._assumed
+        if obj is None or evicted or is_true(obj, "Finished"):
             self._evicting.discard(uid)
 
 
