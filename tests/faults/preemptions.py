@@ -12,6 +12,7 @@ from tests.faults.evidence import Decided, Look
 from tests.faults.moments import Claim
 
 SERVED, CUT_SHORT = "served", "cut short"
+OUTRANKED = "outranked", True
 
 
 @dataclass(eq=False)
@@ -179,6 +180,11 @@ class _Fate:
         self._before: dict[str, Claim] = {}
         """Those whose victims leave some of the room it counts on, which is to hold them too."""
         self._leaving = set(self._victims)
+        self._own = set(self._victims)
+        """Of those, the ones that it chose itself."""
+        self._outranked = False
+        """Whether somebody who comes first took what it needs beside its own victims: there is room for it only where
+        those of others leave more than is asked for."""
         self.settled = preemption.look
         self.heir: Preemption | None = None
 
@@ -257,6 +263,7 @@ class _Fate:
                     self._admitted_in = look.term
                     return (SERVED, True) if (number, self._uid) in self._landed else None
                 self._leaving |= decided.gone
+                self._own |= decided.gone
                 freed |= decided.gone
                 continue
             if not decided.claims or claim is None:
@@ -266,6 +273,8 @@ class _Fate:
             else:
                 claimed[decided.uid] = claim
                 freed |= decided.gone
+            if place >= first and decided.outcome == "admit" and self._taken(look, admitted, decided.uid):
+                self._outranked = self._passed(look, place, claim) == OUTRANKED
             if place >= first and not self._has_room(look, {**admitted, **claimed}, freed):
                 known = (each for each in self._all if (each.look, each.place) == (number, place))
                 self.heir = next(known, None) or Preemption(number, place, decided, str(look))
@@ -274,6 +283,11 @@ class _Fate:
             self._before |= claimed
             self._leaving |= freed
         return None
+
+    def _taken(self, look: Look, admitted: Mapping[str, Claim], uid: str) -> bool:
+        """Whether it is by this admission that it has no room beside its own victims."""
+        others = {other: claim for other, claim in admitted.items() if other != uid}
+        return self._has_room(look, others, set()) and not self._has_room(look, admitted, set())
 
     # --- who may pass it ------------------------------------------------------------------------------------------
 
@@ -285,10 +299,10 @@ class _Fate:
                 return "left to its place in line by the next leader", True
             return self._story(look, other, "was looked at before")
         if mine is not None:
-            return ("outranked", True) if self._comes_first(look, place, mine) else self._story(look, other, "is first")
+            return OUTRANKED if self._comes_first(look, place, mine) else self._story(look, other, "is first")
         if look.term != self._start.term and any(each.place(self._uid) is not None for each in self._before_it(look)):
             return "left to its place in line by the next leader", True
-        if not self._victims and self._parked(look):
+        if (self._outranked or not self._victims) and self._parked(look):
             return "parked", True
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
@@ -313,8 +327,9 @@ class _Fate:
         return None
 
     def _parked(self, look: Look) -> bool:
-        """Whether it was refused when this leader last looked at it, as those before it in the cycle left it no room,
-        and no quota came back in its tree since: until then it is out of line, and holds nobody of its queue up."""
+        """Whether it was refused when this leader last looked at it, as those before it in the cycle, or one that
+        outranked it, left it no room, and no quota came back in its tree since: until then it is out of line, and holds
+        nobody of its queue up."""
         then = look
         for earlier in self._before_it(look):
             if self._uid in then.left or _gave_back(earlier, then, self._preemptor.queue):
@@ -322,7 +337,10 @@ class _Fate:
             place = earlier.place(self._uid)
             if place is not None:
                 refused = earlier.decisions[place].requeue == "PreemptionNoCandidates"
-                return refused and not self._has_room(earlier, *_claimed(earlier, place))
+                if not self._outranked:
+                    return refused and not self._has_room(earlier, *_claimed(earlier, place))
+                alone = earlier.usage(without=self._own & earlier.going)
+                return refused and not _fits(earlier, self._preemptor, alone)
             then = earlier
         return False
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from tests.faults.evidence import Decided, Look, Victim
 from tests.faults.moments import Claim
 from tests.faults.preemptions import Preemption, Preemptions
@@ -343,6 +345,33 @@ class TestAPreemptor:
         let_in = lets_in("first"), lets_in("last", queue="c")
         told.look(*let_in, waiting=line, holding=(claim("rest", "b", 4 - back),), limits=limits, term=1)
         return told
+
+    @pytest.mark.parametrize(("priority", "expected"), [(20, ("parked", True)), (0, None)])
+    def test_is_parked_once_it_was_outranked_though_others_leave_enough(
+        self, priority: int, expected: tuple[str, bool] | None
+    ) -> None:
+        """`above` takes what is free. The victim of `beside` frees two cpus too many, so there is room for all in the
+        end; but `high` is refused without them, and `low`'s room goes to `next`. No lower one may take it so."""
+        told = Told()
+        limits = {**LIMITS, "a": Limits(4, parent="org"), "b": Limits(2, parent="org"), "c": Limits(2, parent="org")}
+        high, low, large = claim("high", "a", 4, priority=10), claim("low", "a", 2), claim("large", "b", 4)
+        line = high, claim("beside", "b", 2), claim("above", "c", 2, priority=priority), claim("next", "a", 2)
+        waits_for_large = preempts("beside", victim("large", "b", new=False), queue="b")
+
+        def then(*decisions: Decided, holding: tuple[Claim, ...] = (low, large)) -> None:
+            going = tuple({"low", "large"} & {each.uid for each in holding})
+            told.look(waits_for_large, *decisions, waiting=line, holding=holding, going=going, limits=limits)
+
+        then(preempts("high", victim("low")))
+        then(lets_in("above", queue="c"), preempts("high", victim("low", new=False)))
+        taken = claim("above", "c", 2, priority=priority)
+        then(waits("high", requeue="PreemptionNoCandidates"), holding=(low, large, taken))
+        then(preempts("next", victim("low", new=False)), holding=(low, large, taken))
+        then(lets_in("next"), holding=(large, taken))
+        if expected is not None:
+            assert told.outcome() == expected
+        else:
+            assert told.outcome()[1] is False
 
     def test_is_not_passed_by_an_admission_that_was_never_written(self) -> None:
         """Nobody has its room: the next leader must give it to somebody."""
