@@ -96,12 +96,7 @@ class Claims:
         the preemptor would have it, or a third one, preempted for what it took.
         """
         with Trial() as trial:
-            for queue, usage in self._passing:
-                pace.left -= 1
-                if pace.left <= 0:
-                    yield
-                    pace.renew()
-                trial.remove(queue.node, usage)
+            yield from self._without_passing(trial, pace)
             if not tree.fits(entry.queue.node, usage_of(entry)):
                 return False
             if len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
@@ -109,6 +104,25 @@ class Claims:
                     if _gives_way(entry, other) and (yield from _leaves_short(entry, other, pace)):
                         return False
             return True
+
+    def fits_by_its_own(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether a preemptor fits once its own victims are gone, whatever those of others leave.
+
+        Somebody may have been let in before it in the cycle. Kueue has its victims preempted also if it is only by the
+        victims of another that there is room for it; the next search does not count on those, and finds it in vain.
+        """
+        with Trial() as trial:
+            yield from self._without_passing(trial, pace)
+            yield from _free(trial, entry.targets.freed, pace)
+            return tree.fits(entry.queue.node, usage_of(entry))
+
+    def _without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
+        for queue, usage in self._passing:
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            trial.remove(queue.node, usage)
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew

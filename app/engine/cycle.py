@@ -275,8 +275,11 @@ class _Run:
             fits = yield from self.claims.fitting(entry, self.pace)
         else:
             fits = self.claims.fits(entry)
-        if fits and mode is Mode.FIT and self.claims.preempted:
-            fits = yield from self.claims.fits_beside_victims(entry, self.pace)
+        if fits and self.claims.preempted:
+            if mode is Mode.FIT:
+                fits = yield from self.claims.fits_beside_victims(entry, self.pace)
+            elif self.admitted and not entry.recomputed:
+                fits = yield from self.claims.fits_by_its_own(entry, self.pace)
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
             fits, mode = True, Mode.PREEMPT
         if not fits:
