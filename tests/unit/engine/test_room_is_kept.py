@@ -117,23 +117,23 @@ def test_from_its_own_victims_though_others_leave_more_than_is_asked_for() -> No
 
 
 def test_nobody_is_preempted_for_one_that_fits_only_by_the_victims_of_another() -> None:
-    """`quick` takes of what `two` counts on. What `large` leaves makes up for that, and for the victim of `two` too."""
+    """`quick` takes of what `three` counts on; what `large` leaves makes up for that, and for `small` too."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}
     state = b.world(
-        b.queue("a", {"default": {"cpu": 3}}, "org", preemption=reclaim),
+        b.queue("a", {"default": {"cpu": 4}}, "org", preemption=reclaim),
         b.queue("c", {"default": {"cpu": 3}}, "org", preemption=reclaim),
-        b.queue("d", {"default": {"cpu": 2}}, "org"),
+        b.queue("d", {"default": {"cpu": 1}}, "org"),
         b.queue("e", {"default": {"cpu": 1}}, "org"),
     )
     for name, cpu, priority in (("large", 6, 5), ("small", 1, 0)):
         state.put_workload(b.held(name, "d", {"cpu": str(cpu)}, priority=priority), b.NOW)
-    put(state, "three", "a", 3, priority=10, second=1)
-    put(state, "two", "c", 3, priority=3, second=2)
+    put(state, "four", "a", 4, priority=10, second=1)
+    put(state, "three", "c", 3, priority=3, second=2)
     put(state, "quick", "e", 1, priority=20, second=3)
     decided = outcomes(state)
-    assert decided == {"quick": ("admit", []), "three": ("preempting", [("large", True)]), "two": ("skipped", [])}
+    assert decided == {"quick": ("admit", []), "four": ("preempting", [("large", True)]), "three": ("skipped", [])}
     state.put_workload(b.held("large", "d", {"cpu": "6"}, priority=5, evicted=True), b.NOW)
     assert not [name for _, victims in outcomes(state).values() for name, new in victims if new]
     leave(state, "large", "d", 6)
     decided = outcomes(state)
-    assert (decided["three"], decided["two"]) == (("admit", []), ("admit", []))
+    assert (decided["four"], decided["three"]) == (("admit", []), ("admit", []))
