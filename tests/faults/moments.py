@@ -95,7 +95,7 @@ def runs(job: Json) -> bool:
 def job_cpus(job: Json) -> int:
     """Whole cpus of the pods that a Job of a history still has or makes at a time."""
     spec = job["spec"]
-    left = int(spec["completions"]) - int(job.get("status", {}).get("succeeded", 0))
+    left = max(0, int(spec["completions"]) - int(job.get("status", {}).get("succeeded", 0)))
     return _pod_cpus(spec["template"]) * min(int(spec["parallelism"]), left)
 
 
@@ -103,10 +103,12 @@ def _pod_cpus(template: Json) -> int:
     return sum(int(each["resources"]["requests"]["cpu"]) for each in template["spec"]["containers"])
 
 
-def _cpus(workload: Json) -> int:
+def workload_cpus(workload: Json) -> int:
+    """Whole cpus that a Workload of a history counts for; none for pods that are through, though it was made smaller
+    since."""
     reclaimable = {each["name"]: each["count"] for each in workload.get("status", {}).get("reclaimablePods", ())}
     return sum(
-        _pod_cpus(pod_set["template"]) * (pod_set["count"] - reclaimable.get(pod_set["name"], 0))
+        _pod_cpus(pod_set["template"]) * max(0, pod_set["count"] - reclaimable.get(pod_set["name"], 0))
         for pod_set in workload["spec"]["podSets"]
     )
 
@@ -237,7 +239,7 @@ class Replay:
             name=meta["name"],
             job=owners[0]["uid"],
             queue=queue,
-            cpus=_cpus(workload),
+            cpus=workload_cpus(workload),
             priority=workload["spec"].get("priority", 0),
             created=datetime.fromisoformat(meta["creationTimestamp"]).timestamp(),
             evicted=evicted["message"] if evicted.get("status") == "True" else "",
