@@ -287,7 +287,11 @@ class _Fate:
     def _taken(self, look: Look, admitted: Mapping[str, Claim], uid: str) -> bool:
         """Whether it is by this admission that it has no room beside its own victims."""
         others = {other: claim for other, claim in admitted.items() if other != uid}
-        return self._has_room(look, others, set()) and not self._has_room(look, admitted, set())
+        return self._fits_by_its_own(look, others) and not self._fits_by_its_own(look, admitted)
+
+    def _fits_by_its_own(self, look: Look, beside: Mapping[str, Claim]) -> bool:
+        going = self._own if look is self._start else self._own & look.going
+        return _fits(look, self._preemptor, look.usage(without=going, beside=beside))
 
     # --- who may pass it ------------------------------------------------------------------------------------------
 
@@ -339,8 +343,7 @@ class _Fate:
                 refused = earlier.decisions[place].requeue == "PreemptionNoCandidates"
                 if not self._outranked:
                     return refused and not self._has_room(earlier, *_claimed(earlier, place))
-                alone = earlier.usage(without=self._own & earlier.going)
-                return refused and not _fits(earlier, self._preemptor, alone)
+                return refused and not self._fits_by_its_own(earlier, {})
             then = earlier
         return False
 
