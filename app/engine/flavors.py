@@ -8,14 +8,13 @@ KEP-582 (fungibility). Must never change usage: what would be used is in the res
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from app.api.clusterqueue import FlavorFungibility
 from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
-from app.api.topology import TopologyRequest
 from app.engine import tree
 from app.engine.amounts import Amounts, FlavorResource, text, visiting_order
 from app.engine.assignment import Assignment, LastAssignment, PairOf, PodSetAssignment
 from app.engine.eligibility import mismatch
+from app.engine.fungibility import FIT, NO_FIT, better, try_next
 from app.engine.reasons import (
     EXCEEDS_MAX_QUOTA,
     MODE_OF,
@@ -27,14 +26,13 @@ from app.engine.reasons import (
     Mode,
     Possibility,
 )
+from app.engine.topology import topology_mismatch
 
 if TYPE_CHECKING:
     from app.engine.info import Info, PodSetTotals
     from app.engine.queues import ClusterQueue
 
 PODS: Final = "pods"
-
-NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Possibility
 
 _UNSET: Final = object()
 _ALONE: Final = [[0]]
@@ -341,7 +339,7 @@ class Assigner:
             if how is FIT and level_ == 0:
                 best, best_how, best_level = choices, how, level_
                 break
-            enough = not _try_next(how, level_, fungibility) if self.fungible else how is FIT
+            enough = not try_next(how, level_, fungibility) if self.fungible else how is FIT
             if enough or better(how, level_, best_how, best_level, fungibility, fungible=self.fungible):
                 best, best_how, best_level = choices, how, level_
             if enough:
@@ -380,7 +378,9 @@ class Assigner:
             pod_set = info.totals[index].pod_set
             request = pod_set.topology_request if pod_set is not None else None
             if (request is not None or found.spec.topology_name is not None) and (
-                mismatched := self._topology_mismatch(queue, info.totals[index], request, found)
+                mismatched := topology_mismatch(
+                    queue, info.totals[index], request, found, flavors=self.flavors, topologies=self.topologies
+                )
             ):
                 return mismatched
             shape = info.totals[index].shape
@@ -392,37 +392,6 @@ class Assigner:
             if answer is not None:
                 return str(answer)
         return None
-
-    def _topology_mismatch(
-        self, queue: "ClusterQueue", totals: "PodSetTotals", request: TopologyRequest | None, flavor: ResourceFlavor
-    ) -> str | None:
-        """Whether a flavor with, or without, a topology suits a pod set that asks for one, or does not."""
-        name, topology = flavor.metadata.name, flavor.spec.topology_name
-        if request is None or not asks_for_topology(request):
-            if topology is None or self._topology_only(queue):
-                return None
-            return f'Flavor "{name}" supports only TopologyAwareScheduling'
-        if topology is None:
-            group = next((group for group in queue.groups if name in group.flavors), None)
-            if group is not None and group.covered.isdisjoint(totals.pod_requests):
-                return None
-            return f'Flavor "{name}" does not support TopologyAwareScheduling'
-        levels = self.topologies.get(topology)
-        if levels is None:
-            return f'Flavor "{name}" information missing in TAS cache'
-        wanted = [
-            request.required,
-            request.preferred,
-            request.pod_set_slice_required_topology,
-            *(each.topology for each in request.podset_slice_required_topology_constraints),
-        ]
-        if any(level_ is not None and level_ not in levels for level_ in wanted):
-            return f'Flavor "{name}" does not contain the requested level'
-        return None
-
-    def _topology_only(self, queue: "ClusterQueue") -> bool:
-        found = [self.flavors.get(flavor) for flavor in queue.flavors()]
-        return all(flavor is not None and flavor.spec.topology_name is not None for flavor in found)
 
     def _judge(
         self,
@@ -502,18 +471,6 @@ class Assigner:
         return NO_FIT, level_
 
 
-def asks_for_topology(request: TopologyRequest) -> bool:
-    """Whether a pod set asks for a topology by itself (Kueue: IsExplicitlyRequestingTAS)."""
-    return (
-        request.required is not None
-        or request.preferred is not None
-        or request.unconstrained is not None
-        or request.pod_set_slice_required_topology is not None
-        or request.pod_set_slice_size is not None
-        or bool(request.podset_slice_required_topology_constraints)
-    )
-
-
 def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":
     return [replaced.totals[index] for index in members if index < len(replaced.totals)]
 
@@ -541,34 +498,3 @@ def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:
         name = request.pod_set_group_name if request is not None else None
         groups.setdefault(f"group {name}" if name else f"pod set {index}", []).append(index)
     return list(groups.values())
-
-
-def better(
-    how: Possibility,
-    level_: int,
-    than: Possibility,
-    than_level: int,
-    fungibility: FlavorFungibility,
-    *,
-    fungible: bool = True,
-) -> bool:
-    """Whether one way to get a flavor is preferred over another (Kueue: isPreferred)."""
-    if how is NO_FIT:
-        return False
-    if than is NO_FIT:
-        return True
-    if (how is NO_CANDIDATES) != (than is NO_CANDIDATES):
-        return than is NO_CANDIDATES
-    if not fungible:
-        return how > than
-    if fungibility.preference == "PreemptionOverBorrowing":
-        return level_ < than_level if level_ != than_level else how > than
-    return how > than if how is not than else level_ < than_level
-
-
-def _try_next(how: Possibility, level_: int, fungibility: FlavorFungibility) -> bool:
-    if how <= NO_CANDIDATES:
-        return True
-    if how is not FIT and fungibility.when_can_preempt == "TryNextFlavor":
-        return True
-    return level_ > 0 and fungibility.when_can_borrow == "TryNextFlavor"

@@ -5,7 +5,8 @@ from typing import Any
 from app.api.clusterqueue import FlavorFungibility
 from app.api.workload import PodSet, Workload
 from app.engine import partial, tree
-from app.engine.flavors import Assigner, better
+from app.engine.flavors import Assigner
+from app.engine.fungibility import better
 from app.engine.info import Info, PodSetTotals
 from app.engine.reasons import Possibility
 from app.engine.state import State

@@ -20,10 +20,10 @@ from app.controllers import admissionchecks, metrics, podsready
 from app.controllers.status import StatusDraft
 from app.controllers.workload import evicted_by_deactivation
 from app.engine.decisions import requested
-from app.engine.flavors import asks_for_topology
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.engine.standing import is_admissible, queue_timestamp
+from app.engine.topology import asks_for_topology
 from app.jobs.options import PodsReadyOptions
 from app.jobs.workload import limited_reclaimable
 from tests.conformance import world
