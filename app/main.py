@@ -27,7 +27,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
+from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
@@ -49,12 +49,13 @@ from app.controllers.leader import Leader
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.world import World, index_stores
 from app.engine import State
-from app.jobs import table
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube.caches import Caches
 from app.kube.certificates import service_hosts
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
+from app.kube.store import Store
 from app.kube.transport import Transport
 from app.webhooks.health import Health
 from app.webhooks.routes import routes
@@ -72,11 +73,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def controller_world(caches: Caches, options: Options) -> World:
+def controller_world(caches: Caches, options: Options, registry: Registry) -> World:
     """Everything that reconcilers read, watched from now on."""
     world = World(
         clock=now,
         options=options,
+        registry=registry,
         workloads=caches.of(Workload),
         cluster_queues=caches.of(ClusterQueue),
         local_queues=caches.of(LocalQueue),
@@ -88,30 +90,32 @@ def controller_world(caches: Caches, options: Options) -> World:
         runtime_classes=caches.of(RuntimeClass),
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)},
+        jobs=_job_stores(caches, registry),
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues)
-    index_jobs(world.workloads)
+    index_jobs(world.workloads, registry)
     return world
 
 
-_ONLY_MANAGED: Mapping[type[Kind], Mapping[str, str]] = {
-    # Otherwise every pod of the cluster would be watched for the few that queue by themselves.
-    Pod: {"labelSelector": f"{names.MANAGED_LABEL}=true"},
-}
+def _job_stores(caches: Caches, registry: Registry) -> dict[type[Kind], Store[Kind]]:
+    return {
+        each.kind: caches.of(each.kind, params={"labelSelector": each.selector} if each.selector else None)
+        for each in registry.watched
+    }
 
 
 class WebhookCaches:
     """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
 
-    def __init__(self, caches: Caches, options: Options) -> None:
+    def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
         self.options = options
+        self.registry = registry
         self._local_queues = caches.of(
             LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"}
         )
         self._namespaces = caches.of(Namespace)
         self._priority_classes = caches.of(WorkloadPriorityClass)
-        self._jobs = {kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)}
+        self._jobs = _job_stores(caches, registry)
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -163,8 +167,13 @@ class Turnstile:
     async def run(self) -> None:
         """Play the roles until asked to stop."""
         settings = self.settings
-        world = self._world = controller_world(self.caches, self.options) if settings.role.controller else None
-        reviewer = self._reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
+        registry = settings.registry
+        world = self._world = (
+            controller_world(self.caches, self.options, registry) if settings.role.controller else None
+        )
+        reviewer = self._reviewer = (
+            WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
+        )
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
             collector.begin()

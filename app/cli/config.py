@@ -10,7 +10,7 @@ import typer
 from app.api.config import Loaded, Problem, load, of_release
 from app.api.config.v1beta2 import API_VERSION, KIND
 from app.api.errors import InvalidConfiguration, InvalidValue
-from app.jobs import table
+from app.jobs import registry
 
 
 def read_configuration(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
@@ -18,7 +18,7 @@ def read_configuration(path: Path | None, *, name: str, namespace: str, feature_
 
     Raises InvalidConfiguration with every fault of the text, and InvalidValue if the file cannot be read.
     """
-    frameworks = [integration.framework for integration in table.INTEGRATIONS]
+    frameworks = [integration.framework for integration in registry.ALL]
     try:
         if path is None:
             everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": frameworks}}

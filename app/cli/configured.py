@@ -15,6 +15,7 @@ from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transfo
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import Options as JobOptions
 from app.jobs.options import PodsReadyOptions
+from app.jobs.registry import Registry
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
 """What is heeded at once when the file changes; all else is read once."""
@@ -28,7 +29,7 @@ class JobFlags:
     selector: LabelSelector | None = None
 
     def options(self, loaded: Loaded | None) -> JobOptions:
-        """Which jobs are managed. Without a file all kinds that are built are."""
+        """Which jobs are managed."""
         options = JobOptions()
         if loaded is not None:
             options = job_options(loaded)
@@ -43,14 +44,21 @@ def job_options(loaded: Loaded) -> JobOptions:
     """Which jobs are managed, by the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
-    assert config.integrations is not None
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
-        frameworks=tuple(config.integrations.frameworks or ()),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
     )
+
+
+def job_kinds(loaded: Loaded | None) -> Registry:
+    """Which job kinds are queued. Without a file all kinds that are built are."""
+    if loaded is None:
+        return Registry()
+    integrations = loaded.configuration.integrations
+    assert integrations is not None
+    return Registry(integrations.frameworks or ())
 
 
 def _waiting(loaded: Loaded) -> v1beta2.WaitForPodsReady | None:

@@ -17,6 +17,7 @@ from app.cli.configured import Election, JobFlags
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import Options as JobOptions
 from app.jobs.options import namespaces
+from app.jobs.registry import Registry
 
 WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
 
@@ -62,6 +63,7 @@ class Settings:
     serve_v1beta1: bool
     serve_v1beta1_workloads: bool
     jobs: JobOptions
+    registry: Registry
     engine: EngineOptions
     gates: frozenset[str]
     election: Election
@@ -210,6 +212,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             serve_v1beta1=serve_v1beta1,
             serve_v1beta1_workloads=serve_v1beta1_workloads,
             jobs=flags.options(loaded),
+            registry=configured.job_kinds(loaded),
             engine=configured.engine_options(loaded) if loaded is not None else EngineOptions(),
             gates=loaded.gates if loaded is not None else features.DEFAULTS,
             election=configured.election(loaded) if loaded is not None else Election(),

@@ -444,7 +444,9 @@ def _target(action: Create | Patch | Delete) -> Target:
 
 
 def _version(body: bytes) -> str:
-    """The resourceVersion that a merge patch asks for; empty if none."""
+    """The resourceVersion that a patch asks for; empty if none."""
     plain = orjson.loads(body)
+    if isinstance(plain, list):
+        return next((each["value"] for each in plain if each["path"] == "/metadata/resourceVersion"), "")
     metadata = plain.get("metadata") if isinstance(plain, dict) else None
     return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""

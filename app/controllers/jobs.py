@@ -21,11 +21,13 @@ from app.controllers.actions import Action, Create, Decision, Patch, RequeueAfte
 from app.controllers.look import RETRY_SECONDS, released
 from app.controllers.matching import Matching
 from app.controllers.world import World
-from app.jobs import podsets, table
+from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.ancestors import managed_ancestor
-from app.jobs.base import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
-from app.jobs.naming import job_key, split_job_key, workload_name
+from app.jobs.integration import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
+from app.jobs.labels import queue_name
+from app.jobs.naming import split_job_key, workload_name
+from app.jobs.registry import Registry
 from app.kube.store import Store
 
 WORKLOADS_BY_JOB: Final = "job"
@@ -35,21 +37,16 @@ _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 
 
-def index_jobs(workloads: Store[Workload]) -> None:
+def index_jobs(workloads: Store[Workload], registry: Registry) -> None:
     """Declare the index that `decide` looks Workloads up by."""
-    workloads.add_index(WORKLOADS_BY_JOB, table.jobs_of)
-
-
-def key_of(job: Kind) -> str:
-    """The key of a job for the work queue."""
-    return job_key(table.by_kind(type(job)).framework, job.metadata.namespace, job.metadata.name)
+    workloads.add_index(WORKLOADS_BY_JOB, registry.jobs_of)
 
 
 def decide(key: str, world: World) -> Decision:
     """The next writes for the job of that key (`framework:namespace/name`); no actions if all is as it should be."""
     framework, name = split_job_key(key)
-    integration = table.by_framework(framework)
-    if integration.kind not in world.jobs:
+    integration = world.registry.by_framework(framework)
+    if integration is None or integration.kind not in world.jobs:
         return Decision([], why=f"the framework {framework} is not enabled")
     job = world.jobs[integration.kind].get(name)
     workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
@@ -126,7 +123,7 @@ class _Job(Matching):
         ancestor: Kind | None = None
         if not self.integration.top_level:
             try:
-                ancestor = managed_ancestor(self.job, self._find, options=options)
+                ancestor = managed_ancestor(self.job, self._find, options=options, registry=self.world.registry)
             except LookupError as error:
                 self.actions.append(RequeueAfter(RETRY_SECONDS))
                 return str(error)
@@ -134,7 +131,7 @@ class _Job(Matching):
                 self._emit("JobNestingTooDeep", str(error), warning=True)
                 return str(error)
         if ancestor is None:
-            return "" if options.manage_jobs_without_queue_name or build.queue_name(self.job) else "no queue name"
+            return "" if options.manage_jobs_without_queue_name or queue_name(self.job) else "no queue name"
         running = not self.integration.suspended(self.job) and self.integration.finished(self.job) is None
         if running and not self._admitted(ancestor) and (change := self.integration.suspend(self.job)) is not None:
             self.actions.append(self._patch(change))
@@ -149,7 +146,7 @@ class _Job(Matching):
         """Whether the newest unfinished Workload of a job is admitted."""
         workloads = [
             each
-            for each in self.world.workloads.by_index(WORKLOADS_BY_JOB, key_of(ancestor))
+            for each in self.world.workloads.by_index(WORKLOADS_BY_JOB, self.world.registry.key_of(ancestor))
             if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
         ]
         newest = max(
@@ -244,7 +241,7 @@ class _Job(Matching):
         self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
             # In Kueue it stays in its queue until it has been admitted once more; here who waits may move.
-            moved = self._moved(workload) if build.queue_name(self.job) and not self.actions else ""
+            moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or f"evicted: {condition.message}"
         if self.integration.active(self.job):
             return "evicted, but pods still run"
@@ -290,7 +287,7 @@ class _Job(Matching):
 
     def _moved(self, workload: Workload) -> str:
         """Follow the job to another queue; empty if it stays."""
-        queue = build.queue_name(self.job)
+        queue = queue_name(self.job)
         if queue == (workload.spec.queue_name or ""):
             return ""
         meta = workload.metadata

@@ -37,7 +37,6 @@ from app.controllers.world import (
     World,
 )
 from app.engine import State
-from app.jobs import table
 from app.kube.slices import Slice, ordered
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
@@ -170,7 +169,7 @@ class Leader:
         yield from self._jobs_where(lambda job: True)
         for key in (yield from ordered(world.workloads.keys())):
             held = world.workloads.get(key)
-            for owner in table.jobs_of(held) if held is not None else ():
+            for owner in self.world.registry.jobs_of(held) if held is not None else ():
                 self.jobs.add(owner)  # also a job that was deleted while nobody led
             yield
 
@@ -178,8 +177,11 @@ class Leader:
 
     def _job_changed(self, key: str, old: Kind | None, new: Kind | None) -> None:
         job = new or old
-        if job is not None and wakes.job_concerned(old, new, options=self.world.options):
-            self.jobs.add(jobs.key_of(job))
+        if job is None:
+            return
+        integration = self.world.registry.of(job)
+        if wakes.job_concerned(old, new, integration=integration, options=self.world.options):
+            self.jobs.add(self.world.registry.key_of(job))
 
     def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:
         if wakes.workload_concerned(old, new):
@@ -187,7 +189,7 @@ class Leader:
         self.metrics.changed(old, new, self.world.now)
         latest = new or old
         if latest is not None and wakes.owner_concerned(old, new):
-            for job in table.jobs_of(latest):
+            for job in self.world.registry.jobs_of(latest):
                 self.jobs.add(job)
         for version in (old, new):
             if version is None:
@@ -273,14 +275,18 @@ class Leader:
         """Jobs whose pods name a class that is not there have no Workload."""
         if old is None:
             workloads = self.world.workloads
-            self._later(self._jobs_where(lambda job: not workloads.keys_by_index(WORKLOADS_BY_JOB, jobs.key_of(job))))
+            self._later(
+                self._jobs_where(
+                    lambda job: not workloads.keys_by_index(WORKLOADS_BY_JOB, self.world.registry.key_of(job))
+                )
+            )
 
     def _jobs_where(self, concerned: Callable[[Kind], bool]) -> Iterator[None]:
         for store in self.world.jobs.values():
             for key in (yield from ordered(store.keys())):
                 job = store.get(key)
                 if job is not None and concerned(job):
-                    self.jobs.add(jobs.key_of(job))
+                    self.jobs.add(self.world.registry.key_of(job))
                 yield
 
     def _namespace_changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:

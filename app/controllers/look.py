@@ -11,12 +11,13 @@ import orjson
 
 from app.api import names
 from app.api.meta import Kind
+from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
 from app.controllers.actions import Action, Decision, Delete, Emit, Patch
 from app.controllers.status import metadata_patch
 from app.controllers.world import World
 from app.jobs import workload as build
-from app.jobs.base import Change, Integration
+from app.jobs.integration import Change, Integration
 from app.jobs.podsets import JobPodSet
 
 RETRY_SECONDS: Final = 5.0
@@ -31,6 +32,28 @@ def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
     rest = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
     body = metadata_patch(workload, {"finalizers": rest})
     return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
+
+
+def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
+    """The write of a change of a job; with the job's resourceVersion if the change must not meet a newer one."""
+    meta, body = job.metadata, change.body
+    if isinstance(body, JsonPatch):
+        if change.fresh:
+            # Set and not tested: a wrong version is then a conflict, as with a merge patch, and not an invalid patch.
+            versioned = JsonPatch().replace("metadata", "resourceVersion", value=meta.resource_version)
+            versioned.operations += body.operations
+            body = versioned
+        return Patch(kind, meta.namespace, meta.name, body.encode(), type="json", subresource=change.subresource)
+    if change.fresh:
+        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
+    return Patch(
+        kind,
+        meta.namespace,
+        meta.name,
+        orjson.dumps(body),
+        type="strategic" if change.strategic else "merge",
+        subresource=change.subresource,
+    )
 
 
 @dataclass
@@ -93,15 +116,7 @@ class Look:
         self.actions.extend(self._patch(change) for change in self.integration.finalize(self.job))
 
     def _patch(self, change: Change) -> Patch:
-        meta = self.job.metadata
-        return Patch(
-            self.integration.kind,
-            meta.namespace,
-            meta.name,
-            orjson.dumps(change.body),
-            type=change.type,
-            subresource=change.subresource,
-        )
+        return job_patch(self.integration.kind, self.job, change)
 
     def _emit(self, reason: str, note: str, *, warning: bool = False) -> None:
         self.actions.append(Emit(self.job, "Warning" if warning else "Normal", reason, note))

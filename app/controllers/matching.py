@@ -17,7 +17,8 @@ from app.controllers.look import RETRY_SECONDS, Look, released
 from app.controllers.status import metadata_patch
 from app.jobs import podsets
 from app.jobs import workload as build
-from app.jobs.base import NO_MATCHING_WORKLOAD
+from app.jobs.integration import NO_MATCHING_WORKLOAD
+from app.jobs.labels import max_execution_seconds, prebuilt_name
 
 
 class Matching(Look):
@@ -25,7 +26,7 @@ class Matching(Look):
 
     def _ensure_one_workload(self) -> tuple[Workload | None, str]:
         """The Workload that fits the job, if any; or why the decision ends here."""
-        if build.prebuilt_name(self.job):
+        if prebuilt_name(self.job):
             return self._prebuilt()
         matching: Workload | None = None
         surplus: list[Workload] = []
@@ -57,7 +58,7 @@ class Matching(Look):
         return matching, ""
 
     def _prebuilt(self) -> tuple[Workload | None, str]:
-        name = build.prebuilt_name(self.job)
+        name = prebuilt_name(self.job)
         meta = self.job.metadata
         workload = self.world.workloads.get(f"{meta.namespace}/{name}")
         owner = workload.metadata.controller if workload is not None else None
@@ -83,7 +84,7 @@ class Matching(Look):
         owner = workload.metadata.controller
         if owner is None or owner.uid != self.job.metadata.uid:
             return False
-        if workload.spec.maximum_execution_time_seconds != build.max_execution_seconds(self.job):
+        if workload.spec.maximum_execution_time_seconds != max_execution_seconds(self.job):
             return False
         if workload.quota_reserved:
             try:

@@ -6,19 +6,20 @@ changed, so a decision that reads something new adds it here, or to its kind's `
 anything.
 """
 
+from typing import Any
+
 from app.api import names
 from app.api import workload as wl
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
-from app.jobs import table
+from app.jobs.integration import Integration
 from app.jobs.options import Options
 
 
-def job_concerned(old: Kind | None, new: Kind | None, *, options: Options) -> bool:
+def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: Options) -> bool:
     """Whether a job has to be looked at after this change of itself."""
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
-    integration = table.by_kind(type(new))
     if options.pods_ready is not None and integration.pods_ready(old) != integration.pods_ready(new):
         return True
     return integration.significant(old) != integration.significant(new)

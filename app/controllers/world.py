@@ -19,6 +19,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.status import StatusDraft
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube.store import Store
 
 """Index of Workloads by the uid of each owner."""
@@ -50,6 +51,7 @@ class World:
 
     clock: Clock
     options: Options
+    registry: Registry
     workloads: Store[Workload]
     cluster_queues: Store[ClusterQueue]
     local_queues: Store[LocalQueue]

@@ -1,7 +1,8 @@
 """Which job above another one is the one that is queued.
 
 A job made by a job (a Job of a JobSet, say) is not queued by itself: the topmost managed owner is, and its children
-follow it. Owner kinds that are not job kinds leave the child on its own. Source: Kueue's FindAncestorJobManagedByKueue.
+follow that owner. Owner kinds that are not job kinds leave the child on its own. Source: Kueue's
+FindAncestorJobManagedByKueue.
 """
 
 from collections.abc import Callable
@@ -10,13 +11,15 @@ from typing import Final
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import Kind
-from app.jobs import table
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 
 MAX_DEPTH: Final = 10
 
 
-def managed_ancestor(job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: Options) -> Kind | None:
+def managed_ancestor(
+    job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: Options, registry: Registry
+) -> Kind | None:
     """The topmost managed owner of a job, None if it stands on its own.
 
     `find` looks an object up by kind and key. Owners of a kind that is not enabled are no jobs.
@@ -28,8 +31,8 @@ def managed_ancestor(job: Kind, find: Callable[[type[Kind], str], Kind | None], 
     current = job
     for _ in range(MAX_DEPTH + 1):
         owner = current.metadata.controller
-        integration = table.by_owner(owner) if owner is not None else None
-        if owner is None or integration is None or not options.enabled(integration.framework):
+        integration = registry.by_owner(owner) if owner is not None else None
+        if owner is None or integration is None or not integration.watched:
             return found
         if owner.uid in seen:
             raise PermanentError(f"owners of {job.metadata.key} go in a circle at {owner.kind} {owner.name}")

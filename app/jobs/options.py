@@ -3,7 +3,7 @@
 If they disagreed, a job could be suspended by the one and never be looked at by the other.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,6 @@ class PodsReadyOptions:
 class Options:
     """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does.
 
-    `frameworks` names the job kinds that are enabled; None for all there are. Jobs of the others are not seen at all.
     `pods_ready` is None if nobody waits for pods to become ready. `granular_reasons` is the gate
     UnadmittedWorkloadsObservability.
     """
@@ -46,10 +45,5 @@ class Options:
     managed_jobs_namespace_selector: LabelSelector = field(
         default_factory=lambda: namespaces(without=("kube-system", "turnstile-system"))
     )
-    frameworks: Collection[str] | None = None
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
-
-    def enabled(self, framework: str) -> bool:
-        """Whether jobs of a kind are looked at."""
-        return self.frameworks is None or framework in self.frameworks

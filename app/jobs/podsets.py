@@ -16,6 +16,7 @@ import orjson
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
+from app.api.patch import JsonPatch
 from app.api.pods import PodTemplate, Toleration
 from app.api.podshape import containers_digest
 from app.api.resourceflavor import ResourceFlavor
@@ -119,6 +120,38 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
     if current.scheduling_gates != wanted.scheduling_gates:
         spec["schedulingGates"] = [{"name": gate} for gate in wanted.scheduling_gates] or None
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
+
+
+def rewrite(patch: JsonPatch, template: bytes | msgspec.Raw, path: tuple[str | int, ...], wanted: Directives) -> None:
+    """Add to a JSON Patch what gives the template at `path` the directives `wanted`; nothing if it has them.
+
+    `template` is the JSON of the template as it is now.
+    """
+    current, target = _placed(Directives.of(_decode_template(template))), _placed(wanted)
+    if current == target:
+        return
+    plain = orjson.loads(bytes(template))
+    for (parent, key), value in target.items():
+        if value == current[parent, key]:
+            continue
+        if plain.get(parent) is None:
+            patch.add(*path, parent, value={})
+            plain[parent] = {}
+        if value:
+            patch.add(*path, parent, key, value=value)
+        elif key in plain[parent]:
+            patch.remove(*path, parent, key)
+
+
+def _placed(directives: Directives) -> dict[tuple[str, str], Any]:
+    """Each directive as plain JSON, by its place in a template."""
+    return {
+        ("metadata", "labels"): dict(directives.labels),
+        ("metadata", "annotations"): dict(directives.annotations),
+        ("spec", "nodeSelector"): dict(directives.node_selector),
+        ("spec", "tolerations"): [to_plain(each) for each in directives.tolerations],
+        ("spec", "schedulingGates"): [{"name": gate} for gate in directives.scheduling_gates],
+    }
 
 
 def info_of(

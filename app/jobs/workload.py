@@ -15,7 +15,8 @@ from app.api.errors import TurnstileError
 from app.api.meta import Kind, to_plain
 from app.api.workload import PriorityClassRef, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.base import Integration
+from app.jobs.integration import Integration
+from app.jobs.labels import max_execution_seconds, queue_name
 from app.jobs.naming import workload_name
 from app.jobs.podsets import JobPodSet
 
@@ -55,23 +56,6 @@ class PriorityClasses:
 
     workload: Lookup[WorkloadPriorityClass]
     pod: Lookup[PriorityClass]
-
-
-def queue_name(job: Kind) -> str:
-    """The LocalQueue that a job asks for; empty if it names none."""
-    return job.metadata.labels.get(names.QUEUE_LABEL, "")
-
-
-def prebuilt_name(job: Kind) -> str:
-    """Name of the Workload that a job brings along, the annotation before the label; empty if one is to be made."""
-    meta = job.metadata
-    return meta.annotations.get(names.PREBUILT_WORKLOAD) or meta.labels.get(names.PREBUILT_WORKLOAD, "")
-
-
-def max_execution_seconds(job: Kind) -> int | None:
-    """The time limit of the label, None if it is absent or not a positive number."""
-    text = job.metadata.labels.get(names.MAX_EXEC_TIME_LABEL, "")
-    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
 
 
 def workload_class_priority(name: str, classes: Lookup[WorkloadPriorityClass]) -> Priority:

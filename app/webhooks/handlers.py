@@ -6,8 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from app.api.meta import Kind, Object, ObjectMeta
+from app.api.patch import JsonPatch
 from app.api.validation import FieldError, format_errors
-from app.kube.patch import JsonPatch
 from app.webhooks.review import (
     ALLOWED,
     CREATE,

@@ -4,14 +4,16 @@ Texts, paths and their order are Kueue's (`jobframework/validation.go`). Pure fu
 errors of an object come back together.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from app.api import names
+from app.api.gotext import parse_int
 from app.api.meta import ObjectMeta
 from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
 from app.api.validation.labels import subdomain_faults
 from app.api.validation.workload import admission_gated_by_errors, admission_gated_by_update_errors
-from app.webhooks.gotext import parse_int
+from app.jobs.integration import Integration
+from app.jobs.labels import identifier, is_elastic
 from app.webhooks.review import GroupVersionKind
 
 QUEUE_PATH: Final = f"metadata.labels[{names.QUEUE_LABEL}]"
@@ -19,47 +21,14 @@ PRIORITY_PATH: Final = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
 MAX_EXEC_TIME_PATH: Final = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
 ELASTIC_PATH: Final = f"metadata.annotations[{names.ELASTIC_JOB}]"
 
-_PREBUILT_KINDS: Final = frozenset(
-    {
-        ("batch", "Job"),
-        ("jobset.x-k8s.io", "JobSet"),
-        ("kubeflow.org", "TFJob"),
-        ("kubeflow.org", "PaddleJob"),
-        ("kubeflow.org", "PyTorchJob"),
-        ("kubeflow.org", "XGBoostJob"),
-        ("kubeflow.org", "MPIJob"),
-        ("trainer.kubeflow.org", "TrainJob"),
-        ("ray.io", "RayJob"),
-        ("ray.io", "RayCluster"),
-        ("ray.io", "RayService"),
-        ("", "Pod"),
-        ("workload.codeflare.dev", "AppWrapper"),
-    }
-)
-_ELASTIC_KINDS: Final = frozenset(
-    {("batch", "Job"), ("ray.io", "RayJob"), ("ray.io", "RayCluster"), ("ray.io", "RayService")}
-)
 
-
-def is_elastic(meta: ObjectMeta) -> bool:
-    """Whether the job opted in to workload slices."""
-    return meta.annotations.get(names.ELASTIC_JOB) == "true"
-
-
-def identifier(meta: ObjectMeta, key: str) -> tuple[str, str]:
-    """An identifier that may stand in an annotation or, failing that, in a label: its value and its path."""
-    if value := meta.annotations.get(key):
-        return value, f"metadata.annotations[{key}]"
-    return meta.labels.get(key, ""), f"metadata.labels[{key}]"
-
-
-def create_errors(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
+def create_errors(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
     """What is wrong with the metadata of a job of this kind, whatever it was before."""
     return [
         *_queue_name(meta),
-        *_prebuilt(meta, kind),
+        *_prebuilt(meta, kind, integration),
         *_max_exec_time(meta),
-        *_elastic(meta, kind),
+        *_elastic(meta, kind, integration),
         *admission_gated_by_errors(meta.annotations.get(names.ADMISSION_GATED_BY, "")),
     ]
 
@@ -68,6 +37,7 @@ def update_errors(
     old: ObjectMeta,
     new: ObjectMeta,
     kind: GroupVersionKind,
+    integration: Integration[Any],
     *,
     was_suspended: bool,
     suspended: bool,
@@ -83,7 +53,7 @@ def update_errors(
         errors.append(invalid(QUEUE_PATH, "", "queue-name must not be empty in namespace with default queue"))
 
     if suspended or is_elastic(new):
-        errors += _prebuilt(new, kind)
+        errors += _prebuilt(new, kind, integration)
     else:
         prebuilt, path = identifier(new, names.PREBUILT_WORKLOAD)
         if prebuilt != identifier(old, names.PREBUILT_WORKLOAD)[0]:
@@ -106,12 +76,12 @@ def _queue_name(meta: ObjectMeta) -> list[FieldError]:
     return [invalid(QUEUE_PATH, value, fault) for fault in subdomain_faults(value)] if value else []
 
 
-def _prebuilt(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
+def _prebuilt(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
     value, path = identifier(meta, names.PREBUILT_WORKLOAD)
     if not value:
         return []
     errors = [invalid(path, value, fault) for fault in subdomain_faults(value)]
-    if (kind.group, kind.kind) not in _PREBUILT_KINDS:
+    if not integration.takes_prebuilt:
         errors.append(forbidden(path, f'Is not supported for "{_spelled(kind)}"'))
     return errors
 
@@ -126,8 +96,8 @@ def _max_exec_time(meta: ObjectMeta) -> list[FieldError]:
     return [] if seconds > 0 else [invalid(MAX_EXEC_TIME_PATH, seconds, "should be greater than 0")]
 
 
-def _elastic(meta: ObjectMeta, kind: GroupVersionKind) -> list[FieldError]:
-    if not is_elastic(meta) or (kind.group, kind.kind) in _ELASTIC_KINDS:
+def _elastic(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
+    if not is_elastic(meta) or integration.takes_slices:
         return []
     return [forbidden(ELASTIC_PATH, f'elastic job is not supported for "{_spelled(kind)}"')]
 

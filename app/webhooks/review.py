@@ -12,7 +12,7 @@ import msgspec
 
 from app.api.errors import TurnstileError
 from app.api.meta import Object, tolerating_nulls
-from app.kube.patch import JsonPatch
+from app.api.patch import JsonPatch
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"

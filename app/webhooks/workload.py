@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
+from app.api.patch import JsonPatch
 from app.api.validation import FieldError, default_workload, template_digests, validate_workload
 from app.api.workload import Workload
-from app.kube.patch import JsonPatch
 from app.webhooks.handlers import checking, guarded
 from app.webhooks.review import CREATE, Answer, Handler, Request, changed
 

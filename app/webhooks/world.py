@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from app.api.errors import PermanentError, TurnstileError
-from app.api.meta import Kind, ObjectMeta
-from app.jobs import table
+from app.api.meta import Kind
 from app.jobs.ancestors import managed_ancestor
 from app.jobs.options import NAMESPACE_NAME_LABEL, Options
+from app.jobs.registry import Registry
 
 
 class Undecided(TurnstileError):
@@ -24,6 +24,10 @@ class World(Protocol):
     @property
     def options(self) -> Options:
         """The options of this install."""
+
+    @property
+    def registry(self) -> Registry:
+        """The job kinds of this install."""
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -38,23 +42,18 @@ class World(Protocol):
         """An object of a job kind by its key `namespace/name`, or None while the cache has not seen it."""
 
 
-def owned_by_managed_kind(meta: ObjectMeta, world: World) -> bool:
-    """Whether the controller owner is of a job kind that is enabled, whatever else is known of it."""
-    integration = table.by_owner(meta.controller) if meta.controller is not None else None
-    return integration is not None and world.options.enabled(integration.framework)
-
-
-def has_managed_ancestor(kind: type[Kind], meta: ObjectMeta, world: World) -> bool:
-    """Whether a job above this object is queued, so that this one must be left alone. `meta` has its namespace.
+def has_managed_ancestor(job: Kind, world: World) -> bool:
+    """Whether a job above this one is queued, so that this one must be left alone. Its metadata has the namespace.
 
     Raises Undecided if an owner of a job kind is not in the caches, or if the owners go in a circle or too far.
     """
-    if not owned_by_managed_kind(meta, world):
+    if not world.registry.manages(job.metadata.controller):
         return False
     try:
-        return managed_ancestor(kind(metadata=meta), world.find, options=world.options) is not None
+        ancestor = managed_ancestor(job, world.find, options=world.options, registry=world.registry)
     except (LookupError, PermanentError) as error:
         raise Undecided(str(error)) from None
+    return ancestor is not None
 
 
 def namespace_is_managed(namespace: str, world: World) -> bool:

@@ -37,6 +37,7 @@ from starlette.types import ASGIApp
 
 from app.api.meta import Kind
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube.certificates import make_ca, make_leaf
 from app.webhooks import review
 from app.webhooks.health import Health
@@ -81,6 +82,7 @@ class World:
     """A cluster where the Job of the review is managed and no default is looked up."""
 
     options = Options()
+    registry = Registry()
 
     def default_local_queue(self, namespace: str) -> bool:
         """One, in every namespace."""

@@ -18,6 +18,7 @@ from app.controllers.executor import EventType, Executor
 from app.controllers.status import StatusDraft
 from app.controllers.world import World
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube.lease import Fence
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -49,7 +50,8 @@ class Desk:
         self.queue = WorkQueue()
         self.fence = Fence(clock=time.monotonic, epoch=1, renewed_at=time.monotonic(), span=600.0)
         self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
-        jobs.index_jobs(self.stores[Workload])
+        registry = Registry()
+        jobs.index_jobs(self.stores[Workload], registry)
         self.executor = Executor(transport, self.stores, self.notes, fence=self.fence)
         self.world = World(
             clock=lambda: datetime.now(UTC),
@@ -66,6 +68,7 @@ class Desk:
             priority_classes=self.stores[PriorityClass],
             workload_priority_classes=self.stores[WorkloadPriorityClass],
             jobs={Job: self.stores[Job], Pod: self.stores[Pod]},
+            registry=registry,
         )
 
     async def create(self, kind: type[T], body: dict[str, Any], *, namespaced: bool = True) -> T:

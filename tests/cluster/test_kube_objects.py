@@ -7,7 +7,7 @@ import pytest
 
 from app.api import errors
 from app.api.core import Job
-from app.kube.patch import JsonPatch
+from app.api.patch import JsonPatch
 from app.kube.transport import Transport
 from testbed import ControlPlane
 

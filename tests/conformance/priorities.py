@@ -7,7 +7,7 @@ import msgspec
 
 from app.api.core import PriorityClass
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.job import BatchJob
+from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.workload import PriorityClasses, PriorityClassMissing, priority_of
 from tests.conformance import world
 from tests.conformance.cases import Case

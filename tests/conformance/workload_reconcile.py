@@ -22,6 +22,7 @@ from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
 from app.controllers.workload import decide
 from app.controllers.world import World, index_stores
 from app.jobs.options import Options, PodsReadyOptions
+from app.jobs.registry import Registry
 from app.kube.store import Store
 from tests.conformance import world
 from tests.conformance.cases import Case
@@ -85,7 +86,7 @@ class Objects:
                 obj = world.load(struct, item)
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
-        made = World(clock=lambda: now, options=options, jobs={}, **stores)
+        made = World(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
         index_stores(made.workloads, made.local_queues, made.cluster_queues)
         return made
 

@@ -21,6 +21,7 @@ from app.controllers.scheduler import Scheduler
 from app.controllers.world import World
 from app.engine import State
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube import auth
 from app.kube.reflector import Reflector
 from app.kube.store import Store
@@ -173,6 +174,7 @@ def _world(stores: dict[type[Kind], Store[Any]]) -> World:
     return World(
         clock=lambda: datetime.now(UTC),
         options=Options(),
+        registry=Registry(),
         workloads=stores[Workload],
         cluster_queues=stores[ClusterQueue],
         local_queues=stores[LocalQueue],

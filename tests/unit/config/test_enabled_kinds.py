@@ -1,13 +1,11 @@
 """A job kind that is not among the frameworks is not looked at: not held, not changed, not taken for an owner."""
 
-import dataclasses
-
 import pytest
 
 from app.api import names
-from app.api.core import Job
-from app.jobs.options import Options, namespaces
-from app.webhooks.pod import mutating_pods
+from app.jobs.kinds.pod import PlainPod
+from app.jobs.registry import Registry
+from app.webhooks.jobs import mutating
 from app.webhooks.review import ALLOWED
 from app.webhooks.routes import routes
 from tests.unit.controllers import job_cluster
@@ -16,9 +14,9 @@ from tests.unit.webhooks.reviews import Cluster, job, mutated, owned_by, pod, re
 QUEUED = {names.QUEUE_LABEL: "queue"}
 
 
-def only(*frameworks: str) -> Options:
-    """Options of these job kinds."""
-    return Options(managed_jobs_namespace_selector=namespaces(without=["kube-system"]), frameworks=frameworks)
+def only(*frameworks: str) -> Registry:
+    """A registry with these job kinds enabled."""
+    return Registry(frameworks)
 
 
 @pytest.mark.parametrize(
@@ -32,21 +30,20 @@ def only(*frameworks: str) -> Options:
 )
 def test_reviews_of_other_kinds_pass(enabled: str, path: str, obj: dict[str, object]) -> None:
     """Also those that would be refused or changed if the kind was enabled."""
-    assert routes(Cluster(options=only(enabled)))[path](request(obj)) is ALLOWED
-    assert routes(Cluster(options=only("batch/job", "pod")))[path](request(obj)) != ALLOWED
+    assert routes(Cluster(registry=only(enabled)))[path](request(obj)) is ALLOWED
+    assert routes(Cluster(registry=only("batch/job", "pod")))[path](request(obj)) != ALLOWED
 
 
 def test_an_owner_of_another_kind_is_no_job() -> None:
     """A Job's pod that names a queue is queued by itself where Jobs are not, although nobody has seen the Job."""
     child = pod(labels=QUEUED, owner=owned_by("Job", "unknown"))
-    after = mutated(mutating_pods(Cluster(options=only("pod"))), child)
+    after = mutated(mutating(PlainPod(), Cluster(registry=only("pod"))), child)
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
 
 
 def test_reconcilers_leave_other_kinds_alone() -> None:
     """A Workload of a Pod is not taken for that of a Pod that is gone."""
-    cluster = job_cluster.Cluster()
-    cluster.world = dataclasses.replace(cluster.world, jobs={Job: cluster.world.jobs[Job]})
+    cluster = job_cluster.Cluster(registry=only("batch/job"))
     decision = job_cluster.jobs.decide(job_cluster.POD, cluster.world)
     assert (list(decision.actions), decision.why) == ([], "the framework pod is not enabled")
 

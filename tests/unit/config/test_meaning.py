@@ -58,14 +58,16 @@ def test_jobs_are_those_of_the_file() -> None:
     """Kinds, namespaces, and jobs without a queue name; without a list batch Jobs alone, as in Kueue."""
     options = JobFlags().options(loaded("manageJobsWithoutQueueName: true"))
     assert options.manage_jobs_without_queue_name
-    assert (options.enabled("batch/job"), options.enabled("pod")) == (True, False)
+    kinds = configured.job_kinds(loaded("manageJobsWithoutQueueName: true"))
+    assert [each.framework for each in kinds.enabled] == ["batch/job"]
     assert not options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "kube-system"})
     assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
 
 
 def test_without_a_file_every_kind_that_is_built_is_enabled() -> None:
     """Flags alone leave nothing out."""
-    assert JobFlags().options(None).enabled("pod")
+    kinds = configured.job_kinds(None)
+    assert [each.framework for each in kinds.enabled] == list(kinds.known)
 
 
 def test_flags_win() -> None:
@@ -74,7 +76,7 @@ def test_flags_win() -> None:
     flags = JobFlags(without_queue_name=False, selector=selector)
     file = loaded("manageJobsWithoutQueueName: true")
     assert flags.options(file) == JobOptions(
-        manage_jobs_without_queue_name=False, managed_jobs_namespace_selector=selector, frameworks=("batch/job",)
+        manage_jobs_without_queue_name=False, managed_jobs_namespace_selector=selector
     )
 
 

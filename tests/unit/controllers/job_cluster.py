@@ -10,8 +10,11 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import jsonpatch
+
 from app.api.core import Job, Namespace, Pod, PriorityClass
 from app.api.meta import Kind
+from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
@@ -19,7 +22,7 @@ from app.controllers import jobs
 from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
 from app.controllers.world import World
 from app.jobs.options import Options
-from app.kube.patch import apply_merge_patch
+from app.jobs.registry import Registry
 from app.kube.store import Store
 
 Body = dict[str, Any]
@@ -44,18 +47,21 @@ class Refused(AssertionError):
 class Cluster:
     """What is there, what was written, and what was told."""
 
-    def __init__(self, *, options: Options | None = None) -> None:
+    def __init__(self, *, options: Options | None = None, registry: Registry | None = None) -> None:
         self.now = NOW
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self._bodies: dict[tuple[type[Kind], str], Body] = {}
         self._version = 0
-        stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
+        registry = registry or Registry()
+        jobs_stores: dict[type[Kind], Store[Any]] = {each.kind: Store() for each in registry.watched}
+        stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
-        jobs.index_jobs(stores[Workload])
+        jobs.index_jobs(stores[Workload], registry)
         self.world = World(
             clock=lambda: self.now,
             options=options or Options(),
+            registry=registry,
             workloads=stores[Workload],
             cluster_queues=Store(),
             local_queues=Store(),
@@ -67,7 +73,7 @@ class Cluster:
             runtime_classes=Store(),
             priority_classes=stores[PriorityClass],
             workload_priority_classes=stores[WorkloadPriorityClass],
-            jobs={Job: stores[Job], Pod: stores[Pod]},
+            jobs=jobs_stores,
         )
         self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
 
@@ -240,7 +246,12 @@ class Cluster:
         body, old = json.loads(action.body), self.get(action.kind, key)
         if old is None:
             return
-        wanted = body.get("metadata", {}).pop("resourceVersion", None)
+        if action.type == "json":
+            wanted = next((each["value"] for each in body if each["path"] == "/metadata/resourceVersion"), None)
+            rest = [each for each in body if each["path"] != "/metadata/resourceVersion"]
+            body = merge_patch(old, jsonpatch.apply_patch(old, rest))
+        else:
+            wanted = body.get("metadata", {}).pop("resourceVersion", None)
         if wanted is not None and wanted != old["metadata"]["resourceVersion"]:
             raise Refused(f"stale: {action}")
         if action.type == "strategic":

@@ -1,5 +1,6 @@
 """Changes that no decision depends on wake nobody, and no other change is passed over."""
 
+import functools
 from typing import Any
 
 import pytest
@@ -8,9 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from app.api.core import Job, Pod
+from app.api.meta import Kind
 from app.api.workload import Workload
 from app.controllers import wakes, workload
 from app.controllers.actions import Decision, Emit
+from app.jobs.integration import Integration
+from app.jobs.kinds.batch_job import BatchJob
+from app.jobs.kinds.pod import PlainPod
 from app.jobs.options import Options, PodsReadyOptions
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from tests.unit.controllers.test_jobs_histories import OneJob
@@ -23,12 +28,17 @@ class Recorder:
         self.job: list[bool] = []
         self.owner: list[bool] = []
         self.workload: list[bool] = []
-        for kind in (Job, Pod):
-            cluster.world.jobs[kind].subscribe(
-                lambda _, old, new: self.job.append(wakes.job_concerned(old, new, options=cluster.world.options))
-            )
+        for integration in (BatchJob(), PlainPod()):
+            changed = functools.partial(self._job_changed, cluster, integration)
+            cluster.world.jobs[integration.kind].subscribe(changed)
         cluster.world.workloads.subscribe(lambda _, old, new: self.owner.append(wakes.owner_concerned(old, new)))
         cluster.world.workloads.subscribe(lambda _, old, new: self.workload.append(wakes.workload_concerned(old, new)))
+
+    def _job_changed(
+        self, cluster: Cluster, integration: Integration[Any], _: str, old: Kind | None, new: Kind | None
+    ) -> None:
+        options = cluster.world.options
+        self.job.append(wakes.job_concerned(old, new, integration=integration, options=options))
 
 
 def running(**spec: Any) -> tuple[Cluster, Recorder]:
@@ -147,9 +157,11 @@ class Unlooked(OneJob):
         self.missed: list[Decision] = []
         self.latest = (self.cluster.decide(), self.workload_look())
         world = self.cluster.world
-        options = world.options
+        options, concerned = world.options, wakes.job_concerned
         world.jobs[Job].subscribe(
-            lambda _, *change: self.check((not wakes.job_concerned(*change, options=options), True))
+            lambda _, *change: self.check(
+                (not wakes.job_concerned(*change, integration=BatchJob(), options=options), True)
+            )
         )
         world.workloads.subscribe(
             lambda _, old, new: self.check(

@@ -17,6 +17,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.world import World, index_stores
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
@@ -44,6 +45,7 @@ def world(*objects: Kind, now: datetime = NOW, options: Options | None = None) -
     made = World(
         clock=lambda: now,
         options=options or Options(),
+        registry=Registry(),
         workloads=of(Workload),
         cluster_queues=of(ClusterQueue),
         local_queues=of(LocalQueue),

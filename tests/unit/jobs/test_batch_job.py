@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from app.api.core import Job
-from app.jobs.job import BatchJob
+from app.jobs.kinds.batch_job import BatchJob
 
 KIND = BatchJob()
 

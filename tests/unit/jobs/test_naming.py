@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from app.api.core import Job, Pod
 from app.api.meta import ObjectMeta, OwnerReference
 from app.api.workload import Workload
-from app.jobs import table
 from app.jobs.naming import MAX_NAME, job_key, split_job_key, workload_name
+from app.jobs.registry import Registry
 
 
 def test_the_name_is_kueues() -> None:
@@ -43,16 +43,16 @@ def test_a_workload_knows_the_jobs_that_own_it_by_name() -> None:
         OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="w"),
     ]
     workload = Workload(metadata=ObjectMeta(name="wl", namespace="team", owner_references=owners))
-    assert table.jobs_of(workload) == ["batch/job:team/train", "pod:team/one"]
+    assert Registry().jobs_of(workload) == ["batch/job:team/train", "pod:team/one"]
 
 
-def test_the_table_finds_each_kind_by_all_its_names() -> None:
-    """By framework, kind and owner reference."""
-    for integration in table.INTEGRATIONS:
+def test_a_registry_finds_each_kind_by_all_its_names() -> None:
+    """By framework, job and owner reference."""
+    registry = Registry()
+    for integration in registry.enabled:
         kind = integration.kind
         group = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
         owner = OwnerReference(api_version=group, kind=kind.KIND, name="a", uid="u")
-        assert table.by_framework(integration.framework) is integration
-        assert table.by_kind(kind) is integration
-        assert table.by_owner(owner) is integration
-    assert table.kinds() == [integration.kind for integration in table.INTEGRATIONS]
+        assert registry.by_framework(integration.framework) is integration
+        assert registry.of(kind()) is integration
+        assert registry.by_owner(owner) is integration

@@ -10,6 +10,7 @@ import msgspec
 
 from app.api.meta import Kind, ObjectMeta
 from app.jobs.options import Options, namespaces
+from app.jobs.registry import Registry
 from app.webhooks.review import Answer, GroupVersionKind, Handler, Request
 
 Json = dict[str, Any]
@@ -27,6 +28,7 @@ class Cluster:
     has_default_priority_class: bool = False
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     jobs: tuple[Kind, ...] = ()
+    registry: Registry = field(default_factory=Registry)
 
     def default_local_queue(self, namespace: str) -> bool:
         """Namespaces with a LocalQueue `default` are listed."""

@@ -44,6 +44,19 @@ def seeds() -> dict[str, Json]:
     return {
         "job": job(labels=labels, annotations=annotations, owner=owned_by("CronJob", "c"), suspend=False),
         "pod": pod(labels=labels, annotations=annotations, schedulingGates=[{"name": "g"}], tolerations=[{"key": "a"}]),
+        "deployment": {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {"template": template},
+            "status": {"readyReplicas": 1},
+        },
+        "jobset": {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": template}}}]},
+        },
         "resourceflavor": {
             **ours,
             "kind": "ResourceFlavor",

@@ -6,8 +6,8 @@ from app.api import names
 from app.api.core import Job
 from app.api.meta import OwnerReference
 from app.api.selectors import LabelSelector
+from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import Options, namespaces
-from app.webhooks.batch_job import BATCH_JOB
 from app.webhooks.jobs import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
@@ -17,28 +17,28 @@ QUEUED = {names.QUEUE_LABEL: "main"}
 
 def test_a_job_with_a_queue_is_suspended_by_one_operation() -> None:
     """The patch of a queued Job sets suspend and nothing else."""
-    answer = mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED)))
+    answer = mutating(BatchJob(), Cluster())(request(job(labels=QUEUED)))
     assert operations(answer) == [{"op": "add", "path": "/spec/suspend", "value": True}]
 
 
 def test_a_running_job_with_a_queue_is_suspended() -> None:
     """An explicit `suspend: false` does not get past the queue."""
-    assert mutated(mutating(BATCH_JOB, Cluster()), job(labels=QUEUED, suspend=False))["spec"]["suspend"] is True
+    assert mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED, suspend=False))["spec"]["suspend"] is True
 
 
 def test_a_suspended_job_with_a_queue_needs_no_patch() -> None:
     """Nothing is sent for an object that is as it should be."""
-    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED, suspend=True))) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(job(labels=QUEUED, suspend=True))) is ALLOWED
 
 
 def test_a_job_without_a_queue_is_left_alone() -> None:
     """Without a queue, a default queue or the option to manage all, a Job runs at once."""
-    assert mutating(BATCH_JOB, Cluster())(request(job())) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(job())) is ALLOWED
 
 
 def test_an_empty_queue_name_is_no_queue() -> None:
     """A label without a value names no queue."""
-    assert mutating(BATCH_JOB, Cluster())(request(job(labels={names.QUEUE_LABEL: ""}))) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(job(labels={names.QUEUE_LABEL: ""}))) is ALLOWED
 
 
 class TestDefaultQueue:
@@ -48,7 +48,7 @@ class TestDefaultQueue:
 
     def test_it_is_given_and_the_job_suspended(self) -> None:
         """Label and suspension come in one patch, the label map made if there was none."""
-        answer = mutating(BATCH_JOB, self.cluster)(request(job()))
+        answer = mutating(BatchJob(), self.cluster)(request(job()))
         assert operations(answer) == [
             {"op": "add", "path": "/metadata/labels", "value": {names.QUEUE_LABEL: "default"}},
             {"op": "add", "path": "/spec/suspend", "value": True},
@@ -56,24 +56,24 @@ class TestDefaultQueue:
 
     def test_it_does_not_replace_a_named_queue(self) -> None:
         """Who names a queue keeps it."""
-        assert mutated(mutating(BATCH_JOB, self.cluster), job(labels=QUEUED))["metadata"]["labels"] == QUEUED
+        assert mutated(mutating(BatchJob(), self.cluster), job(labels=QUEUED))["metadata"]["labels"] == QUEUED
 
     def test_other_labels_stay(self) -> None:
         """Only one label is added to those that are there."""
-        after = mutated(mutating(BATCH_JOB, self.cluster), job(labels={"app": "x"}))
+        after = mutated(mutating(BatchJob(), self.cluster), job(labels={"app": "x"}))
         assert after["metadata"]["labels"] == {"app": "x", names.QUEUE_LABEL: "default"}
 
     def test_not_in_a_namespace_that_is_not_managed(self) -> None:
         """The selector of managed namespaces is the limit of defaulting."""
-        assert mutating(BATCH_JOB, self.cluster)(request(job(), namespace="kube-system")) is ALLOWED
+        assert mutating(BatchJob(), self.cluster)(request(job(), namespace="kube-system")) is ALLOWED
 
     def test_not_for_the_child_of_a_job_kind(self) -> None:
         """Whose owner is of a job kind gets no queue of its own, whatever is known of the owner."""
-        assert mutating(BATCH_JOB, self.cluster)(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
+        assert mutating(BatchJob(), self.cluster)(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
 
     def test_for_the_child_of_another_kind(self) -> None:
         """A Job made by a CronJob stands on its own."""
-        after = mutated(mutating(BATCH_JOB, self.cluster), job(owner=owned_by("CronJob", "nightly")))
+        after = mutated(mutating(BatchJob(), self.cluster), job(owner=owned_by("CronJob", "nightly")))
         assert after["metadata"]["labels"] == {names.QUEUE_LABEL: "default"}
 
 
@@ -84,14 +84,14 @@ class TestDefaultPriorityClass:
 
     def test_it_is_given_whether_or_not_the_job_has_a_queue(self) -> None:
         """The label does not depend on a queue."""
-        after = mutated(mutating(BATCH_JOB, self.cluster), job())
+        after = mutated(mutating(BatchJob(), self.cluster), job())
         assert after["metadata"]["labels"] == {names.PRIORITY_CLASS_LABEL: "default"}
         assert "suspend" not in after["spec"]
 
     def test_it_does_not_replace_a_named_class(self) -> None:
         """Who names a class keeps it."""
         labels = {names.PRIORITY_CLASS_LABEL: "high"}
-        assert mutated(mutating(BATCH_JOB, self.cluster), job(labels=labels))["metadata"]["labels"] == labels
+        assert mutated(mutating(BatchJob(), self.cluster), job(labels=labels))["metadata"]["labels"] == labels
 
 
 class TestWithoutQueueName:
@@ -103,19 +103,19 @@ class TestWithoutQueueName:
 
     def test_a_job_without_a_queue_is_suspended(self) -> None:
         """It waits until somebody names a queue."""
-        after = mutated(mutating(BATCH_JOB, Cluster(options=self.options)), job())
+        after = mutated(mutating(BatchJob(), Cluster(options=self.options)), job())
         assert after["spec"]["suspend"] is True
         assert "labels" not in after["metadata"]
 
     def test_not_in_a_namespace_that_is_not_managed(self) -> None:
         """Jobs of other namespaces run at once."""
-        handler = mutating(BATCH_JOB, Cluster(options=self.options))
+        handler = mutating(BatchJob(), Cluster(options=self.options))
         assert handler(request(job(), namespace="kube-system")) is ALLOWED
 
     def test_the_child_of_a_job_is_left_alone(self) -> None:
         """Its parent is managed even without a queue."""
         parent = Job(metadata=meta(name="parent", uid="uid-1"))
-        handler = mutating(BATCH_JOB, Cluster(options=self.options, jobs=(parent,)))
+        handler = mutating(BatchJob(), Cluster(options=self.options, jobs=(parent,)))
         assert handler(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
 
 
@@ -125,24 +125,24 @@ class TestChildren:
     def test_the_child_of_a_queued_job_is_left_alone(self) -> None:
         """Even with a queue label of its own."""
         parent = Job(metadata=meta(name="parent", uid="uid-1", labels=QUEUED))
-        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
         assert handler(request(job(labels=QUEUED, owner=owned_by("Job", "parent")))) is ALLOWED
 
     def test_the_child_of_a_job_without_a_queue_stands_on_its_own(self) -> None:
         """Nobody else would hold it back."""
         parent = Job(metadata=meta(name="parent", uid="uid-1"))
-        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
         assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
 
     def test_a_forged_owner_does_not_help(self) -> None:
         """A reference whose uid is not the owner's is no reason to run."""
         parent = Job(metadata=meta(name="parent", uid="another", labels=QUEUED))
-        handler = mutating(BATCH_JOB, Cluster(jobs=(parent,)))
+        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
         assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
 
     def test_an_owner_that_is_not_seen_yet_is_an_error_to_try_again(self) -> None:
         """Neither running nor waiting would be safe to answer."""
-        answer = mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
+        answer = mutating(BatchJob(), Cluster())(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
         assert (answer.code, answer.outcome) == (500, "error")
         assert "workload owner not found: Job team-a/parent" in answer.message
 
@@ -154,7 +154,9 @@ class TestChildren:
             Job(metadata=meta(name="parent", uid="uid-1", owner_references=[up])),
             Job(metadata=meta(name="other", uid="uid-2", owner_references=[down])),
         )
-        answer = mutating(BATCH_JOB, Cluster(jobs=circle))(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
+        answer = mutating(BatchJob(), Cluster(jobs=circle))(
+            request(job(labels=QUEUED, owner=owned_by("Job", "parent")))
+        )
         assert answer.code == 500
         assert "circle" in answer.message
 
@@ -162,7 +164,7 @@ class TestChildren:
 def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter() -> None:
     """A selector on other labels cannot be decided for a namespace made a moment ago."""
     options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"kueue-managed": "true"}))
-    answer = mutating(BATCH_JOB, Cluster(options=options, default_queue_in=("team-a",)))(request(job()))
+    answer = mutating(BatchJob(), Cluster(options=options, default_queue_in=("team-a",)))(request(job()))
     assert answer.code == 500
     assert "'team-a' is not known yet" in answer.message
 
@@ -171,24 +173,24 @@ def test_a_job_on_its_way_out_is_not_suspended() -> None:
     """Suspending would be too late, and its ancestors may be gone."""
     leaving = job(labels=QUEUED, owner=owned_by("Job", "gone"))
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    assert mutating(BATCH_JOB, Cluster())(request(leaving)) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(leaving)) is ALLOWED
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT", "SOMETHING"])
 def test_other_operations_pass(operation: str) -> None:
     """Only creation is changed; rules that send more do no harm."""
-    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED), operation=operation)) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(job(labels=QUEUED), operation=operation)) is ALLOWED
 
 
 def test_sub_resources_pass() -> None:
     """A status write is nobody's business here."""
-    assert mutating(BATCH_JOB, Cluster())(request(job(labels=QUEUED), sub_resource="status")) is ALLOWED
+    assert mutating(BatchJob(), Cluster())(request(job(labels=QUEUED), sub_resource="status")) is ALLOWED
 
 
 def test_another_kind_on_this_path_is_refused_with_a_reason() -> None:
     """A rule that sends Pods here is a mistake to be seen."""
     stray = {**job(), "kind": "Pod", "apiVersion": "v1"}
-    answer = mutating(BATCH_JOB, Cluster())(request(stray))
+    answer = mutating(BatchJob(), Cluster())(request(stray))
     assert (answer.code, answer.reason) == (400, "BadRequest")
     assert "reviews Job" in answer.message
 
@@ -197,6 +199,6 @@ def test_an_object_against_its_schema_is_refused_with_the_field() -> None:
     """What cannot be read is the client's mistake, not a crash."""
     broken = job()
     broken["metadata"]["labels"] = ["not", "a", "map"]
-    answer = mutating(BATCH_JOB, Cluster())(request(broken))
+    answer = mutating(BatchJob(), Cluster())(request(broken))
     assert answer.code == 400
     assert "$.metadata.labels" in answer.message

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.api import names
-from app.webhooks.batch_job import BATCH_JOB
+from app.jobs.kinds.batch_job import BatchJob
 from app.webhooks.jobs import validating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, job, refusal, request
@@ -25,7 +25,7 @@ def labelled(**labels: str) -> Json:
 
 def check(new: Json, old: Json | None = None, **cluster: Any) -> str:
     """Why a Job is refused."""
-    return refusal(validating(BATCH_JOB, Cluster(**cluster)), new, old=old)
+    return refusal(validating(BatchJob(), Cluster(**cluster)), new, old=old)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_is_being_deleted_passes() -> None:
 def test_other_operations_pass(operation: str) -> None:
     """Only creation and updates are checked."""
     wrong = job(labels=labelled(queue_name="No_Name"))
-    assert validating(BATCH_JOB, Cluster())(request(wrong, operation=operation)) is ALLOWED
+    assert validating(BatchJob(), Cluster())(request(wrong, operation=operation)) is ALLOWED
 
 
 def template(**annotations: str) -> Json:

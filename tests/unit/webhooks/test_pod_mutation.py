@@ -4,8 +4,9 @@ import pytest
 
 from app.api import names
 from app.api.core import Job
+from app.jobs.kinds.pod import PlainPod
 from app.jobs.options import Options, namespaces
-from app.webhooks.pod import mutating_pods
+from app.webhooks.jobs import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, meta, mutated, operations, owned_by, pod, request
 
@@ -14,7 +15,7 @@ QUEUED = {names.QUEUE_LABEL: "main"}
 
 def test_a_pod_with_a_queue_is_gated_and_marked() -> None:
     """Label, finalizer, gate and role hash come in this order, and only these."""
-    answer = mutating_pods(Cluster())(request(pod(labels=QUEUED)))
+    answer = mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED)))
     assert [(each["op"], each["path"]) for each in operations(answer)] == [
         ("add", "/metadata/labels/kueue.x-k8s.io~1managed"),
         ("add", "/metadata/finalizers"),
@@ -27,7 +28,7 @@ def test_what_was_there_stays() -> None:
     """Gates, finalizers, labels and annotations of others are kept, in front of ours."""
     before = pod(labels={**QUEUED, "app": "x"}, annotations={"note": "y"}, schedulingGates=[{"name": "other/gate"}])
     before["metadata"]["finalizers"] = ["other/finalizer"]
-    after = mutated(mutating_pods(Cluster()), before)
+    after = mutated(mutating(PlainPod(), Cluster()), before)
     assert after["metadata"]["labels"] == {**QUEUED, "app": "x", names.MANAGED_LABEL: "true"}
     assert after["metadata"]["finalizers"] == ["other/finalizer", names.POD_FINALIZER]
     assert after["spec"]["schedulingGates"] == [{"name": "other/gate"}, {"name": names.ADMISSION_GATE}]
@@ -36,38 +37,38 @@ def test_what_was_there_stays() -> None:
 
 def test_a_pod_without_a_queue_is_left_alone() -> None:
     """It is scheduled at once."""
-    assert mutating_pods(Cluster())(request(pod())) is ALLOWED
+    assert mutating(PlainPod(), Cluster())(request(pod())) is ALLOWED
 
 
 def test_the_default_queue_is_given() -> None:
     """As for Jobs, together with the marks of a managed pod."""
-    after = mutated(mutating_pods(Cluster(default_queue_in=("team-a",))), pod())
+    after = mutated(mutating(PlainPod(), Cluster(default_queue_in=("team-a",))), pod())
     assert after["metadata"]["labels"] == {names.QUEUE_LABEL: "default", names.MANAGED_LABEL: "true"}
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
 
 
 def test_a_pod_of_a_job_gets_no_default_queue() -> None:
     """Its Job has been seen to; whether the cache knows the Job does not matter."""
-    handler = mutating_pods(Cluster(default_queue_in=("team-a",)))
+    handler = mutating(PlainPod(), Cluster(default_queue_in=("team-a",)))
     assert handler(request(pod(owner=owned_by("Job", "unknown")))) is ALLOWED
 
 
 def test_a_pod_of_a_queued_job_is_left_alone_even_with_a_queue_label() -> None:
     """Templates often carry the label of their Job."""
     parent = Job(metadata=meta(name="parent", uid="uid-1", labels=QUEUED))
-    handler = mutating_pods(Cluster(jobs=(parent,)))
+    handler = mutating(PlainPod(), Cluster(jobs=(parent,)))
     assert handler(request(pod(labels=QUEUED, owner=owned_by("Job", "parent")))) is ALLOWED
 
 
 def test_a_pod_of_another_owner_is_gated() -> None:
     """Who makes the pod does not matter unless it is a job kind."""
     owner = owned_by("ReplicaSet", "web", api_version="apps/v1")
-    assert "schedulingGates" in mutated(mutating_pods(Cluster()), pod(labels=QUEUED, owner=owner))["spec"]
+    assert "schedulingGates" in mutated(mutating(PlainPod(), Cluster()), pod(labels=QUEUED, owner=owner))["spec"]
 
 
 def test_a_queue_label_does_not_help_in_a_namespace_that_is_not_managed() -> None:
     """Unlike a Job, a Pod with a queue label is gated in managed namespaces only."""
-    assert mutating_pods(Cluster())(request(pod(labels=QUEUED), namespace="kube-system")) is ALLOWED
+    assert mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED), namespace="kube-system")) is ALLOWED
 
 
 def test_all_pods_wait_where_all_are_managed() -> None:
@@ -75,7 +76,7 @@ def test_all_pods_wait_where_all_are_managed() -> None:
     options = Options(
         manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=namespaces(without=["kube-system"])
     )
-    after = mutated(mutating_pods(Cluster(options=options)), pod())
+    after = mutated(mutating(PlainPod(), Cluster(options=options)), pod())
     assert after["metadata"]["labels"] == {names.MANAGED_LABEL: "true"}
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
 
@@ -83,7 +84,7 @@ def test_all_pods_wait_where_all_are_managed() -> None:
 def test_a_pod_suspended_by_its_parent_is_gated_without_questions() -> None:
     """Neither namespace nor owner are looked at, and the finalizer is the parent's business."""
     before = pod(annotations={names.POD_SUSPENDING_PARENT: "deployment"}, owner=owned_by("Job", "unknown"))
-    after = mutated(mutating_pods(Cluster()), before, namespace="kube-system")
+    after = mutated(mutating(PlainPod(), Cluster()), before, namespace="kube-system")
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
     assert names.ROLE_HASH in after["metadata"]["annotations"]
     assert "finalizers" not in after["metadata"]
@@ -91,16 +92,16 @@ def test_a_pod_suspended_by_its_parent_is_gated_without_questions() -> None:
 
 def test_a_role_that_was_given_is_kept() -> None:
     """A controller that names the roles of its pods is not overruled."""
-    after = mutated(mutating_pods(Cluster()), pod(labels=QUEUED, annotations={names.ROLE_HASH: "leader"}))
+    after = mutated(mutating(PlainPod(), Cluster()), pod(labels=QUEUED, annotations={names.ROLE_HASH: "leader"}))
     assert after["metadata"]["annotations"] == {names.ROLE_HASH: "leader"}
 
 
 @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT"])
 def test_other_operations_pass(operation: str) -> None:
     """A gate can only be set on a new pod."""
-    assert mutating_pods(Cluster())(request(pod(labels=QUEUED), operation=operation)) is ALLOWED
+    assert mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED), operation=operation)) is ALLOWED
 
 
 def test_an_eviction_passes() -> None:
     """Sub-resources of pods are of other kinds."""
-    assert mutating_pods(Cluster())(request(pod(labels=QUEUED), sub_resource="eviction")) is ALLOWED
+    assert mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED), sub_resource="eviction")) is ALLOWED

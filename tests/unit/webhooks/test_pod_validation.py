@@ -3,11 +3,11 @@
 import pytest
 
 from app.api import names
+from app.jobs.kinds.pod import MANAGED_OWNER_WARNING, PlainPod
 from app.webhooks.jobs import validating
-from app.webhooks.pod import MANAGED_OWNER_WARNING, POD
 from tests.unit.webhooks.reviews import Cluster, Json, owned_by, pod, refusal, request
 
-HANDLER = validating(POD, Cluster())
+HANDLER = validating(PlainPod(), Cluster())
 GROUP = {names.POD_GROUP_NAME: "g"}
 COUNT = {names.POD_GROUP_TOTAL_COUNT: "2"}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.webhooks.pod import role_hash
+from app.jobs.bases.roles import role_hash
 from tests.unit.webhooks.reviews import Json
 
 

@@ -1,13 +1,16 @@
-"""batch/v1 Job: suspended by `spec.suspend`, stopped in up to three writes.
+"""batch/v1 Job: suspended by `spec.suspend`, stopped in up to three writes, admitted in part if it allows that.
 
 Kubernetes lets the scheduling directives of a Job change only while it is suspended, has no start time (KEP-2926) and,
 since 1.36, no active pod (KEP-5440). So stopping is: suspend, wait for the pods to go, clear the start time, restore
 the template. The annotation `kueue.x-k8s.io/stopping` marks the way between; a Job that carries it does not count as
-suspended, so that whoever comes next finishes the stop. A step that has nothing to change is not written. Source:
+suspended, so that the next reconcile finishes the stop. A step that has nothing to change is not written. Source:
 Kueue's pkg/controller/jobs/job, which does not wait.
+
+A Job that asks to be elastic is checked like the others; the gate that elastic Jobs need on their pods is not added
+until Turnstile can lift it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -19,21 +22,95 @@ import orjson
 from app.api import names
 from app.api.core import Job
 from app.api.errors import PermanentError
+from app.api.gotext import parse_bool, parse_int
+from app.api.patch import JsonPatch
+from app.api.validation.errors import FieldError, forbidden, invalid
 from app.api.workload import PodSet
-from app.jobs.base import Change, Integration, Outcome, Step, Stop
+from app.jobs import conditions
+from app.jobs.bases.templated import Template, TemplatedJob, annotations_of
+from app.jobs.integration import Asked, Change, Right, Step, Stop
+from app.jobs.labels import is_elastic
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
+from app.jobs.topologyrequest import PREFERRED, REQUIRED
+
+MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
+SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
+_TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 
 _MADE_BY_KUBERNETES: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
 """Labels of a Job's template that tell of this Job only; a Workload goes without them."""
 _KEPT: Final = (*_MADE_BY_KUBERNETES, "batch.kubernetes.io/job-name")
 """Labels that Kubernetes forbids to take from a template."""
+_NOT_PLAIN_NEW_JOB: Final = (
+    # Most Jobs are created with a queue name and nothing else of this group: no rule could refuse them.
+    "request.operation != 'CREATE' || "
+    "object.metadata.labels.exists(k, k.contains('kueue.x-k8s.io/') && k != 'kueue.x-k8s.io/priority-class' && "
+    "(k != 'kueue.x-k8s.io/queue-name' || !object.metadata.labels[k].matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))) || "
+    "(has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) || "
+    "(has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) && "
+    "object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/')))"
+)
 
 
-class BatchJob(Integration[Job]):
+class BatchJob(TemplatedJob[Job]):
     """Kueue's `batch/job`."""
 
     kind = Job
     framework = "batch/job"
+    summary = "suspended; may be admitted in part"
+    built_in = True
+    takes_slices = True
+    success = "Complete"
+    rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
+    asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
+
+    def create_errors(self, job: Job) -> list[FieldError]:
+        """Partial admission, completions kept equal to parallelism, topology."""
+        annotations = job.metadata.annotations
+        errors: list[FieldError] = []
+        pods = _count(job)
+        if (value := annotations.get(names.JOB_MIN_PARALLELISM)) is not None:
+            minimum = parse_int(value)
+            if isinstance(minimum, str):
+                errors.append(invalid(MIN_PARALLELISM_PATH, value, minimum))
+            elif not 0 < minimum < pods:
+                errors.append(invalid(MIN_PARALLELISM_PATH, minimum, f"should be between 0 and {pods - 1}"))
+            if is_elastic(job.metadata):
+                detail = "partial admission and elastic job cannot be used together"
+                errors.append(invalid(MIN_PARALLELISM_PATH, value, detail))
+        if (value := annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)) is not None:
+            errors += _synchronization_errors(job, value)
+        errors += super().create_errors(job)
+        if is_elastic(job.metadata):
+            template = annotations_of(job.spec.template)
+            errors += [
+                forbidden(f"{_TEMPLATE_ANNOTATIONS}.{key}", f"{word} topology is not supported with elastic jobs")
+                for key, word in ((REQUIRED, "required"), (PREFERRED, "preferred"))
+                if key in template
+            ]
+        return errors
+
+    def update_errors(self, old: Job, new: Job) -> list[FieldError]:
+        """What must not change while the Job is not suspended."""
+        errors = self.create_errors(new)
+        if old.spec.suspend:  # also while a stop is under way, which puts the parallelism back
+            return errors
+        partial = names.JOB_MIN_PARALLELISM in old.metadata.annotations
+        if partial and _parallelism(old) != _parallelism(new):
+            detail = "cannot change when partial admission is enabled and the job is not suspended"
+            errors.append(forbidden("spec.parallelism", detail))
+        if _completions_follow(old) != _completions_follow(new):
+            errors.append(forbidden(SYNC_PATH, "field is immutable while the job is not suspended"))
+        return errors
+
+    def templates(self, job: Job) -> list[Template]:
+        """One, of as many pods as run at a time."""
+        return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"))]
+
+    def hold(self, job: Job, patch: JsonPatch) -> None:
+        """Set `spec.suspend`; a Job whose stop was cut short has it set."""
+        if not job.spec.suspend:
+            super().hold(job, patch)
 
     def suspended(self, job: Job) -> bool:
         """Unless a stop has begun and not ended."""
@@ -53,13 +130,6 @@ class BatchJob(Integration[Job]):
         Kueue looks at the active ones only, and is over quota while pods take their time to stop.
         """
         return job.status.active != 0 or job.status.terminating != 0
-
-    def finished(self, job: Job) -> Outcome | None:
-        """By the conditions Complete and Failed."""
-        for condition in job.status.conditions:
-            if condition.type in ("Complete", "Failed") and condition.status == "True":
-                return Outcome(success=condition.type == "Complete", message=condition.message)
-        return None
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
         """One, `main`, of as many pods as run at a time."""
@@ -84,12 +154,12 @@ class BatchJob(Integration[Job]):
         if template and self.active(job):
             return None
         if template and job.status.start_time is not None:
-            return _versioned(job, Change({"status": {"startTime": None}}, subresource="status"))
+            return Change({"status": {"startTime": None}}, subresource="status", fresh=True)
         spec: dict[str, Any] = {"suspend": False}
         if template:
             spec["template"] = template
         spec.update(_partial(job, infos[0].count))
-        return _versioned(job, Change({"spec": spec}))
+        return Change({"spec": spec}, fresh=True)
 
     def stop(self, job: Job, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Suspend; once no pod is active clear the start time and restore; what is so already is not written.
@@ -117,12 +187,8 @@ class BatchJob(Integration[Job]):
                 body["metadata"] = {"annotations": {names.JOB_STOPPING: None}}
             steps.append(Change(body))
         if steps:
-            steps[0] = _versioned(job, steps[0])
+            steps[0] = replace(steps[0], fresh=True)
         return Stop(list[Step](steps), announce=running, complete=gone or not restored)
-
-    def suspend(self, job: Job) -> Change | None:
-        """`spec.suspend: true`."""
-        return _versioned(job, Change({"spec": {"suspend": True}}))
 
     def pods_ready(self, job: Job) -> bool:
         """Ready and succeeded pods, those not yet counted too, make up the pod set."""
@@ -169,8 +235,12 @@ def _stopping(job: Job) -> bool:
     return job.metadata.annotations.get(names.JOB_STOPPING) == "true"
 
 
+def _or_one(number: int | None) -> int:
+    return 1 if number is None else number
+
+
 def _parallelism(job: Job) -> int:
-    return 1 if job.spec.parallelism is None else job.spec.parallelism
+    return _or_one(job.spec.parallelism)
 
 
 def _count(job: Job) -> int:
@@ -185,7 +255,22 @@ def _min_parallelism(job: Job) -> int | None:
 
 
 def _completions_follow(job: Job) -> bool:
-    return job.metadata.annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM, "").lower() in ("true", "t", "1")
+    return parse_bool(job.metadata.annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM, "")) is True
+
+
+def _synchronization_errors(job: Job, value: str) -> list[FieldError]:
+    synchronized = parse_bool(value)
+    if isinstance(synchronized, str):
+        return [invalid(SYNC_PATH, value, synchronized)]
+    errors: list[FieldError] = []
+    if synchronized:
+        if job.spec.completion_mode in {None, "NonIndexed"}:
+            errors.append(invalid(SYNC_PATH, value, "should not be enabled for NonIndexed jobs"))
+        if _or_one(job.spec.completions) != _parallelism(job):
+            key = names.JOB_COMPLETIONS_EQUAL_PARALLELISM
+            detail = f"should be equal to parallelism when {key} annotation is true"
+            errors.append(invalid("spec.completions", job.spec.completions, detail))
+    return errors
 
 
 def _partial(job: Job, count: int) -> dict[str, int]:
@@ -213,13 +298,6 @@ def _restored(job: Job, pod_sets: Sequence[PodSet] | None) -> dict[str, Any]:
     if pod_sets[0].min_count is not None:
         spec.update(_partial(job, pod_sets[0].count))
     return spec
-
-
-def _versioned(job: Job, change: Change) -> Change:
-    metadata: Mapping[str, Any] = change.body.get("metadata", {})
-    return replace(
-        change, body={**change.body, "metadata": {**metadata, "resourceVersion": job.metadata.resource_version}}
-    )
 
 
 def _terminal_indexes(job: Job) -> int:

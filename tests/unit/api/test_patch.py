@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube import patch
-from app.kube.patch import JsonPatch
+from app.api import patch
+from app.api.patch import JsonPatch
 
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", "a/b", "~"])
 plain = st.recursive(

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from app.api.gotext import parse_bool, parse_int32
 from app.api.meta import Object
 from app.api.validation.errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
 from app.api.validation.labels import label_key_errors
-from app.webhooks.gotext import parse_bool, parse_int32
 
 REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"

@@ -1,0 +1,192 @@
+"""Templated jobs: a suspend field, and pod templates in the spec from which the kind's own controller makes pods.
+
+Starting is one patch: unsuspend, and put what the admission gives into each template. Stopping is one patch back. A
+template in a list is changed by a JSON Patch, for a merge patch would replace the whole list. Must never touch anything
+of a template but its scheduling directives. Source: Kueue's pkg/controller/jobframework (RunWithPodSetsInfo,
+RestorePodSetsInfo).
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from app.api import names
+from app.api.errors import PermanentError
+from app.api.meta import Kind, Object
+from app.api.patch import JsonPatch
+from app.api.validation.errors import FieldError
+from app.api.workload import PodSet
+from app.jobs.integration import Change, Integration, Outcome, Step, Stop
+from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
+from app.jobs.topologyrequest import topology_errors
+
+J = TypeVar("J", bound=Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template of a job: the pod set made from it, and where it stands in the object.
+
+    `raw` is the JSON of a PodTemplateSpec, `path` the way to it: `("spec", "replicatedJobs", 0, "template", ...)`.
+    """
+
+    pod_set: str
+    count: int
+    raw: msgspec.Raw
+    path: tuple[str | int, ...]
+    min_count: int | None = None
+
+    @property
+    def directives(self) -> Directives:
+        """What of the template an admission may change."""
+        return Directives.of(self.as_pod_set().view)
+
+    def as_pod_set(self) -> JobPodSet:
+        """What the pods of this template ask for."""
+        return JobPodSet(
+            name=self.pod_set.lower(), count=self.count, min_count=self.min_count, template=bytes(self.raw)
+        )
+
+    @property
+    def field(self) -> str:
+        """The path as an error names it: `spec.replicatedJobs[0].template.spec.template`."""
+        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
+
+
+class TemplatedJob(Integration[J]):
+    """A kind with a suspend field and pod templates."""
+
+    suspend_path: ClassVar[tuple[str, ...]] = ("spec", "suspend")
+    success: ClassVar[str] = "Completed"
+    """Type of the condition that tells a good end."""
+    failure: ClassVar[str] = "Failed"
+
+    @abstractmethod
+    def templates(self, job: J) -> list[Template]:
+        """The pod templates in the order of the pod sets. Raises PermanentError if they make no sense."""
+
+    def conditions(self, job: J) -> Sequence["JobCondition"]:
+        """The conditions of the job's status."""
+        found: Sequence[JobCondition] = job.status.conditions  # type: ignore[attr-defined]  # each such kind has them
+        return found
+
+    def suspended(self, job: J) -> bool:
+        """By the suspend field."""
+        return bool(_value(job, self.suspend_path))
+
+    def hold(self, job: J, patch: JsonPatch) -> None:
+        """Set the suspend field."""
+        self._set_suspended(job, patch, value=True)
+
+    def create_errors(self, job: J) -> list[FieldError]:
+        """The topology request of each template."""
+        return [
+            error
+            for template in self.templates(job)
+            for error in topology_errors(
+                annotations_of(template.raw), f"{template.field}.metadata.annotations", count=template.count
+            )
+        ]
+
+    def finished(self, job: J) -> Outcome | None:
+        """By the two conditions of the kind."""
+        for condition in self.conditions(job):
+            if condition.type in (self.success, self.failure) and condition.status == "True":
+                return Outcome(success=condition.type == self.success, message=condition.message)
+        return None
+
+    def carries_admission(self, job: J) -> bool:
+        """By the label that every start adds and every stop takes away."""
+        return any(names.PODSET_LABEL in template.directives.labels for template in self.templates(job))
+
+    def pod_sets(self, job: J) -> list[JobPodSet]:
+        """A pod set for each template."""
+        return [template.as_pod_set() for template in self.templates(job)]
+
+    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
+        """Unsuspend and merge in one patch; a start that changes a template waits for the pods of an earlier run."""
+        templates = self.templates(job)
+        if len(infos) != len(templates):
+            raise PermanentError(
+                f"the job has {len(templates)} pod sets, the admission {len(infos)}: delete the Workload to have it "
+                "made anew"
+            )
+        patch = JsonPatch()
+        for template, info in zip(templates, infos, strict=True):
+            rewrite(patch, template.raw, template.path, merge(template.directives, info))
+        if patch and self.active(job):
+            return None
+        self._set_suspended(job, patch, value=False)
+        return Change(patch, fresh=True)
+
+    def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
+        """Suspend, and restore the templates, in one patch; a job that has ended is left as it is."""
+        running = not self.suspended(job)
+        if self.finished(job) is not None or not (running or self.carries_admission(job)):
+            return Stop()
+        patch = JsonPatch()
+        if running:
+            self._set_suspended(job, patch, value=True)
+        templates = self.templates(job)
+        if pod_sets is not None and len(pod_sets) == len(templates):
+            for template, pod_set in zip(templates, pod_sets, strict=True):
+                rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
+        steps: list[Step] = [Change(patch, fresh=True)] if patch else []
+        return Stop(steps, announce=running)
+
+    def suspend(self, job: J) -> Change | None:
+        """Set the suspend field and nothing else."""
+        patch = JsonPatch()
+        self._set_suspended(job, patch, value=True)
+        return Change(patch, fresh=True)
+
+    def _set_suspended(self, job: J, patch: JsonPatch, *, value: bool) -> None:
+        """Set the suspend field, and make the objects around it if they are absent."""
+        for depth in range(1, len(self.suspend_path)):
+            if _value(job, self.suspend_path[:depth]) is None:
+                patch.add(*self.suspend_path[:depth], value={})
+        patch.add(*self.suspend_path, value=value)
+
+
+class JobCondition(Object):
+    """A condition as job kinds write it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Metadata(Object):
+    annotations: dict[str, str] = {}
+
+
+class _Annotated(Object):
+    metadata: _Metadata | None = None
+
+
+_decode_annotated: Final = msgspec.json.Decoder(_Annotated).decode
+
+
+def annotations_of(template: msgspec.Raw) -> dict[str, str]:
+    """The annotations of a pod template (JSON). Raises msgspec.MsgspecError if it is none."""
+    metadata = _decode_annotated(template).metadata
+    return metadata.annotations if metadata is not None else {}
+
+
+def _value(job: Kind, path: tuple[str, ...]) -> Any:
+    value: Any = job
+    for part in path:
+        value = getattr(value, _attribute(part), None)
+    return value
+
+
+@lru_cache(maxsize=64)
+def _attribute(json_name: str) -> str:
+    """`rayClusterConfig` is `ray_cluster_config`, as the structs name it."""
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in json_name)

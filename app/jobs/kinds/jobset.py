@@ -1,0 +1,115 @@
+"""jobset.x-k8s.io JobSet: suspended by `spec.suspend`, a pod set for each replicated Job.
+
+The JobSet controller copies the scheduling directives to the child Jobs before it resumes them. Source: Kueue's
+pkg/controller/jobs/jobset.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+from app.api.meta import Kind, Object
+from app.jobs import conditions
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
+from app.jobs.integration import Asked
+
+
+class _JobSpec(Object):
+    parallelism: int | None = None
+    completions: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _JobTemplate(Object):
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+
+
+class _ReplicatedJob(Object):
+    name: str = ""
+    replicas: int = 1
+    template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
+
+    @property
+    def pods_each(self) -> int:
+        """Pods of one replica that run at a time."""
+        spec = self.template.spec
+        parallelism = 1 if spec.parallelism is None else spec.parallelism
+        return parallelism if spec.completions is None else min(parallelism, spec.completions)
+
+
+class _Spec(Object):
+    suspend: bool | None = None
+    managed_by: str | None = None
+    replicated_jobs: list[_ReplicatedJob] = []
+
+
+class _ReplicatedJobStatus(Object):
+    name: str = ""
+    ready: int = 0
+    succeeded: int = 0
+    active: int = 0
+
+
+class _Status(Object):
+    conditions: list[JobCondition] = []
+    replicated_jobs_status: list[_ReplicatedJobStatus] = []
+
+
+class JobSet(Kind):
+    """The part of a JobSet that is read."""
+
+    GROUP: ClassVar = "jobset.x-k8s.io"
+    VERSION: ClassVar = "v1alpha2"
+    KIND: ClassVar = "JobSet"
+    PLURAL: ClassVar = "jobsets"
+    NAMESPACED: ClassVar = True
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class JobSets(TemplatedJob[JobSet]):
+    """Kueue's `jobset.x-k8s.io/jobset`."""
+
+    kind = JobSet
+    framework = "jobset.x-k8s.io/jobset"
+    summary = "suspended; a pod set for each replicated Job"
+    asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+
+    def templates(self, job: JobSet) -> list[Template]:
+        """One for each replicated Job."""
+        return [
+            Template(
+                each.name,
+                each.replicas * each.pods_each,
+                each.template.spec.template,
+                ("spec", "replicatedJobs", index, "template", "spec", "template"),
+            )
+            for index, each in enumerate(job.spec.replicated_jobs)
+        ]
+
+    def active(self, job: JobSet) -> bool:
+        """While any child Job is active."""
+        return any(each.active > 0 for each in job.status.replicated_jobs_status)
+
+    def pods_ready(self, job: JobSet) -> bool:
+        """Every replica is ready or has succeeded."""
+        done = sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
+        return done == sum(each.replicas for each in job.spec.replicated_jobs)
+
+    def reclaimable(self, job: JobSet) -> dict[str, int]:
+        """The pods of replicas that have succeeded."""
+        pods = {each.name: each.pods_each for each in job.spec.replicated_jobs}
+        return {
+            each.name.lower(): each.succeeded * pods[each.name]
+            for each in job.status.replicated_jobs_status
+            if each.succeeded > 0 and each.name in pods
+        }
+
+    def significant(self, job: JobSet) -> tuple[object, ...]:
+        """The spec, the end, whether pods run, and which need their quota no longer."""
+        return job.spec, self.finished(job), self.active(job), self.reclaimable(job)
+
+    def managed_by(self, job: JobSet) -> str | None:
+        """`spec.managedBy`."""
+        return job.spec.managed_by

@@ -1,0 +1,257 @@
+"""v1 Pod on its own: held back by a scheduling gate, never brought back once it ran.
+
+A gate can only be lifted, and a node selector only be added to while one is there, so a Pod is started by one patch and
+stopped by deleting it; its owner, if it has one, makes another. Pods of a group are refused, not guessed at. Source:
+Kueue's pkg/controller/jobs/pod, single pods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.api import names
+from app.api.conditions import timestamp
+from app.api.core import Pod
+from app.api.errors import PermanentError
+from app.api.gotext import parse_int
+from app.api.meta import Object
+from app.api.patch import JsonPatch
+from app.api.pods import PodSpec, PodTemplate
+from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
+from app.api.validation.labels import subdomain_faults
+from app.api.workload import PodSet
+from app.jobs.bases.roles import role_hash
+from app.jobs.integration import WORKLOAD_DELETED, Asked, Change, Integration, Outcome, Removal, Right, Step, Stop
+from app.jobs.labels import identifier
+from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
+from app.jobs.topologyrequest import topology_errors
+
+MANAGED_PATH: Final = f"metadata.labels[{names.MANAGED_LABEL}]"
+TOTAL_COUNT_PATH: Final = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT}]"
+RETRIABLE_PATH: Final = f"metadata.annotations[{names.RETRIABLE_IN_GROUP}]"
+MANAGED_OWNER_WARNING: Final = (
+    f"pod owner is managed by kueue, label '{names.MANAGED_LABEL}=true' might lead to unexpected behaviour"
+)
+_OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
+_PLAIN_OR_QUEUED: Final = (
+    # The Job accounts for its pods, which name no queue. Pods of other controllers queue one by one, as in Kueue, where
+    # the namespace has a default queue.
+    "(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || "
+    "(has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations) || "
+    "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, "
+    "has(o.controller) && o.controller && o.kind == 'Job' && o.apiVersion.startsWith('batch/'))"
+)
+_QUEUED: Final = (
+    # Named one by one: pods of an admitted job carry other labels of this group and are updated often.
+    "[object, oldObject].exists(o, o != null && has(o.metadata.labels) && o.metadata.labels.exists(k, k in "
+    "['kueue.x-k8s.io/queue-name', 'kueue.x-k8s.io/managed', 'kueue.x-k8s.io/pod-group-name']))"
+)
+_decode: Final = msgspec.json.Decoder(PodSpec).decode
+
+
+class _Gate(Object):
+    name: str
+
+
+class _Gated(Object):
+    scheduling_gates: list[_Gate] = []
+
+
+_decode_gates: Final = msgspec.json.Decoder(_Gated).decode
+
+
+class PlainPod(Integration[Pod]):
+    """Kueue's `pod`. With `parents_only`, pods count only if their owner asked for them to be held.
+
+    That is for a configuration that enables Deployments, say, but not `pod`.
+    """
+
+    kind = Pod
+    framework = "pod"
+    summary = "held by a scheduling gate, deleted to stop it"
+    built_in = True
+    selector = f"{names.MANAGED_LABEL}=true"  # every pod of the cluster would be watched otherwise
+    rights = (Right("pods", ("delete",)), Right("pods/status", ("patch",)))
+    asked = Asked(
+        defaulting={"plain-or-queued-pod": _PLAIN_OR_QUEUED},
+        defaulting_unless_all=True,
+        validating={"queued-now-or-before": _QUEUED},
+    )
+    top_level = True
+    namespace_first = True
+    keeps_reassignment = False
+
+    def __init__(self, *, parents_only: bool = False) -> None:
+        self.parents_only = parents_only
+
+    def held_by_parent(self, job: Pod) -> bool:
+        """By the annotation that the webhook of a Deployment puts into its template."""
+        return names.POD_SUSPENDING_PARENT in job.metadata.annotations
+
+    def hold(self, job: Pod, patch: JsonPatch) -> None:
+        """Add the gate and the role hash; unless its owner asked for that, the managed label and the finalizer too."""
+        meta = job.metadata
+        if not self.held_by_parent(job):
+            if self.parents_only:
+                return
+            patch.put(meta.labels, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
+            if names.POD_FINALIZER not in meta.finalizers:
+                _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
+        gates = _gates(job)
+        if names.ADMISSION_GATE not in gates:
+            _append(patch, gates, "spec", "schedulingGates", value={"name": names.ADMISSION_GATE})
+        if names.ROLE_HASH not in meta.annotations:
+            patch.put(meta.annotations, "metadata", "annotations", key=names.ROLE_HASH, value=role_hash(job.spec))
+
+    def create_errors(self, job: Pod) -> list[FieldError]:
+        """The managed label, the group and the topology request."""
+        meta = job.metadata
+        errors: list[FieldError] = []
+        if meta.labels.get(names.MANAGED_LABEL, "true") != "true":
+            errors.append(forbidden(MANAGED_PATH, "managed label value can only be 'true'"))
+        group, path = identifier(meta, names.POD_GROUP_NAME)
+        count = meta.annotations.get(names.POD_GROUP_TOTAL_COUNT)
+        both = (
+            f"both the '{names.POD_GROUP_TOTAL_COUNT}' annotation and the '{names.POD_GROUP_NAME}' "
+            f"{'annotation' if path.startswith('metadata.annotations') else 'label'} should be set"
+        )
+        if group:
+            errors += [invalid(path, group, fault) for fault in subdomain_faults(group)]
+            if count is None:
+                errors.append(required(TOTAL_COUNT_PATH, both))
+        elif count is not None:
+            errors.append(required(path, both))
+        if count is not None:
+            errors += _total_count_errors(count)
+        errors += topology_errors(meta.annotations, "metadata.annotations")
+        prebuilt, prebuilt_path = identifier(meta, names.PREBUILT_WORKLOAD)
+        if group and prebuilt and prebuilt != group:
+            errors.append(invalid(prebuilt_path, prebuilt, "prebuilt workload and pod group should be equal"))
+        return errors
+
+    def update_errors(self, old: Pod, new: Pod) -> list[FieldError]:
+        """A pod stays in its group, and an unretriable one stays unretriable."""
+        errors = self.create_errors(new)
+        old_group, _ = identifier(old.metadata, names.POD_GROUP_NAME)
+        group, path = identifier(new.metadata, names.POD_GROUP_NAME)
+        if old_group and group != old_group:
+            errors.append(invalid(path, group, IMMUTABLE))
+        was_final = old.metadata.annotations.get(names.RETRIABLE_IN_GROUP) == "false"
+        if group and was_final and new.metadata.annotations.get(names.RETRIABLE_IN_GROUP) != "false":
+            errors.append(forbidden(RETRIABLE_PATH, "unretriable pod group can't be converted to retriable"))
+        return errors
+
+    def warnings(self, job: Pod, *, owned: bool) -> tuple[str, ...]:
+        """A pod that claims to be managed although its owner is."""
+        claims = job.metadata.labels.get(names.MANAGED_LABEL) == "true"
+        return (MANAGED_OWNER_WARNING,) if claims and owned else ()
+
+    def skip(self, job: Pod) -> str:
+        """Pods without the managed label, and with `parents_only` those whose owner asks for nothing."""
+        if job.metadata.labels.get(names.MANAGED_LABEL) != "true":
+            return f"label {names.MANAGED_LABEL} is not true"
+        if self.parents_only and not self.held_by_parent(job):
+            return "the framework pod is not enabled"
+        return ""
+
+    def refusal(self, job: Pod) -> str:
+        """Pod groups are not served."""
+        group = job.metadata.annotations.get(names.POD_GROUP_NAME) or job.metadata.labels.get(names.POD_GROUP_NAME)
+        if not group:
+            return ""
+        return f"pod group '{group}' cannot be queued: remove {names.POD_GROUP_NAME} to queue each pod by itself"
+
+    def suspended(self, job: Pod) -> bool:
+        """Gated, or over."""
+        return self.finished(job) is not None or names.ADMISSION_GATE in _gates(job)
+
+    def active(self, job: Pod) -> bool:
+        """Never: quota of a single pod is free as soon as its deletion is asked for."""
+        return False
+
+    def finished(self, job: Pod) -> Outcome | None:
+        """By its phase."""
+        if job.status.phase not in ("Succeeded", "Failed"):
+            return None
+        return Outcome(success=job.status.phase == "Succeeded", message=job.status.message)
+
+    def pod_sets(self, job: Pod) -> list[JobPodSet]:
+        """One pod; the template is its spec alone."""
+        template = b'{"metadata":{},"spec":' + bytes(job.spec) + b"}"
+        return [JobPodSet(name=names.DEFAULT_PODSET, count=1, template=template)]
+
+    def start(self, job: Pod, infos: Sequence[PodSetInfo]) -> Change:
+        """Lift the gate and say where to run, in one patch."""
+        if len(infos) != 1:
+            raise PermanentError(f"a Pod has one pod set, admission has {len(infos)}: let the Workload be made anew")
+        current = Directives.of(PodTemplate(metadata=job.metadata, spec=_decode(job.spec)))
+        merged = merge(current, infos[0])
+        kept = [gate for gate in merged.scheduling_gates if gate not in _OURS or gate in infos[0].scheduling_gates]
+        body = changes(current, replace(merged, scheduling_gates=tuple(kept)))
+        return Change(body, fresh=True)
+
+    def stop(self, job: Pod, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
+        """Say why, then delete. A gated pod stays; one that is over stays unless its Workload was deleted."""
+        over = self.finished(job) is not None
+        if job.metadata.deletion_timestamp or (self.suspended(job) and not (over and reason == WORKLOAD_DELETED)):
+            return Stop()
+        condition = {
+            "type": "TerminationTarget",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": timestamp(now),
+        }
+        target: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}, "status": {"conditions": [condition]}}
+        steps: list[Step] = [Change(target, subresource="status", strategic=True), Removal()]
+        if _is_true(job, "TerminationTarget"):
+            del steps[0]
+        return Stop(steps, announce=True)
+
+    def finalize(self, job: Pod) -> list[Change]:
+        """Let the pod go."""
+        meta = job.metadata
+        if names.POD_FINALIZER not in meta.finalizers:
+            return []
+        rest = [finalizer for finalizer in meta.finalizers if finalizer != names.POD_FINALIZER]
+        return [Change({"metadata": {"finalizers": rest}}, fresh=True)]
+
+    def pods_ready(self, job: Pod) -> bool:
+        """By its condition Ready."""
+        return _is_true(job, "Ready")
+
+    def significant(self, job: Pod) -> tuple[object, ...]:
+        """The spec, how it ended, and whether its stop was announced."""
+        return job.spec, self.finished(job), _is_true(job, "TerminationTarget")
+
+
+def _is_true(pod: Pod, condition: str) -> bool:
+    return any(each.type == condition and each.status == "True" for each in pod.status.conditions)
+
+
+def _gates(pod: Pod) -> list[str]:
+    return [gate.name for gate in _decode_gates(pod.spec).scheduling_gates]
+
+
+def _append(patch: JsonPatch, current: Sequence[object], *path: str, value: object) -> None:
+    """Append to a list that may be absent."""
+    if current:
+        patch.add(*path, "-", value=value)
+    else:
+        patch.add(*path, value=[value])
+
+
+def _total_count_errors(count: str) -> list[FieldError]:
+    number = parse_int(count)
+    if isinstance(number, str):
+        return [invalid(TOTAL_COUNT_PATH, count, number)]
+    if number < 1:
+        detail = (
+            f"incorrect annotation value '{names.POD_GROUP_TOTAL_COUNT}={count}': "
+            "group total count should be greater than zero"
+        )
+        return [invalid(TOTAL_COUNT_PATH, count, detail)]
+    return []
