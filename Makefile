@@ -72,9 +72,10 @@ floors: venv ## Check that imports go one way
 	@.venv/bin/lint-imports
 
 .PHONY: generate
-generate: venv ## Write the CRDs of the chart and docs/reference/api.md from the types in app/api
+generate: venv ## Write the CRDs of the chart, its list of job kinds and docs/reference from the types in app/
 	@$(PY) -m app.api.crd charts/turnstile/crds
 	@$(PY) -m app.api.reference docs/reference/api.md
+	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml docs/reference/kinds.md
 
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)

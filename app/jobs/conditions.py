@@ -7,5 +7,5 @@ QUEUED: Final = (
     "o.metadata.labels.exists(k, k.startsWith('kueue.x-k8s.io/')))"
 )
 """The object carries, or carried, a label of Kueue's group."""
-QUEUED_NOW: Final = "(has(object.metadata.labels) && object.metadata.labels.exists(k, k.startsWith('kueue.x-k8s.io/')))"
-"""The object carries a label of Kueue's group."""
+NEW_OR_QUEUED: Final = f"request.operation == 'CREATE' || {QUEUED}"
+"""The object is new, so that it may be given the default queue, or it carries or carried a label of Kueue's group."""

@@ -47,7 +47,7 @@ class Deployments(PodParent[Deployment]):
     summary = "each pod held by a scheduling gate and queued by itself"
     built_in = True
     asked = Asked(
-        defaulting={"queued": conditions.QUEUED_NOW},
+        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,
         validating={"queued-now-or-before": conditions.QUEUED},
     )

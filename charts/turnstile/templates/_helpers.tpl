@@ -75,13 +75,24 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
-{{/* The job kinds that are enabled, as a JSON list: those of the file, or all that are built without one. */}}
-{{- define "turnstile.frameworks" -}}
+{{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of the file with the
+kinds that they need, or all that are built without a file. */}}
+{{- define "turnstile.kinds" -}}
+{{- $known := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
+{{- $named := list -}}
 {{- if .Values.config -}}
-{{- dig "integrations" "frameworks" (list "batch/job") .Values.config | toJson -}}
+{{- $named = dig "integrations" "frameworks" (list "batch/job") .Values.config -}}
 {{- else -}}
-{{- list "batch/job" "pod" | toJson -}}
+{{- range $known -}}{{- $named = append $named .framework -}}{{- end -}}
 {{- end -}}
+{{- range $known -}}
+{{- if has .framework $named -}}{{- $named = concat $named .needs -}}{{- end -}}
+{{- end -}}
+{{- $enabled := list -}}
+{{- range $known -}}
+{{- if has .framework $named -}}{{- $enabled = append $enabled . -}}{{- end -}}
+{{- end -}}
+{{- toJson $enabled -}}
 {{- end -}}
 
 {{/* Whether jobs without a queue name are managed too: "true" or empty. */}}

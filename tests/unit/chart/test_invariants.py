@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.jobs.registry import ALL
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
@@ -105,10 +106,9 @@ def test_the_webhook_account_only_reads(manifests: list[Manifest]) -> None:
 
 def test_system_and_own_namespace_are_never_intercepted(manifests: list[Manifest]) -> None:
     """kube-system and the release's namespace are spared even when somebody labels them for management."""
-    namespaced = [
-        entry for entry in webhooks(manifests) if entry["rules"][0]["resources"][0] in {"pods", "jobs", "workloads"}
-    ]
-    assert len(namespaced) == 6
+    plurals = {"workloads", *(each.kind.PLURAL for each in ALL)}
+    namespaced = [entry for entry in webhooks(manifests) if entry["rules"][0]["resources"][0] in plurals]
+    assert len(namespaced) == 2 * len(plurals)
     for entry in namespaced:
         for name in ("kube-system", NAMESPACE):
             labels = {"kubernetes.io/metadata.name": name, "kueue-managed": "true"}
@@ -128,7 +128,7 @@ def test_a_call_is_short_and_without_side_effects(manifests: list[Manifest]) -> 
 
 
 def test_entries_carry_kueues_names_and_paths(manifests: list[Manifest]) -> None:
-    """Five mutating entries and six validating ones, named and routed as Kueue's are."""
+    """Named and routed as Kueue's are."""
     paths = {
         entry["name"]: re.sub(
             r"^https://[^/]+", "", entry["clientConfig"].get("url", "") or entry["clientConfig"]["service"]["path"]
@@ -136,8 +136,7 @@ def test_entries_carry_kueues_names_and_paths(manifests: list[Manifest]) -> None
         for entry in webhooks(manifests)
     }
     kinds = {
-        "pod": "-v1-pod",
-        "job": "batch-v1-job",
+        **{each.kind.KIND.lower(): each.webhook_path for each in ALL},
         **{kind: f"kueue-x-k8s-io-v1beta2-{kind}" for kind in ("clusterqueue", "cohort", "resourceflavor", "workload")},
     }
     assert paths == {

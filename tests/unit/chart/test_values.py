@@ -225,14 +225,17 @@ def test_namespaces_of_the_file_are_those_of_the_webhooks(render: Render) -> Non
 
 
 def test_kinds_that_are_not_enabled_are_not_intercepted(render: Render) -> None:
-    """Without `pod` among the frameworks no pod is sent to us."""
+    """Without `pod` among the frameworks no pod is sent to us, unless a kind needs it whose pods are queued."""
 
     def entries(*arguments: str) -> set[str]:
         kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
         return {e["name"] for m in render(*arguments) if m["kind"] in kinds for e in m["webhooks"]}
 
     without = entries("--set", "config.integrations.frameworks={batch/job}")
-    assert entries() - without == {"mpod.kb.io", "vpod.kb.io"}
+    assert entries("--set", "config.integrations.frameworks={batch/job,pod}") - without == {"mpod.kb.io", "vpod.kb.io"}
+    parents = entries("--set", "config.integrations.frameworks={deployment}")
+    assert {"mdeployment.kb.io", "mpod.kb.io"} < parents
+    assert "mjob.kb.io" not in parents
     assert entries("--set", "config.manageJobsWithoutQueueName=false") == without  # Kueue's default: batch/job
     assert entries("--values", str(CONFIG)) == entries()
 

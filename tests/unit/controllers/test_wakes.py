@@ -157,12 +157,8 @@ class Unlooked(OneJob):
         self.missed: list[Decision] = []
         self.latest = (self.cluster.decide(), self.workload_look())
         world = self.cluster.world
-        options, concerned = world.options, wakes.job_concerned
-        world.jobs[Job].subscribe(
-            lambda _, *change: self.check(
-                (not wakes.job_concerned(*change, integration=BatchJob(), options=options), True)
-            )
-        )
+        concerned = functools.partial(wakes.job_concerned, integration=BatchJob(), options=world.options)
+        world.jobs[Job].subscribe(lambda _, *change: self.check((not concerned(*change), True)))
         world.workloads.subscribe(
             lambda _, old, new: self.check(
                 (not wakes.owner_concerned(old, new), not wakes.workload_concerned(old, new))

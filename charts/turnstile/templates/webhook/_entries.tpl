@@ -1,8 +1,8 @@
 {{/*
 What the API server sends us and what it keeps to itself. Each entry: name, path, apiGroups, apiVersions, resources,
-operations, framework (left out where that is not enabled), scope of namespaces (all | managed | outside: all but kube-system and our own), matchConditions.
-The conditions are CEL, evaluated by the API server, so an object that is none of our business costs no call and does
-not depend on our being up.
+operations, scope of namespaces (all | managed | outside: all but kube-system and our own), matchConditions. Job kinds come
+from files/kinds.yaml. The conditions are CEL, evaluated by the API server, so an object that is none of our business
+costs no call and does not depend on our being up.
 */}}
 {{- define "turnstile.webhookConditions" -}}
 {{- $user := printf "system:serviceaccount:%s:%s-controller" .Release.Namespace (include "turnstile.fullname" .) -}}
@@ -13,58 +13,23 @@ notBeingDeleted:
   # Whoever takes a finalizer off must never wait for us.
   name: not-being-deleted
   expression: "!has(object.metadata.deletionTimestamp)"
-plainOrQueuedPod:
-  # A batch Job's pod that names no queue is accounted for by its Job. Other controllers' pods (a Deployment's, say)
-  # queue one by one, as in Kueue, where the namespace has a default queue.
-  name: plain-or-queued-pod
-  expression: >-
-    (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) ||
-    (has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations) ||
-    !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o,
-    has(o.controller) && o.controller && o.kind == 'Job' && o.apiVersion.startsWith('batch/'))
-queuedJob:
-  name: queued-now-or-before
-  expression: >-
-    [object, oldObject].exists(o, o != null && has(o.metadata.labels) &&
-    o.metadata.labels.exists(k, k.startsWith('kueue.x-k8s.io/')))
-notPlainNewJob:
-  # Most Jobs are created with a queue name and nothing else of ours: no rule could refuse them, so a call is saved.
-  name: not-plain-new-job
-  expression: >-
-    request.operation != 'CREATE' ||
-    object.metadata.labels.exists(k, k.contains('kueue.x-k8s.io/') && k != 'kueue.x-k8s.io/priority-class' &&
-    (k != 'kueue.x-k8s.io/queue-name' || !object.metadata.labels[k].matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))) ||
-    (has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) ||
-    (has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) &&
-    object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/')))
-queuedPod:
-  # Named one by one: pods of an admitted job carry other labels of this group and are updated often.
-  name: queued-now-or-before
-  expression: >-
-    [object, oldObject].exists(o, o != null && has(o.metadata.labels) && o.metadata.labels.exists(k, k in
-    ['kueue.x-k8s.io/queue-name', 'kueue.x-k8s.io/managed', 'kueue.x-k8s.io/pod-group-name']))
 {{- end -}}
 
 {{- define "turnstile.webhookEntries" -}}
+{{- $common := include "turnstile.webhookConditions" . | fromYaml }}
 mutating:
-  - name: mpod.kb.io
-    framework: pod
-    path: /mutate--v1-pod
-    group: ""
-    version: v1
-    resources: [pods]
-    operations: [CREATE]
+  {{- range include "turnstile.kinds" . | fromJsonArray }}
+  {{- $named := and .defaultingUnlessAll (eq (include "turnstile.withoutQueueName" $) "true") | ternary list .defaulting }}
+  {{- $updated := has "UPDATE" .defaultedOn | ternary (list $common.notOurOwnWrite $common.notBeingDeleted) list }}
+  - name: m{{ lower .kind }}.kb.io
+    path: /mutate-{{ .webhookPath }}
+    group: {{ .group | quote }}
+    version: {{ .version }}
+    resources: [{{ .plural }}]
+    operations: {{ toJson .defaultedOn }}
     namespaces: managed
-    conditions: {{ eq (include "turnstile.withoutQueueName" .) "true" | ternary "[]" "[plainOrQueuedPod]" }}
-  - name: mjob.kb.io
-    framework: batch/job
-    path: /mutate-batch-v1-job
-    group: batch
-    version: v1
-    resources: [jobs]
-    operations: [CREATE]
-    namespaces: managed
-    conditions: []
+    matchConditions: {{ concat $updated $named | toJson }}
+  {{- end }}
   - name: mclusterqueue.kb.io
     path: /mutate-kueue-x-k8s-io-v1beta2-clusterqueue
     group: kueue.x-k8s.io
@@ -72,7 +37,7 @@ mutating:
     resources: [clusterqueues]
     operations: [CREATE]
     namespaces: all
-    conditions: []
+    matchConditions: []
   - name: mresourceflavor.kb.io
     path: /mutate-kueue-x-k8s-io-v1beta2-resourceflavor
     group: kueue.x-k8s.io
@@ -80,7 +45,7 @@ mutating:
     resources: [resourceflavors]
     operations: [CREATE]
     namespaces: all
-    conditions: []
+    matchConditions: []
   - name: mworkload.kb.io
     path: /mutate-kueue-x-k8s-io-v1beta2-workload
     group: kueue.x-k8s.io
@@ -88,26 +53,18 @@ mutating:
     resources: [workloads]
     operations: [CREATE]
     namespaces: outside
-    conditions: [notOurOwnWrite]
+    matchConditions: {{ list $common.notOurOwnWrite | toJson }}
 validating:
-  - name: vpod.kb.io
-    framework: pod
-    path: /validate--v1-pod
-    group: ""
-    version: v1
-    resources: [pods]
+  {{- range include "turnstile.kinds" . | fromJsonArray }}
+  - name: v{{ lower .kind }}.kb.io
+    path: /validate-{{ .webhookPath }}
+    group: {{ .group | quote }}
+    version: {{ .version }}
+    resources: [{{ .plural }}]
     operations: [CREATE, UPDATE]
     namespaces: managed
-    conditions: [notOurOwnWrite, notBeingDeleted, queuedPod]
-  - name: vjob.kb.io
-    framework: batch/job
-    path: /validate-batch-v1-job
-    group: batch
-    version: v1
-    resources: [jobs]
-    operations: [CREATE, UPDATE]
-    namespaces: managed
-    conditions: [notOurOwnWrite, notBeingDeleted, queuedJob, notPlainNewJob]
+    matchConditions: {{ concat (list $common.notOurOwnWrite $common.notBeingDeleted) .validating | toJson }}
+  {{- end }}
   - name: vclusterqueue.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-clusterqueue
     group: kueue.x-k8s.io
@@ -115,7 +72,7 @@ validating:
     resources: [clusterqueues]
     operations: [CREATE, UPDATE]
     namespaces: all
-    conditions: [notOurOwnWrite]
+    matchConditions: {{ list $common.notOurOwnWrite | toJson }}
   - name: vcohort.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-cohort
     group: kueue.x-k8s.io
@@ -123,7 +80,7 @@ validating:
     resources: [cohorts]
     operations: [CREATE, UPDATE]
     namespaces: all
-    conditions: [notOurOwnWrite]
+    matchConditions: {{ list $common.notOurOwnWrite | toJson }}
   - name: vresourceflavor.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-resourceflavor
     group: kueue.x-k8s.io
@@ -131,7 +88,7 @@ validating:
     resources: [resourceflavors]
     operations: [CREATE, UPDATE]
     namespaces: all
-    conditions: [notOurOwnWrite]
+    matchConditions: {{ list $common.notOurOwnWrite | toJson }}
   - name: vworkload.kb.io
     path: /validate-kueue-x-k8s-io-v1beta2-workload
     group: kueue.x-k8s.io
@@ -139,5 +96,5 @@ validating:
     resources: [workloads, workloads/status]
     operations: [CREATE, UPDATE]
     namespaces: outside
-    conditions: [notOurOwnWrite, notBeingDeleted]
+    matchConditions: {{ list $common.notOurOwnWrite $common.notBeingDeleted | toJson }}
 {{- end -}}

@@ -1,0 +1,95 @@
+"""Writes what chart and documentation know of the job kinds, from the registry: `make generate`.
+
+`python -m app.jobs.generate CHART-FILE DOCS-FILE`. The chart renders rights, webhook entries and roles for people from
+the first file; the second one is the table of kinds. Must never write anything that a kind does not declare.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from app.jobs.integration import Integration
+from app.jobs.registry import ALL
+
+GENERATED: Final = "made by `make generate` from app/jobs: change it there"
+
+
+def declaration(integration: Integration[Any]) -> dict[str, Any]:
+    """What the chart needs to know of a kind."""
+    kind, asked = integration.kind, integration.asked
+    return {
+        "framework": integration.framework,
+        "group": kind.GROUP,
+        "version": kind.VERSION,
+        "kind": kind.KIND,
+        "plural": kind.PLURAL,
+        "webhookPath": integration.webhook_path,
+        "watched": integration.watched,
+        "needs": list(integration.needs),
+        "defaultedOn": sorted(integration.defaulted_on),
+        "defaulting": [{"name": name, "expression": text} for name, text in asked.defaulting.items()],
+        "defaultingUnlessAll": asked.defaulting_unless_all,
+        "validating": [{"name": name, "expression": text} for name, text in asked.validating.items()],
+        "rights": [
+            {
+                "group": kind.GROUP if right.group is None else right.group,
+                "resource": right.resource,
+                "verbs": list(right.verbs),
+            }
+            for right in integration.rights
+        ],
+    }
+
+
+def chart_file(kinds: Iterable[Integration[Any]]) -> str:
+    """The chart's list of kinds."""
+    declared = [declaration(each) for each in kinds]
+    return f"# {GENERATED}\n" + yaml.safe_dump(declared, sort_keys=False, width=120)
+
+
+def table(kinds: Iterable[Integration[Any]]) -> str:
+    """The documentation's table of kinds."""
+    rows = [
+        f"| `{each.framework}` | {each.kind.KIND} | `{_api_version(each)}` | {each.summary} |"
+        for each in sorted(kinds, key=lambda each: each.framework)
+    ]
+    return "\n".join(
+        (
+            "# Job kinds",
+            "",
+            f"<!-- {GENERATED} -->",
+            "",
+            "What `integrations.frameworks` of the configuration file may name. A kind whose CRD is not installed is",
+            "dormant: it costs nothing, and is queued as soon as the CRD is there.",
+            "",
+            "| framework | kind | API version | how its pods are held |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        )
+    )
+
+
+def _api_version(integration: Integration[Any]) -> str:
+    kind = integration.kind
+    return f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
+
+
+def main(arguments: list[str]) -> int:
+    """Entry of `python -m app.jobs.generate`."""
+    match arguments:
+        case [chart, docs]:
+            Path(chart).parent.mkdir(parents=True, exist_ok=True)
+            Path(chart).write_text(chart_file(ALL))
+            Path(docs).write_text(table(ALL))
+            return 0
+        case _:
+            print("usage: python -m app.jobs.generate CHART-FILE DOCS-FILE", file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
