@@ -1,5 +1,5 @@
-"""`python -m tests.conformance [SUITES...]`: a table suite by suite, recorded calls that no adapter knows, then
-`N passed, N failed, N skipped`."""
+"""`python -m tests.conformance [SUITES...]`: a table suite by suite, cases that no adapter can read, recorded calls
+that no adapter knows, then `N passed, N failed, N skipped`."""
 
 import sys
 from collections import Counter
