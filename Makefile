@@ -55,7 +55,7 @@ bench: build ## Measure; docs/performance.md explains the figures
 	@$(PY) -m tests.bench $(ARGS)
 
 .PHONY: conformance
-conformance: venv ## Run the recorded decisions of Kueue (SUITES='webhooks.* apis.*' for some, CASES_DIR=dir of them)
+conformance: venv ## Run the recorded decisions of Kueue (SUITES='webhooks.* apis.*' for some, CASES_DIR=another directory)
 	@$(if $(CASES_DIR),CASES_DIR=$(CASES_DIR)) $(PY) -m tests.conformance $(foreach suite,$(SUITES),'$(suite)') $(ARGS)
 
 .PHONY: lint

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
 from app.engine import tree
-from app.engine.amounts import Amounts, FlavorResource, text, visiting_order
+from app.engine.amounts import Amounts, FlavorResource, quantity, text, visiting_order
 from app.engine.assignment import Assignment, LastAssignment, PairOf, PodSetAssignment
 from app.engine.eligibility import mismatch
 from app.engine.fungibility import FIT, NO_FIT, better, try_next
@@ -334,7 +334,7 @@ class Assigner:
                 attempt.reasons = list(dict.fromkeys(attempt.reasons))
             attempts.append(attempt)
             attempt.mode = MODE_OF[how]
-            attempt.borrow = level_
+            attempt.borrow = max(attempt.borrow, level_)
             attempt.possibility = how
             if how is FIT and level_ == 0:
                 best, best_how, best_level = choices, how, level_
@@ -420,6 +420,7 @@ class Assigner:
                 if how is NO_FIT:
                     return {}, NO_FIT, level_
                 others[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
+                attempt.borrow = max(attempt.borrow, one_level)
         if not others:
             return others, how, level_
         return {name: others.get(name) or FlavorChoice(flavor, Mode.FIT, 0) for name in wanted}, how, level_
@@ -456,7 +457,7 @@ class Assigner:
         if value > maximum:
             attempt.refuse(
                 f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
-                f" ({text(resource, assumed)}) + current podset request ({text(resource, request)})"
+                f" ({text(resource, assumed)}) + current podset request ({quantity(resource, request)})"
                 f" > maximum capacity ({text(resource, maximum)})",
                 EXCEEDS_MAX_QUOTA,
             )

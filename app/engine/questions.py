@@ -95,7 +95,9 @@ class Questions(UsageSharing):
     def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
         """Status, reason and message of the Active condition of a ClusterQueue."""
         queue = self.cluster_queues.get(cluster_queue)
-        if queue is None or queue.terminating:
+        if queue is None:
+            return False, "NotFound", "ClusterQueue not found"
+        if queue.terminating:
             return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
         problems = list(queue.problems)
         if self.ledger.broken and (cycle := self.ledger.cycle_above(queue.node)):

@@ -5,6 +5,7 @@ import os
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,16 +34,31 @@ class Exclusion(NamedTuple):
     containing: tuple[str, ...]
 
 
-def directory() -> Path:
-    """Where the cases are."""
-    return Path(os.environ.get("CASES_DIR") or ROOT.parent / "shared" / "cases").resolve()
+class NotRead(Exception):
+    """A case holds a table, a call or a value that no adapter knows: nobody can tell whether we decide as it says."""
+
+
+def directories() -> list[Path]:
+    """Where the cases are: the directory `CASES_DIR`, or those that are kept beside the project."""
+    chosen = os.environ.get("CASES_DIR")
+    shared = ROOT.parent / "shared"
+    found = [Path(chosen)] if chosen else [shared / "cases", shared / "cases-2"]
+    return [path.resolve() for path in found]
 
 
 def suites(patterns: tuple[str, ...] = ("*",)) -> list[Path]:
-    """Files of the suites that match a pattern, by name."""
+    """Files of the suites that match a pattern, by name. The cases of a suite may be in several files."""
+    found = (path for directory in directories() for path in directory.glob("*.jsonl"))
     return sorted(
-        path for path in directory().glob("*.jsonl") if any(fnmatchcase(path.stem, pattern) for pattern in patterns)
+        (path for path in found if any(fnmatchcase(path.stem, pattern) for pattern in patterns)),
+        key=lambda path: (path.stem, path),
     )
+
+
+def absent() -> str:
+    """What to tell when there are no cases."""
+    places = " or ".join(map(str, directories()))
+    return f"no recorded cases in {places}: set CASES_DIR to their directory"
 
 
 def read(path: Path) -> Iterator[Case]:
@@ -56,6 +72,19 @@ def read(path: Path) -> Iterator[Case]:
             name = body.get("name") or body.get("test") or "case"
             seen[name] = seen.get(name, 0) + 1
             yield Case(path.stem, name if seen[name] == 1 else f"{name} #{seen[name]}", body)
+
+
+@cache
+def passed_over() -> dict[str, str]:
+    """Calls that are passed over on purpose: a pattern of their names, alone or behind an adapter's; and the reason."""
+    data = tomllib.loads((Path(__file__).parent / "passed_over.toml").read_text(encoding="utf-8"))
+    return {pattern: item["reason"] for item in data["call"] for pattern in item["names"]}
+
+
+def pass_over(call: str) -> None:
+    """Go on without a call that no adapter knows. Raises NotRead if it is not known to change nothing."""
+    if not any(fnmatchcase(call, pattern) for pattern in passed_over()):
+        raise NotRead(f"the runner does not know the call {call}")
 
 
 def exclusions() -> list[Exclusion]:

@@ -22,7 +22,7 @@ from app.engine.queues import ClusterQueue as Queue
 from app.engine.state import State
 from app.engine.tree import Node
 from tests.conformance import world
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import Dumps, number
 
 Json = Any
@@ -79,9 +79,11 @@ class Replay(Dumps):
         elif op.startswith(_CACHE):
             name = world.snake(op.removeprefix(_CACHE).replace(".", "_"))
             handler: Callable[[Json, list[Json]], None] | None = getattr(self, f"_on_{name}", None)
-            if handler is not None:
-                handler(args, results)
-                self.state.ledger.settle()
+            if handler is None:
+                pass_over(op)
+                return
+            handler(args, results)
+            self.state.ledger.settle()
 
     # Calls that change the cache
 
@@ -167,7 +169,7 @@ class Replay(Dumps):
     _on_cache_update_local_queue = _on_cache_add_local_queue
 
     def _on_cache_delete_local_queue(self, args: Json, results: list[Json]) -> None:
-        self.state.drop_local_queue(world.key_of(args["q"]))
+        self.state.drop_local_queue(world.local_queue_key(args["q"]))
 
     def _on_cache_add_or_update_workload(self, args: Json, results: list[Json]) -> None:
         """Whether it counts."""
@@ -207,7 +209,7 @@ class Replay(Dumps):
 
     def _on_cache_cluster_queue_terminating(self, args: Json, results: list[Json]) -> None:
         queue = self.state.cluster_queues.get(args["name"])
-        self.expect("terminating", results, [queue is None or queue.terminating])
+        self.expect("terminating", results, [queue is not None and queue.terminating])
 
     def _on_cache_is_added(self, args: Json, results: list[Json]) -> None:
         """Not to be scheduled again: the reservation is known. Queues that were put in by hand are in the case."""
@@ -278,7 +280,7 @@ class Replay(Dumps):
 
     def _on_cache_local_queue_usage(self, args: Json, results: list[Json]) -> None:
         stats = (results or [None])[0] or {}
-        key = world.key_of(args["qObj"])
+        key = world.local_queue_key(args["qObj"])
         counts = self.state.local_queue_counts(key)
         self.expect_stats(stats, counts, lambda only: self.state.local_queue_usage(key, admitted_only=only))
 

@@ -117,9 +117,7 @@ class Dumps:
                 "withinClusterQueue": queue.preemption.within_cluster_queue,
                 "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
             }
-            self.expect(
-                f"preemption of {what}", {field: got["Preemption"].get(field, "Never") for field in policy}, policy
-            )
+            self.expect(f"preemption of {what}", {field: got["Preemption"].get(field, "") for field in policy}, policy)
         if "ResourceGroups" in got:
             want = [
                 (sorted(each.get("CoveredResources") or ()), each.get("Flavors") or [])
@@ -140,11 +138,7 @@ class Dumps:
             }
             self.expect(f"workloads of {what}", want, have)
         if "AdmittedUsage" in got:
-            admitted = {
-                f"{row.flavor}/{row.resource}": row.total
-                for row in state.queue_usage(name, admitted_only=True)
-                if row.total
-            }
+            admitted = ours(queue.held(admitted_only=True))  # also of what it has no quota for any more
             self.expect(f"admitted usage of {what}", numbers(got["AdmittedUsage"]), admitted)
             self.expect(f"admitted in {what}", got.get("admittedWorkloadsCount", 0), state.queue_counts(name).admitted)
         if "localQueues" in got:

@@ -16,6 +16,7 @@ from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.engine.preemption import Preemptor
 from app.engine.queues import ClusterQueue as Queue
+from app.engine.reasons import Mode
 from app.engine.standing import effective_priority
 from app.engine.state import State
 from tests.conformance import engine_preemption, world
@@ -30,20 +31,12 @@ def _gates(case: Case, run: dict[str, Json]) -> Any:
     return world.gates(case.body.get("featureGates"), run.get("gates"), body.get("featureGates"))
 
 
-def last_of(recorded: Json) -> LastAssignment:
-    """A recorded scan."""
-    return LastAssignment(
-        [item or {} for item in recorded.get("LastTriedFlavorIdx") or []],
-        recorded.get("ClusterQueueGeneration", 0),
-        recorded.get("SchedulingCycle", 0),
-        recorded.get("SchedulingHash", ""),
-    )
-
-
 def pending_flavors(case: Case, run: dict[str, Json]) -> list[str]:
     """Whether a scan left flavors untried."""
     body = case.body["case"]
-    return differs("pending", body["wantPendingFlavors"], body["state"] is not None and last_of(body["state"]).pending)
+    return differs(
+        "pending", body["wantPendingFlavors"], body["state"] is not None and world.last_of(body["state"]).pending
+    )
 
 
 def last_assignment_outdated(case: Case, run: dict[str, Json]) -> list[str]:
@@ -51,10 +44,10 @@ def last_assignment_outdated(case: Case, run: dict[str, Json]) -> list[str]:
     body = case.body["case"]
     args = body["args"]
     have = outdated(
-        last_of(args.get("last") or {}),
+        world.last_of(args.get("last") or {}),
         cycle=args.get("currentSchedulingCycle", 0),
         generation=args.get("currentCQGeneration", 0),
-        hash_=args.get("currentSchedulingHash", ""),
+        hash_=world.known_hash(args.get("currentSchedulingHash", "")),
         preserve_progress=body["preserveProgress"],
     )
     return differs("outdated", body["want"], have)
@@ -74,7 +67,9 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
         entry.assignment.borrowing = (item.get("assignment") or {}).get("Borrowing", 0)
         entry.preemptor = bool(head.get("IsPreemptor"))
         entries.append(entry)
-    entries.sort(key=lambda entry: entry_rank(entry, gates))
+    places = {name: place for place, name in enumerate(body["wantOrder"] or ())}
+    entries.sort(key=lambda entry: places.get(entry.info.workload.metadata.name, -1))  # equals in any order
+    entries.sort(key=lambda entry: entry_rank(entry, gates)[:5])
     return differs("order", body["wantOrder"] or [], [entry.info.workload.metadata.name for entry in entries])
 
 
@@ -124,7 +119,9 @@ def _total_of_slice(body: Json) -> list[str]:
         }
         for item in wl.get("TotalRequests") or ()
     ]
-    result = engine_preemption.assignment(state, {"wl": wl, "assignment": body["fields"]})
+    counts = {item.get("Name", ""): item.get("Count", 0) for item in wl["TotalRequests"]}  # a slice is never in part
+    pod_sets = [{**item, "Count": counts.get(item.get("Name", ""), 0)} for item in body["fields"].get("PodSets") or ()]
+    result = engine_preemption.assignment(state, {"wl": wl, "assignment": {"PodSets": pod_sets}})
     have = {str(pair): amount for pair, amount in result.usage.items() if amount}
     return differs("requests", {name: int(amount) for name, amount in (body["want"] or {}).items()}, have)
 
@@ -261,7 +258,10 @@ def reserve(case: Case, run: dict[str, Json]) -> list[str]:
     result = Assignment(LastAssignment([], 0, 0, ""))
     result.borrowing = int(body["borrowing"])
     result.usage = {pair(*key.split("/", 1)): int(amount) for key, amount in (body["assignmentUsage"] or {}).items()}
-    have = {str(key): amount for key, amount in to_reserve(state.cluster_queues[name], result).items()}
+    kept = result.usage  # what fits counts in full
+    if engine_preemption.MODES[body["assignmentMode"]] is Mode.PREEMPT:
+        kept = to_reserve(state.cluster_queues[name], result)
+    have = {str(key): amount for key, amount in kept.items()}
     return differs("reserved", {key: int(amount) for key, amount in (body["wantReserved"] or {}).items()}, have)
 
 

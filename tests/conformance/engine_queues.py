@@ -1,5 +1,6 @@
 """Queues: recorded calls into Kueue's queue cache, made on our queues, and what each returned."""
 
+from itertools import permutations
 from typing import Any
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
@@ -11,10 +12,11 @@ from app.engine.info import Info
 from app.engine.options import Options
 from app.engine.pending import Pending
 from app.engine.queues import requeue
+from app.engine.reasons import PENDING_EVALUATION
 from app.engine.standing import backoff_over, is_admissible
 from app.engine.state import State
 from tests.conformance import world
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_queue_calls import QueueCalls, hashes, makes, tried
 
 Json = Any
@@ -108,9 +110,12 @@ class Replay(QueueCalls):
         lines, locals_ = self.standalone.lines, self.standalone.local_queues
         self.standalone = State(options)
         self.standalone.namespaces, self.standalone.lines, self.standalone.local_queues = namespaces, lines, locals_
-        api = world.load(ApiClusterQueue, args.get("cq") or {})
+        # one that no object of the API made gets its selector by hand, which is not recorded: it selects everything
+        api = world.load(ApiClusterQueue, args.get("cq") or {"spec": {"namespaceSelector": {}}})
         queue = self.standalone.ledger.put_cluster_queue(api)
         self.standalone.order_lines(queue)
+        for each in self.table.get("inadmissibleHashes") or ():
+            queue.pending.park_class(each, PENDING_EVALUATION)
         self.queues[results[0]["$ref"]] = queue
 
     def add_local_queue(self, local: LocalQueue) -> None:
@@ -174,7 +179,7 @@ class Replay(QueueCalls):
                 else:
                     state.put_local_queue(local, self.now)
             case "DeleteLocalQueue":
-                state.drop_local_queue(_key(args["q"]["metadata"]))
+                state.drop_local_queue(world.local_queue_key(args["q"]))
             case "AddOrUpdateWorkload" | "UpdateWorkload":
                 loaded = world.load(Workload, args.get("w") or args.get("newWl") or args.get("wl"))
                 state.put_workload(loaded, self.now)
@@ -220,7 +225,7 @@ class Replay(QueueCalls):
                 if results and isinstance(results[0], int):
                     self.expect(name, results[0], self._in_line() - before)
             case "PendingWorkloads":
-                have = state.local_queue_counts(_key(args["q"]["metadata"], bare=True)).pending
+                have = state.local_queue_counts(world.local_queue_key(args["q"])).pending
                 self.expect(name, results[0], have)
             case "ClusterQueueForWorkload":
                 found = self.queue_of(world.key_of(args.get("wl") or args.get("w")))
@@ -245,10 +250,11 @@ class Replay(QueueCalls):
                     infos = queue.pending.active_infos() if name == "Dump" else queue.pending.inadmissible_infos()
                     if infos:
                         have[queue.name] = sorted(info.key for info in infos)
-                want = {queue: sorted(keys) for queue, keys in ((results or [{}])[0] or {}).items()}
+                recorded = (results or [{}])[0] or {}
+                want = {queue: sorted(key.lstrip("/") for key in keys) for queue, keys in recorded.items()}
                 self.expect(name, want, have)
             case _:
-                pass
+                pass_over(f"cache/queue.Manager.{name}")
 
     def compare(self, recorded: dict[str, Json]) -> None:
         """A comparison of the recorded test that no call answers, told by what it is made of."""
@@ -257,9 +263,11 @@ class Replay(QueueCalls):
             rows = got if isinstance(got, list) else []
             have = self.breakdown[of == "gotInadmissible"]
             self.expect(of, sum(row["value"] for row in rows if "value" in row), have)
-        if of.startswith("cq.workloads.schedulingHashes.") and isinstance(got, dict) and self.queues:
+        if of.startswith("cq.workloads.schedulingHashes.") and self.queues:
+            got = got or {}
             pending = next(iter(self.queues.values())).pending
-            self.expect(of, got, dict(hashes(pending, parked=of.endswith("inadmissible"))))
+            have = hashes(pending, parked=of.endswith("inadmissible"), inflight=False)
+            self.expect(of, got, dict(have))
         if self.state is None:
             return
         items = {
@@ -280,25 +288,28 @@ def _sorted(sets: dict[str, set[str]]) -> dict[str, list[str]]:
     return {name: sorted(keys) for name, keys in sets.items()}
 
 
-def _key(meta: Json, *, bare: bool = False) -> str:
-    namespace = meta.get("namespace", "")
-    return f"{namespace}/{meta['name']}" if namespace or bare else str(meta["name"])
-
-
 def _stands(case: Case) -> bool:
     return bool((case.body.get("fixture") or {}).get("manager"))
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Replay a recorded run; None if nothing in it has a counterpart here."""
-    replay = Replay(case, run)
     trace = list(run.get("trace") or ())
     if not makes(trace) and not _stands(case):  # a part of the test before it made the queues
         earlier = [step for other in case.body["runs"] if other is not run for step in other.get("trace") or ()]
         trace = [*earlier, *trace] if makes(earlier) else []
+    replay = _replayed(case, run, trace)
+    if replay.found and replay.guessed and replay.state is not None:
+        others = (_replayed(case, run, trace, names) for names in permutations(replay.state.cluster_queues))
+        replay = next((other for other in others if not other.found), replay)
+    return replay.found if replay.compared else None
+
+
+def _replayed(case: Case, run: dict[str, Json], trace: list[Json], names: tuple[str, ...] = ()) -> Replay:
+    replay = Replay(case, run, names)
     for step in trace:
         replay.call(step["op"], step.get("args") or {}, step.get("results") or [])
     last = {each.get("of"): each for each in run.get("checks") or ()}  # the earlier ones were made on the way
     for each in last.values() if not replay.blind else ():
         replay.compare(each)
-    return replay.found if replay.compared else None
+    return replay

@@ -16,7 +16,7 @@ from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.jobs.kinds.pod import PlainPod
 from tests.conformance import world
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
 
 Json = Any
@@ -57,7 +57,10 @@ def _same_pods(args: Json) -> bool:
         )
         for item in args.get("a") or ()
     ]
-    conditions = [world.condition("Admitted")] if args.get("ignoreTolerations") else []
+    chosen = {name: on for option in args.get("options") or () for name, on in (option.get("sets") or {}).items()}
+    if chosen.keys() - {"ignoreTolerations"}:
+        raise NotRead(f"the runner does not know all of the options {sorted(chosen)}")
+    conditions = [world.condition("Admitted")] if chosen.get("ignoreTolerations") else []
     body = {"spec": {"podSets": args.get("b") or []}, "status": {"conditions": conditions}}
     return equivalent(job, world.load(Workload, body), None)
 

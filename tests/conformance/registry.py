@@ -1,7 +1,9 @@
 """Which adapter runs a suite."""
 
+import traceback
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from tests.conformance import (
@@ -23,10 +25,13 @@ from tests.conformance import (
     workload_calls,
     workload_reconcile,
 )
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, NotRead
 
 Adapter = Callable[[Case, dict[str, Any]], list[str] | None]
 """Differences of one recorded run; None if nothing in it has a counterpart here."""
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 NO_COUNTERPART = "nothing in the case has a counterpart here: Go internals"
 
@@ -152,7 +157,8 @@ def adapter(suite: str) -> Adapter | None:
 
 
 def differences(case: Case) -> list[str] | None:
-    """All differences of a case, over every run that was recorded; None if no run has anything to compare."""
+    """All differences of a case, over every run that was recorded; None if no run has anything to compare. Raises
+    NotRead if a run holds what its adapter does not know."""
     check = adapter(case.suite)
     assert check is not None
     found: list[str] = []
@@ -163,7 +169,21 @@ def differences(case: Case) -> list[str] | None:
             texts = check(case, run)
             compared = compared or texts is not None
             found += [f"[{label}] {text}" for text in texts or ()]
+        except NotRead:
+            raise
         except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+            if _of_the_runner(error):
+                raise NotRead(f"an adapter stumbled over it: {told}") from error
             compared = True
-            found.append(f"[{label}] {type(error).__name__}: {error}")
+            found.append(f"[{label}] {told}")
     return found if compared else None
+
+
+def _of_the_runner(error: Exception) -> bool:
+    """Whether an adapter met something of another shape than it knows, or handed it on, rather than our code failing.
+    The types of our code are checked: nobody but an adapter gives it None for a value, or text for a number."""
+    ours = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    last = next((path for path in reversed(ours) if path.is_relative_to(ROOT / "app") or path.parent == HERE), HERE)
+    return not last.is_relative_to(ROOT / "app") or isinstance(error, TypeError | AttributeError)

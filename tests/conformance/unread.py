@@ -8,11 +8,10 @@ are passed over on purpose are listed, with the reason, in `passed_over.toml`.
 
 import re
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.conformance import cases, registry
@@ -206,19 +205,14 @@ def unread(patterns: tuple[str, ...], *, places: bool = False) -> Unread:
     for file in cases.suites(patterns):
         for case in cases.read(file) if adapter_of(file.stem) else ():
             if cases.excluded(case, rules) is None:
-                watch.differences(case)
+                with suppress(cases.NotRead):
+                    watch.differences(case)
     return watch.unread()
-
-
-def judged() -> dict[str, str]:
-    """Calls that are passed over on purpose: a pattern of their names, alone or behind an adapter's; and the reason."""
-    data = tomllib.loads((Path(__file__).parent / "passed_over.toml").read_text(encoding="utf-8"))
-    return {pattern: item["reason"] for item in data["call"] for pattern in item["names"]}
 
 
 def unjudged(found: Unread) -> list[str]:
     """Calls that are passed over, nobody knows why."""
-    known = judged()
+    known = cases.passed_over()
     return [
         f"{adapter}: {call} ({count})"
         for (adapter, call), count in sorted(found.calls.items())

@@ -15,6 +15,7 @@ from app.api.localqueue import LocalQueue
 from app.api.quantity import parse
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
+from app.engine.assignment import LastAssignment
 from app.engine.options import (
     AdmissionFairSharing,
     FairSharing,
@@ -24,6 +25,7 @@ from app.engine.options import (
     WaitForPodsReady,
 )
 from app.engine.state import State
+from tests.conformance.cases import NotRead
 
 Json = Any
 
@@ -32,8 +34,16 @@ NOW = "2026-01-02T03:04:05Z"
 
 
 def load(kind: type[Any], value: Json) -> Any:
-    """A plain object as a struct."""
-    return msgspec.convert(_without_nulls(value) or {}, kind, strict=False)
+    """A plain object as a struct. A policy that is missing from a preemption is empty, as in Go: no API server was
+    there to fill in its default."""
+    plain = _without_nulls(value) or {}
+    loaded = msgspec.convert(plain, kind, strict=False)
+    given = (plain.get("spec") or {}).get("preemption") if kind is ClusterQueue else None
+    if given is not None:
+        for field in ("reclaimWithinCohort", "withinClusterQueue"):
+            if field not in given:
+                setattr(loaded.spec.preemption, snake(field), "")
+    return loaded
 
 
 def _without_nulls(value: Json) -> Json:
@@ -100,8 +110,19 @@ def pods_ready(ordering: Json, *, block: bool = False) -> WaitForPodsReady:
     )
 
 
+_GIVEN = frozenset(
+    (
+        *("fairsharing", "fs", "admissionfairsharing", "enabledafs", "workloadordering", "podsreadytracking"),
+        *("resourcetransformations", "excludedresourceprefixes", "quotacheckstrategy"),
+        *("clock", "roletracker", "customlabels", "preemptionexpectations"),  # these change no decision
+    )
+)
+
+
 def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | None = None) -> Options:
     """Options of the engine from what was given to Kueue's constructors."""
+    if strange := [key for key in config if key.rpartition(".")[2].lower().removesuffix("config") not in _GIVEN]:
+        raise NotRead(f"the runner does not know the options {strange}")
 
     def given(name: str) -> Json:
         found = ((key.rpartition(".")[2].lower().removesuffix("config"), value) for key, value in config.items())
@@ -124,10 +145,31 @@ def options(config: dict[str, Json], chosen: Gates, params: dict[str, Json] | No
     )
 
 
+def last_of(recorded: Json) -> LastAssignment:
+    """A recorded scan of flavors."""
+    return LastAssignment(
+        [item or {} for item in recorded.get("LastTriedFlavorIdx") or []],
+        recorded.get("ClusterQueueGeneration", 0),
+        recorded.get("SchedulingCycle", 0),
+        known_hash(recorded.get("SchedulingHash", "")),
+    )
+
+
+def known_hash(recorded: str) -> str:
+    """A recorded hash; empty if it is not known."""
+    return "" if recorded == "unknown" else recorded
+
+
 def key_of(item: Json) -> str:
     """`namespace/name` of a recorded object, or its name."""
     meta = item.get("metadata") or {}
     return "/".join(part for part in (meta.get("namespace"), meta.get("name")) if part)
+
+
+def local_queue_key(item: Json) -> str:
+    """`namespace/name` of a recorded LocalQueue, also without a namespace."""
+    meta = item.get("metadata") or {}
+    return f"{meta.get('namespace', '')}/{meta.get('name', '')}"
 
 
 def object_of(info: Json) -> Json:
@@ -162,9 +204,20 @@ def put_check(state: State, item: Json) -> None:
     state.put_admission_check(item["metadata"]["name"], active=active, controller=controller)
 
 
+_KINDS = frozenset(
+    (
+        *("Namespace", "ResourceFlavor", "Topology", "AdmissionCheck", "LimitRange", "RuntimeClass", "Cohort"),
+        *("ClusterQueue", "LocalQueue", "Workload"),
+        *("Node", "Pod", "WorkloadPriorityClass", "PriorityClass"),  # nothing that is built depends on these
+    )
+)
+
+
 def build(objects: dict[str, list[Json]], chosen: Options, now: float, absent: frozenset[str] = frozenset()) -> State:
     """A state that was told of all objects; `absent` are `Kind/name` that the engine is not told of."""
     state = State(chosen)
+    if strange := {kind for kind, items in objects.items() if items} - _KINDS:
+        raise NotRead(f"the runner does not know objects of the kinds {sorted(strange)}")
 
     def each(kind: str) -> list[Json]:
         found = []

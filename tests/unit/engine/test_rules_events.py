@@ -119,6 +119,11 @@ class TestMoves:
             "Can't admit new workloads; clusterQueue is terminating",
         )
 
+    def test_a_queue_that_is_not_there_is_not_found(self) -> None:
+        """Nobody is told that it is being deleted."""
+        state = b.world()
+        assert state.active_reason("a") == (False, "NotFound", "ClusterQueue not found")
+
 
 class TestMissingQueue:
     """A reservation in a ClusterQueue that does not exist, or not yet."""

@@ -219,3 +219,14 @@ class TestHeight:
             state.put_cohort(b.cohort(f"{tree_}-side", parent=f"{tree_}-top"))
             state.put_workload(b.workload(f"w-{tree_}", f"{tree_}-q", cpu=2), b.NOW)
         assert cycle(state, b.NOW).order == ["team/w-flat", "team/w-deep"]
+
+
+def test_a_request_that_is_too_large_is_named_as_a_number() -> None:
+    """A request has an end, other than a quota: it is held within int64, and told so."""
+    state = b.world(b.queue("a"))
+    state.put_workload(b.workload("w", cpu="9223372036854776"), b.NOW)
+    (decision,) = cycle(state, b.NOW)
+    assert decision.message == (
+        "couldn't assign flavors to pod set main: insufficient quota for cpu in flavor default, previously considered"
+        " podsets requests (0) + current podset request (9223372036854775807m) > maximum capacity (10)"
+    )

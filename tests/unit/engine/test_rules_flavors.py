@@ -259,6 +259,20 @@ class TestResources:
         decision = b.decide(state)
         assert given(decision) == given(decision, "memory") == ("two", "Fit", 0, -1)
 
+    @pytest.mark.parametrize(("short", "lent"), [("cpu", "memory"), ("memory", "cpu")])
+    def test_an_event_tells_how_far_a_flavor_would_have_borrowed(self, short: str, lent: str) -> None:
+        """That is the highest level over its resources, whichever of them speaks for its mode."""
+        state = world(
+            b.queue("a", {"one": {short: 2, lent: 1}, "two": {"cpu": 10, "memory": 10}}, "x", preemption=LOWER),
+            b.queue("peer", {"one": {lent: 5}}, "x"),
+            running=(held("low", "a", {short: "1"}, priority=-1),),
+        )
+        state.put_workload(pod_sets(("main", 1, {short: "2", lent: "2"})), b.NOW)
+        assert b.decide(state).flavors_considered == (
+            "main: one(preemptionMode=Preempt;borrow=1;"
+            f"insufficient unused quota for {short} in flavor one, 1 more needed)"
+        )
+
     def test_groups_are_searched_one_by_one(self) -> None:
         """Each with its own index; one that fails leaves the pod set without any flavor."""
         queue = b.queue(
