@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
-from app.api.validation.errors import FieldError
+from app.api.validation.errors import FieldError, brought
 from app.api.workload import PodSet
 from app.jobs.podsets import JobPodSet, PodSetInfo
 
@@ -152,8 +152,11 @@ class Integration(ABC, Generic[J]):
         return []
 
     def update_errors(self, old: J, new: J) -> list[FieldError]:
-        """The kind's own rules for a change, beside those that all kinds share."""
-        return self.create_errors(new)
+        """The kind's own rules for a change, beside those that all kinds share.
+
+        Unless a kind says more: what is wrong with the new object and was not wrong with the old one.
+        """
+        return brought(self.create_errors(new), lambda: self.create_errors(old))
 
     def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
         """What is allowed but unwise. `owned`: the controller owner is of an enabled kind."""

@@ -10,7 +10,7 @@ from typing import Any
 from app.api import names
 from app.api.meta import Kind, ObjectMeta
 from app.api.patch import JsonPatch
-from app.api.validation.errors import format_errors
+from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
@@ -94,6 +94,10 @@ def validating(integration: Integration[Any], world: World) -> Handler:
                 was_suspended=integration.suspended(old),
                 suspended=integration.suspended(new),
                 default_queue=world.default_local_queue(request.namespace or new.metadata.namespace),
+            )
+            errors += brought(
+                create_errors(new.metadata, request.kind, integration),
+                lambda: create_errors(old.metadata, request.kind, integration),
             )
             errors += integration.update_errors(old, new)
         owner = new.metadata.controller

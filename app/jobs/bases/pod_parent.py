@@ -71,7 +71,7 @@ class PodParent(Integration[J]):
 
     def update_errors(self, old: J, new: J) -> list[FieldError]:
         """The queue stays while pods are ready, and is never taken away."""
-        errors = self.create_errors(new)
+        errors = super().update_errors(old, new)
         before, after = queue_name(old), queue_name(new)
         if before != after and (not after or self.runs(old)):
             errors.append(invalid(QUEUE_PATH, after, IMMUTABLE))

@@ -24,14 +24,14 @@ from app.api.core import Job
 from app.api.errors import PermanentError
 from app.api.gotext import parse_bool, parse_int
 from app.api.patch import JsonPatch
-from app.api.validation.errors import FieldError, forbidden, invalid
+from app.api.validation.errors import FieldError, brought, forbidden, invalid
 from app.api.workload import PodSet
 from app.jobs import conditions
 from app.jobs.bases.templated import Template, TemplatedJob, annotations_of
 from app.jobs.integration import Asked, Change, Right, Step, Stop
 from app.jobs.labels import is_elastic
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
-from app.jobs.topologyrequest import PREFERRED, REQUIRED
+from app.jobs.topologyrequest import PREFERRED, REQUIRED, topology_errors
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
@@ -66,23 +66,27 @@ class BatchJob(TemplatedJob[Job]):
 
     def create_errors(self, job: Job) -> list[FieldError]:
         """Partial admission, completions kept equal to parallelism, topology."""
+        return self._errors(job, counted=True)
+
+    def _errors(self, job: Job, *, counted: bool) -> list[FieldError]:
+        """`counted`: the Job's parallelism is what its owner asks for."""
         annotations = job.metadata.annotations
         errors: list[FieldError] = []
         pods = _count(job)
-        if (value := annotations.get(names.JOB_MIN_PARALLELISM)) is not None:
+        if (value := _minimum(job)) is not None:
             minimum = parse_int(value)
             if isinstance(minimum, str):
                 errors.append(invalid(MIN_PARALLELISM_PATH, value, minimum))
-            elif not 0 < minimum < pods:
+            elif minimum <= 0 or (counted and minimum >= pods):
                 errors.append(invalid(MIN_PARALLELISM_PATH, minimum, f"should be between 0 and {pods - 1}"))
             if is_elastic(job.metadata):
                 detail = "partial admission and elastic job cannot be used together"
                 errors.append(invalid(MIN_PARALLELISM_PATH, value, detail))
         if (value := annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)) is not None:
             errors += _synchronization_errors(job, value)
-        errors += super().create_errors(job)
+        template = annotations_of(job.spec.template)
+        errors += topology_errors(template, _TEMPLATE_ANNOTATIONS, count=pods if counted else None)
         if is_elastic(job.metadata):
-            template = annotations_of(job.spec.template)
             errors += [
                 forbidden(f"{_TEMPLATE_ANNOTATIONS}.{key}", f"{word} topology is not supported with elastic jobs")
                 for key, word in ((REQUIRED, "required"), (PREFERRED, "preferred"))
@@ -92,11 +96,12 @@ class BatchJob(TemplatedJob[Job]):
 
     def update_errors(self, old: Job, new: Job) -> list[FieldError]:
         """What must not change while the Job is not suspended."""
-        errors = self.create_errors(new)
+        # While a Job runs its parallelism is what was admitted, which may be its minimum.
+        counted = self.suspended(new) or _minimum(new) != _minimum(old)
+        errors = brought(self._errors(new, counted=counted), lambda: self._errors(old, counted=True))
         if old.spec.suspend:  # also while a stop is under way, which puts the parallelism back
             return errors
-        partial = names.JOB_MIN_PARALLELISM in old.metadata.annotations
-        if partial and _parallelism(old) != _parallelism(new):
+        if _minimum(old) is not None and _parallelism(old) != _parallelism(new):
             detail = "cannot change when partial admission is enabled and the job is not suspended"
             errors.append(forbidden("spec.parallelism", detail))
         if _completions_follow(old) != _completions_follow(new):
@@ -246,6 +251,10 @@ def _parallelism(job: Job) -> int:
 def _count(job: Job) -> int:
     parallelism = _parallelism(job)
     return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+
+
+def _minimum(job: Job) -> str | None:
+    return job.metadata.annotations.get(names.JOB_MIN_PARALLELISM)
 
 
 def _min_parallelism(job: Job) -> int | None:

@@ -133,8 +133,10 @@ class PlainPod(Integration[Pod]):
         return errors
 
     def update_errors(self, old: Pod, new: Pod) -> list[FieldError]:
-        """A pod stays in its group, and an unretriable one stays unretriable."""
-        errors = self.create_errors(new)
+        """A Pod stays in its group, and an unretriable Pod stays unretriable."""
+        # A Pod that was not managed is no precedent: a Pod that becomes managed is checked like a new one.
+        becomes_managed = _managed(new) and not _managed(old)
+        errors = self.create_errors(new) if becomes_managed else super().update_errors(old, new)
         old_group, _ = identifier(old.metadata, names.POD_GROUP_NAME)
         group, path = identifier(new.metadata, names.POD_GROUP_NAME)
         if old_group and group != old_group:
@@ -146,12 +148,11 @@ class PlainPod(Integration[Pod]):
 
     def warnings(self, job: Pod, *, owned: bool) -> tuple[str, ...]:
         """A pod that claims to be managed although its owner is."""
-        claims = job.metadata.labels.get(names.MANAGED_LABEL) == "true"
-        return (MANAGED_OWNER_WARNING,) if claims and owned else ()
+        return (MANAGED_OWNER_WARNING,) if owned and _managed(job) else ()
 
     def skip(self, job: Pod) -> str:
         """Pods without the managed label, and with `parents_only` those whose owner asks for nothing."""
-        if job.metadata.labels.get(names.MANAGED_LABEL) != "true":
+        if not _managed(job):
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
             return "the framework pod is not enabled"
@@ -226,6 +227,10 @@ class PlainPod(Integration[Pod]):
     def significant(self, job: Pod) -> tuple[object, ...]:
         """The spec, how it ended, and whether its stop was announced."""
         return job.spec, self.finished(job), _is_true(job, "TerminationTarget")
+
+
+def _managed(pod: Pod) -> bool:
+    return pod.metadata.labels.get(names.MANAGED_LABEL) == "true"
 
 
 def _is_true(pod: Pod, condition: str) -> bool:
