@@ -35,9 +35,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.cli import config, logs, serve
-from app.cli.follow import Follower
-from app.cli.memory import Collector
+from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import CertificateKeeper
@@ -49,19 +47,23 @@ from app.controllers.leader import Leader
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.world import World, index_stores
 from app.engine import State
+from app.http.certificates import service_hosts
+from app.http.health import Health
+from app.http.probes import create_probes
+from app.http.server import serve as serve_app
+from app.http.tls import ServingCertificate, follow_files
 from app.jobs.options import Options
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
-from app.kube.certificates import service_hosts
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
 from app.kube.store import Store
 from app.kube.transport import Transport
-from app.webhooks.health import Health
+from app.process import logs
+from app.process.follow import Follower
+from app.process.memory import Collector
+from app.webhooks.application import create_app
 from app.webhooks.routes import routes
-from app.webhooks.server import create_app
-from app.webhooks.server import serve as serve_app
-from app.webhooks.tls import ServingCertificate, follow_files
 
 T = TypeVar("T", bound=Kind)
 
@@ -274,7 +276,7 @@ class Turnstile:
 
     async def _probes(self, address: tuple[str, int]) -> None:
         health = Health({"caches": self._caches_fault})
-        app = create_app({}, health=health, registry=self.registry)
+        app = create_probes(health=health, registry=self.registry)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 
     def _caches_fault(self) -> str:

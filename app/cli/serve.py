@@ -11,13 +11,13 @@ from typing import Annotated, Final
 import typer
 
 from app.api.config import Loaded, features
-from app.cli import configured
 from app.cli.config import load_or_exit
-from app.cli.configured import Election, JobFlags
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import Options as JobOptions
 from app.jobs.options import namespaces
 from app.jobs.registry import Registry
+from app.process import configured
+from app.process.configured import Election, JobFlags
 
 WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
 

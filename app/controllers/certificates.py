@@ -1,6 +1,6 @@
 """Keeps the webhook's certificates valid and the API server's trust in them right; runs in the leader only.
 
-Two things are watched: the Secret, whose next step `app.kube.certificates` plans, and our two webhook configurations,
+Two things are watched: the Secret, whose next step `app.http.certificates` plans, and our two webhook configurations,
 in which every entry's `caBundle` must be the bundle of the Secret. Whatever empties or changes it is undone at once.
 Nothing else of a configuration is touched: the write is a server-side apply of exactly these fields.
 
@@ -23,7 +23,7 @@ from app.api.core import Secret
 from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
 from app.controllers.executor import Executor
-from app.kube.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
+from app.http.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
 

@@ -19,8 +19,8 @@ from app.api import names
 from app.api.errors import InvalidValue
 from app.api.meta import Object
 from app.api.v1beta1.conversion import convert
-from app.webhooks.dispatch import Refused, answer, read_body, refuse
-from app.webhooks.health import Health
+from app.http.bodies import Refused, answer, read_body, refuse
+from app.http.health import Health
 from app.webhooks.review import Malformed, read_review
 
 PATH: Final = "/convert"

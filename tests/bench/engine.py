@@ -19,10 +19,10 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.cli.memory import NEVER, OLDER, YOUNG, resident
 from app.engine import Options, State, cycle, cycle_steps
 from app.engine.options import FairSharing
 from app.kube.slices import SLICE_SECONDS
+from app.process.memory import NEVER, OLDER, YOUNG, resident
 
 NOW = 1_767_323_045.0
 STAMP = "2026-01-02T03:04:05Z"

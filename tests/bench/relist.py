@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.api.workload import Workload
-from app.cli.memory import Collector
 from app.controllers.jobs import index_jobs
 from app.controllers.world import index_stores
 from app.kube import auth
@@ -21,6 +20,7 @@ from app.kube.reflector import Reflector
 from app.kube.slices import in_slices
 from app.kube.store import Store
 from app.kube.transport import Transport
+from app.process.memory import Collector
 from tests.bench.canned import STREAM, Answer, added, canned, complete, whole
 from tests.bench.figures import HEADER, Figure
 from tests.bench.turns import Turns, timed

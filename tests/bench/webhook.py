@@ -36,14 +36,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from app.api.meta import Kind
+from app.http.certificates import make_ca, make_leaf
+from app.http.health import Health
+from app.http.server import serve
+from app.http.tls import ServingCertificate
 from app.jobs.options import Options
 from app.jobs.registry import Registry
-from app.kube.certificates import make_ca, make_leaf
 from app.webhooks import review
-from app.webhooks.health import Health
+from app.webhooks.application import create_app
 from app.webhooks.routes import routes
-from app.webhooks.server import create_app, serve
-from app.webhooks.tls import ServingCertificate
 
 PATH = "/mutate-batch-v1-job"
 CONNECTIONS = (8, 200)

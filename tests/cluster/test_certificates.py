@@ -16,13 +16,13 @@ from app.api.admissionregistration import MutatingWebhookConfiguration, Validati
 from app.api.core import Secret
 from app.controllers.certificates import CertificateKeeper
 from app.controllers.executor import Executor
-from app.kube.certificates import CA_LIFE, make_ca
+from app.http.certificates import CA_LIFE, make_ca
+from app.http.tls import ServingCertificate
 from app.kube.events import Recorder
 from app.kube.lease import Fence, monotonic
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
-from app.webhooks.tls import ServingCertificate
 from testbed import ControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]

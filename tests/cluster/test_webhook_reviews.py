@@ -18,12 +18,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from prometheus_client import CollectorRegistry
 
 from app.api import names
-from app.kube.certificates import make_ca, make_leaf
-from app.webhooks.health import Health
+from app.http.certificates import make_ca, make_leaf
+from app.http.health import Health
+from app.http.server import serve
+from app.http.tls import ServingCertificate
+from app.webhooks.application import create_app
 from app.webhooks.review import Answer, Handler, Request
 from app.webhooks.routes import routes
-from app.webhooks.server import create_app, serve
-from app.webhooks.tls import ServingCertificate
 from testbed import Api, ApiError, ControlPlane
 from tests.unit.webhooks.reviews import Cluster, Json, job, pod
 

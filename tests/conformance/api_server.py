@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from app.kube.certificates import make_ca, make_leaf
+from app.http.certificates import make_ca, make_leaf
 from testbed import Api, ControlPlane
 from testbed.client import wait_until
 from testbed.errors import ApiError

@@ -18,7 +18,7 @@ from app.api.core import Secret
 from app.api.meta import ObjectMeta
 from app.controllers.actions import Create, Decision, Emit, Patch, RequeueAfter
 from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_configuration
-from app.kube.certificates import Step, ca_bundle, carry_out, plan
+from app.http.certificates import Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from app.api.errors import InvalidValue
-from app.kube.certificates import KeyPair, make_ca, make_leaf, service_hosts
+from app.http.certificates import KeyPair, make_ca, make_leaf, service_hosts
 
 
 def served(leaf: KeyPair) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.kube.certificates import KEYS, Step, ca_bundle, carry_out, plan
+from app.http.certificates import KEYS, Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
 DAY = dt.timedelta(days=1)

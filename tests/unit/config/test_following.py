@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.api.config import Loaded, load
-from app.cli.follow import Follower
+from app.process.follow import Follower
 from tests.unit.config.files import BUILT, HEAD, INSTALLATION
 
 Log = list[MutableMapping[str, Any]]

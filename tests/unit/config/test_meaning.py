@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from app.api.selectors import LabelSelector
-from app.cli import configured
-from app.cli.configured import Election, JobFlags
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from app.jobs.options import Options as JobOptions
 from app.jobs.options import PodsReadyOptions
+from app.process import configured
+from app.process.configured import Election, JobFlags
 from tests.unit.config.files import OLD_HEAD, loaded
 
 

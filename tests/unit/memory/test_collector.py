@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.cli import memory
-from app.cli.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
+from app.process import memory
+from app.process.memory import DOUBLED, SHARE, SLACK, WAIT, YOUNG, Collector, resident
 
 
 class Cycle:

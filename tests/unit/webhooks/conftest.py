@@ -12,12 +12,13 @@ import pytest_asyncio
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
 
-from app.kube.certificates import KeyPair, make_ca, make_leaf
-from app.webhooks.health import Health
+from app.http.certificates import KeyPair, make_ca, make_leaf
+from app.http.health import Health
+from app.http.server import serve
+from app.http.tls import ServingCertificate
+from app.webhooks.application import create_app
 from app.webhooks.review import ALLOWED, Answer, Request
 from app.webhooks.routes import routes
-from app.webhooks.server import create_app, serve
-from app.webhooks.tls import ServingCertificate
 from tests.unit.webhooks.reviews import Cluster, Json
 
 PATH = "/mutate-batch-v1-job"

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from app.webhooks import dispatch
-from app.webhooks.dispatch import BODY_LIMIT
+from app.http.bodies import BODY_LIMIT
 from tests.unit.webhooks.conftest import PATH, Server
 from tests.unit.webhooks.reviews import job
 
@@ -166,7 +165,7 @@ class TestSize:
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Who promises more than comes is not waited for longer than the deadline."""
-        monkeypatch.setattr(dispatch, "BODY_DEADLINE", 0.1)
+        monkeypatch.setattr(bodies, "BODY_DEADLINE", 0.1)
         client = await server.connect()
         await client.send("POST", PATH, review(), content_length="100000")
         assert (await client.reply()).status == 408

@@ -1,4 +1,4 @@
-"""The webhook server: the application with its probes, and serving it over TLS in an event loop of somebody else's.
+"""Serving an ASGI application over TLS in an event loop that the caller owns.
 
 Stops as a webhook should: it says that it is not ready, goes on answering while the endpoints of the Service change,
 asks its clients to leave with each answer, and only then closes. Signals belong to `main`; one process, one loop.
@@ -7,24 +7,15 @@ asks its clients to leave with each answer, and only then closes. Signals belong
 import asyncio
 import math
 import socket
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.webhooks.conversion import Conversions
-from app.webhooks.dispatch import Dispatcher, status_body
-from app.webhooks.health import Health
-from app.webhooks.metrics import ReviewMetrics
-from app.webhooks.review import Handler
+from app.http.health import Health
 
 KEEP_ALIVE_SECONDS: Final = 120
 """Longer than the 90 s for which the API server keeps an idle connection, so that it is the one to close. It also opens
@@ -32,41 +23,6 @@ some in advance and keeps those: a request that meets our close of one is not se
 HEAD_DEADLINE: Final = 10.0
 """Seconds that a client has for the head of a request, once it has begun."""
 BACKLOG: Final = 1024
-_SLICE: Final = 0.0005
-
-
-def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
-    """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
-
-    `registry` is what `/metrics` shows; the counters of the reviews are added to it. Without handlers the application
-    has the probes alone and may share its registry with another one.
-    """
-    app = FastAPI(title="Turnstile webhooks", redoc_url=None)
-
-    @app.get("/healthz", summary="Whether the process is alive")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/readyz", summary="Whether reviews can be answered; names what is not ready")
-    async def readyz() -> JSONResponse:
-        faults = await health.faults()
-        content = {"status": "not ready", "notReady": faults} if faults else {"status": "ok"}
-        return JSONResponse(content, status_code=503 if faults else 200)
-
-    @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def metrics() -> Response:
-        return Response(await _exposition(registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.exception_handler(HTTPException)
-    async def refuse(_: Request, error: HTTPException) -> Response:
-        body = status_body(error.status_code, str(error.detail))
-        return Response(body, status_code=error.status_code, media_type="application/json", headers=error.headers)
-
-    if not handlers:
-        return app
-    _describe_reviews(app, handlers)
-    conversions = Conversions(app, health=health, registry=registry)
-    return Dispatcher(conversions, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
 
 
 async def serve(
@@ -192,52 +148,3 @@ class _Protocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
-
-
-class _Family:
-    """One metric family as something that can be rendered."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> list[Metric]:
-        return [self._metric]
-
-
-async def _exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics as text, made a family at a time so that reviews are not held up."""
-    parts = []
-    pause = time.perf_counter() + _SLICE
-    for metric in registry.collect():
-        parts.append(generate_latest(_Family(metric)))
-        if time.perf_counter() > pause:
-            await asyncio.sleep(0)
-            pause = time.perf_counter() + _SLICE
-    return b"".join(parts)
-
-
-def _describe_reviews(app: FastAPI, handlers: Mapping[str, Handler]) -> None:
-    """Put the review paths into the OpenAPI document, though FastAPI never sees their requests."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        for path in handlers:
-            document["paths"][path] = {
-                "post": {
-                    "summary": "AdmissionReview v1 in, AdmissionReview v1 out",
-                    "requestBody": {"required": True, "content": {"application/json": {}}},
-                    "responses": {
-                        "200": {"description": "The answer", "content": {"application/json": {}}},
-                        "400": {"description": "No AdmissionReview v1"},
-                        "405": {"description": "Not POST"},
-                        "408": {"description": "The body came too slowly"},
-                        "413": {"description": "Body over 3 MiB"},
-                        "415": {"description": "Not application/json"},
-                        "500": {"description": "A bug; the log tells"},
-                    },
-                }
-            }
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]

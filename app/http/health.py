@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from app.webhooks.tls import ServingCertificate
+from app.http.tls import ServingCertificate
 
 Check = Callable[[], str]
 """Says why something is not ready yet; the empty string when it is."""

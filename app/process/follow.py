@@ -14,7 +14,7 @@ import structlog
 
 from app.api.config import Loaded, differences
 from app.api.errors import InvalidConfiguration, InvalidValue
-from app.cli.configured import RELOADED
+from app.process.configured import RELOADED
 
 INTERVAL_SECONDS: Final = 10.0
 

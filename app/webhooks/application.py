@@ -1,0 +1,53 @@
+"""The webhook application: reviews first, then conversion, then the probes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from app.http.health import Health
+from app.http.probes import create_probes
+from app.webhooks.conversion import Conversions
+from app.webhooks.dispatch import Dispatcher
+from app.webhooks.metrics import ReviewMetrics
+from app.webhooks.review import Handler
+
+
+def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
+    """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
+
+    `registry` is what `/metrics` shows; the counters of the reviews are added to it.
+    """
+    app = create_probes(health=health, registry=registry, title="Turnstile webhooks")
+    _describe_reviews(app, handlers)
+    conversions = Conversions(app, health=health, registry=registry)
+    return Dispatcher(conversions, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
+
+
+def _describe_reviews(app: FastAPI, handlers: Mapping[str, Handler]) -> None:
+    """Put the review paths into the OpenAPI document, though FastAPI never sees their requests."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        for path in handlers:
+            document["paths"][path] = {
+                "post": {
+                    "summary": "AdmissionReview v1 in, AdmissionReview v1 out",
+                    "requestBody": {"required": True, "content": {"application/json": {}}},
+                    "responses": {
+                        "200": {"description": "The answer", "content": {"application/json": {}}},
+                        "400": {"description": "No AdmissionReview v1"},
+                        "405": {"description": "Not POST"},
+                        "408": {"description": "The body came too slowly"},
+                        "413": {"description": "Body over 3 MiB"},
+                        "415": {"description": "Not application/json"},
+                        "500": {"description": "A bug; the log tells"},
+                    },
+                }
+            }
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
