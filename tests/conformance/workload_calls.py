@@ -130,13 +130,17 @@ def _seen(call: Call) -> Iterator[tuple[tuple[str, ...], Json]]:
 
 
 def bare(value: Json, name: str = "") -> Json:
-    """Without what is empty; conditions by their type, as their order says nothing; times of conditions as they are."""
+    """Without what is empty; conditions by their type, as their order says nothing; times of conditions as they are,
+    but one that was recorded without a time, which the API requires, has the time of the recording."""
     if isinstance(value, dict):
         parts = {key: bare(part, key) for key, part in value.items()}
         return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
     if isinstance(value, list):
         parts_of_list = [bare(part) for part in value]
-        return sorted(parts_of_list, key=lambda part: str(part.get("type"))) if name == "conditions" else parts_of_list
+        if name != "conditions":
+            return parts_of_list
+        timed = ({"lastTransitionTime": world.NOW} | part for part in parts_of_list)
+        return sorted(timed, key=lambda part: str(part.get("type")))
     return value
 
 
