@@ -75,7 +75,7 @@ def _read_either(value: object) -> object:
 
 
 Nanoseconds = Annotated[int, Field(ge=-_LIMIT, lt=_LIMIT), BeforeValidator(_read_either)]
-"""The same where Kueue writes a bare number of nanoseconds, as Go does without a type of Kubernetes; text is read too."""
+"""The same where Kueue has a bare number of nanoseconds; text is read too."""
 
 
 def seconds(nanoseconds: int) -> float:
