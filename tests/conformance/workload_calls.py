@@ -18,7 +18,6 @@ from app.api.meta import to_plain
 from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
 from app.controllers import admissionchecks, metrics, podsready
 from app.controllers.status import StatusDraft
-from app.controllers.workload import evicted_by_deactivation
 from app.engine.decisions import requested
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
@@ -423,7 +422,6 @@ CALLS: dict[str, Handler] = {
     "controller/core.WorkloadReconciler.reconcileSyncAdmissionChecks": _synced_workload,
     "controller/core.syncAdmissionCheckConditions": _synced_checks,
     "workload/evict.IsEvicted": _asks(lambda workload: workload.evicted),
-    "workload/evict.IsEvictedByDeactivation": _asks(evicted_by_deactivation),
     "workload/evict.IsEvictedByPodsReadyTimeout": _by_pods_ready_timeout,
     "workload/finish.Finish": _finish,
     "workload/patching.SetAdmissionCheckState": _set_check_state,
