@@ -99,21 +99,12 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
 
 def _options(case: Case) -> Options:
     table = case.body.get("case") or {}
-    selector = table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector") or {}
-    if isinstance(selector, list):
-        selector = {"matchExpressions": [_requirement(each) for each in selector]}
+    selector = world.selector(table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector"))
     return Options(
         frameworks=table.get("enableIntegrations") or None,
         managed_jobs_namespace_selector=world.load(LabelSelector, selector),
         manage_jobs_without_queue_name=bool(table.get("manageJobsWithoutQueueName")),
     )
-
-
-def _requirement(recorded: Json) -> Json:
-    """A requirement of a selector that Go had worked out already."""
-    operators = {"notin": "NotIn", "in": "In", "exists": "Exists", "!": "DoesNotExist"}
-    operator = operators[recorded["operator"]]
-    return {"key": recorded["key"], "operator": operator, "values": recorded.get("strValues") or []}
 
 
 def _gates(case: Case, run: dict[str, Json]) -> set[str]:
