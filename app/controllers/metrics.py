@@ -45,7 +45,7 @@ def eviction_latency(old: Workload, new: Workload, now: datetime) -> tuple[str, 
     """ClusterQueue, reason and seconds from the eviction until the quota was free; None if this change is not that."""
     evicted = _true(new, wl.EVICTED)
     admission = old.status.admission
-    if evicted is None or admission is None or not lost_quota(phase(old), phase(new)):
+    if evicted is None or admission is None or not admission.cluster_queue or not lost_quota(phase(old), phase(new)):
         return None
     since = instant(evicted.last_transition_time)
     return (admission.cluster_queue, evicted.reason, (now - since).total_seconds()) if since is not None else None

@@ -55,6 +55,8 @@ def decide(key: str, world: World) -> Decision:
         or _gated(workload, world)
         or _answered(workload, world)
         or _stopped(workload, world)
+        or _ready(workload, world)
+        or _abandoned(workload, world)
         or _checked(workload, world)
         or _timed(workload, world)
         or _unreserved(workload, world)
@@ -84,35 +86,26 @@ def _orphan(workload: Workload, world: World) -> Decision:
 
 
 def _deactivated(workload: Workload, world: World) -> Decision | None:
+    """An eviction for another reason that is not over yet stays as it is: it is one eviction, counted once."""
     if workload.spec.active:
         return None
-    told = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
-    if evicted_by_deactivation(workload):
-        draft = world.draft(workload)
-        if not workload.quota_reserved and draft.granular and (told is None or told.reason != DEACTIVATED):
-            draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
-        return Decision([draft.patch()] if draft.changed else [], why="deactivated")
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
     message = f"The workload is deactivated{detail}"
     draft = world.draft(workload)
-    draft.evict(DEACTIVATED, message, cause=cause)
+    if not workload.evicted:
+        draft.evict(DEACTIVATED, message, cause=cause)
     draft.remove(wl.DEACTIVATION_TARGET)
     if workload.status.requeue_state is not None:
         draft.field("requeueState", None)
-    if not workload.quota_reserved and draft.granular:
+    said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+    if not workload.quota_reserved and draft.granular and (said is None or said.reason != DEACTIVATED):
         draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
-    decision = Decision([draft.patch()], why=message)
-    if workload.status.admission is not None:
+    decision = Decision([draft.patch()] if draft.changed else [], why=message)
+    if not workload.evicted and workload.status.admission is not None:
         event = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
         decision.actions.append(Emit(workload, "Normal", event, message))
     return decision
-
-
-def evicted_by_deactivation(workload: Workload) -> bool:
-    """Whether it was evicted because it was deactivated, by whomever."""
-    evicted = find_condition(workload.status.conditions, wl.EVICTED)
-    return evicted is not None and evicted.status == "True" and evicted.reason.startswith(DEACTIVATED)
 
 
 def _delayed(workload: Workload, world: World) -> Decision | None:
@@ -174,13 +167,24 @@ def _end_backoff(draft: StatusDraft) -> None:
 
 
 def _gated(workload: Workload, world: World) -> Decision | None:
-    """A gate that comes after the reservation takes it back, unless the job was admitted already."""
+    """A gate that comes after the reservation takes it back, unless the job was admitted already. When the last gate is
+    gone, that is said before anything else that may keep the Workload waiting."""
     gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
-    if not gates or not workload.quota_reserved or workload.admitted:
-        return None
     draft = world.draft(workload)
-    draft.unreserve(reason="AdmissionGated", message=f"Admission is gated by: {gates}")
+    if not gates:
+        said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
+        if said is None or said.reason != "AdmissionGated" or not said.message.startswith(_GATED_BY):
+            return None
+        draft.unreserve(reason="PendingEvaluation", message="AdmissionGatedBy cleared, waiting for quota reservation")
+        note = "Admission gate cleared, workload is now admissible"
+        return Decision([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
+    if not workload.quota_reserved or workload.admitted:
+        return None
+    draft.unreserve(reason="AdmissionGated", message=_GATED_BY + gates)
     return Decision([draft.patch(), _gate_seen(workload, gates)], why="gated")
+
+
+_GATED_BY = "Admission is gated by: "
 
 
 def _gate_seen(workload: Workload, gates: str) -> Emit:
@@ -188,28 +192,14 @@ def _gate_seen(workload: Workload, gates: str) -> Emit:
 
 
 def _stopped(workload: Workload, world: World) -> Decision | None:
-    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted, and so does a queue that is
-    gone."""
+    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted, also if it could be now."""
     if not workload.quota_reserved:
         return None
-    queue = world.local_queue_of(workload)
-    admission = workload.status.admission
-    cluster_queue = world.cluster_queues.get(admission.cluster_queue) if admission else _cluster_queue(queue, world)
-    named = {
-        "LocalQueue": workload.spec.queue_name or "",
-        "ClusterQueue": admission.cluster_queue if admission else queue.spec.cluster_queue if queue else "",
-    }
-    for word, stopped_by in (("LocalQueue", queue), ("ClusterQueue", cluster_queue)):
-        draft = world.draft(workload)
-        if stopped_by is None or stopped_by.metadata.deletion_timestamp:
-            if workload.admitted:
-                continue
-            message = f"{word} {named[word]} is terminating or missing"
-            draft.unreserve(reason="Misconfigured", message=message)
-            return Decision([draft.patch()], why=message)
-        policy = stopped_by.spec.stop_policy
-        if policy == "None":
+    for word, _, queue in _queues(workload, world):
+        policy = queue.spec.stop_policy if queue is not None else "None"
+        if queue is None or policy == "None":
             continue
+        draft = world.draft(workload)
         if workload.admitted:
             if policy != "HoldAndDrain" or workload.evicted:
                 continue
@@ -218,10 +208,34 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
             return Decision(
                 [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{word}Stopped", message)], why=message
             )
-        message = f"{word} {stopped_by.metadata.name} is stopped"
+        message = f"{word} {queue.metadata.name} is stopped"
         draft.unreserve(reason="Suspended", message=message)
         return Decision([draft.patch()], why=message)
     return None
+
+
+def _abandoned(workload: Workload, world: World) -> Decision | None:
+    """A queue that is gone takes back a reservation that was never admitted. One whose checks are ready was admitted
+    before this is asked: nobody wanted it stopped, and what the checks made for it would be lost."""
+    if not workload.quota_reserved or workload.admitted:
+        return None
+    for word, name, queue in _queues(workload, world):
+        if queue is None or queue.metadata.deletion_timestamp:
+            message = f"{word} {name} is terminating or missing"
+            draft = world.draft(workload)
+            draft.unreserve(reason="Misconfigured", message=message)
+            return Decision([draft.patch()], why=message)
+    return None
+
+
+def _queues(workload: Workload, world: World) -> list[tuple[str, str, LocalQueue | ClusterQueue | None]]:
+    """Kind, name and object of the two queues of a Workload."""
+    queue, admission = world.local_queue_of(workload), workload.status.admission
+    name = admission.cluster_queue if admission else (queue.spec.cluster_queue or "") if queue else ""
+    return [
+        ("LocalQueue", workload.spec.queue_name or "", queue),
+        ("ClusterQueue", name, _queue_of(workload, world)),
+    ]
 
 
 def _answered(workload: Workload, world: World) -> Decision | None:
@@ -244,17 +258,27 @@ def _answered(workload: Workload, world: World) -> Decision | None:
     return None
 
 
-def _checked(workload: Workload, world: World) -> Decision | None:
-    """List the admission checks that it needs, and admit it when all are ready.
+def _ready(workload: Workload, world: World) -> Decision | None:
+    """Admit it when all its checks are ready. One that is evicted is not admitted, whatever its checks say. If its
+    ClusterQueue is gone, nobody knows which checks it needs but those that are listed, so there must be one.
 
     Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
-    its job takes quota and admission back. One that is evicted is not admitted, whatever its checks say.
+    its job takes quota and admission back.
     """
     draft = _with_checks(workload, world)
-    if workload.quota_reserved and not workload.admitted and not workload.evicted and _queue_of(workload, world):
+    if not draft.checks and _queue_of(workload, world) is None:
+        return None
+    draft.sync_admitted()
+    if workload.admitted or workload.evicted or not is_true(draft.conditions, wl.ADMITTED):
+        return None
+    return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
+
+
+def _checked(workload: Workload, world: World) -> Decision | None:
+    """List the admission checks that it needs, and say that it waits for them."""
+    draft = _with_checks(workload, world)
+    if workload.quota_reserved and not workload.admitted and not workload.evicted:
         draft.sync_admitted()
-        if is_true(draft.conditions, wl.ADMITTED):
-            return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
     return Decision([draft.patch()], why="waits for its checks") if draft.changed else None
 
 
@@ -346,13 +370,7 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
         stale = current is not None and current.reason in written and not said_by_scheduler
         if not stale:
             return _synced(workload, world)
-        cleared = current is not None and current.reason == "AdmissionGated"
-        reason = "PendingEvaluation"
-        message = (
-            "AdmissionGatedBy cleared, waiting for quota reservation"
-            if cleared
-            else "Workload is pending evaluation in the scheduling queue"
-        )
+        reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
     draft = world.draft(workload)
     told = ("False", draft.reason(reason), message)
     if current is not None and (current.status, current.reason, current.message) == told:
@@ -371,7 +389,7 @@ def _synced(workload: Workload, world: World) -> Decision | None:
     return Decision([draft.patch()], why="not admitted") if draft.sync_admitted() else None
 
 
-_WRITTEN_HERE = {"Misconfigured", "Suspended", "AdmissionGated", "Deactivated", "Inadmissible"}
+_WRITTEN_HERE = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
 _COARSE = {"Pending", "Waiting"}
 """Reasons of older versions for all that waits."""
 _SAID_BY_SCHEDULER = (
@@ -384,7 +402,11 @@ _SAID_BY_SCHEDULER = (
 
 
 def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
-    """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does."""
+    """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
+    first: whoever set it is the one who waits for the Workload to be let in."""
+    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    if gates:
+        return "AdmissionGated", _GATED_BY + gates
     name = workload.spec.queue_name or ""
     queue = world.local_queue_of(workload)
     if queue is None:
@@ -402,9 +424,6 @@ def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
     namespace = world.namespaces.get(workload.metadata.namespace)
     if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
         return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
-    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
-    if gates:
-        return "AdmissionGated", f"Admission is gated by: {gates}"
     return "", ""
 
 

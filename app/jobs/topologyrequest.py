@@ -4,8 +4,8 @@ Rules and texts are Kueue's (`jobframework/tas_validation.go`). Whether the laye
 scheduler, which knows the Topology.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,43 @@ def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | N
     errors += _slice_size(annotations, path, count)
     errors += _group(annotations, path)
     errors += _layers(annotations, path, count)
+    return errors
+
+
+class Placed(NamedTuple):
+    """The annotations of a pod template, their path, and the number of pods made from it."""
+
+    annotations: Mapping[str, str]
+    path: str
+    pods: int
+
+
+def group_errors(templates: Iterable[Placed]) -> list[FieldError]:
+    """Errors of the pod set groups of a job: two pod sets each, one of them a single pod, with the same request."""
+    groups: dict[str, list[Placed]] = {}
+    for each in templates:
+        if name := each.annotations.get(GROUP_NAME):
+            groups.setdefault(name, []).append(each)
+    errors: list[FieldError] = []
+    for name, members in sorted(groups.items()):
+        if len(members) != 2:
+            detail = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
+            errors += [invalid(f"{each.path}[{GROUP_NAME}]", name, detail) for each in members]
+            continue
+        first, second = members
+        if 1 not in (first.pods, second.pods):
+            detail = (
+                "can only define groups where at least one pod set has only 1 replica, "
+                f"got: {first.pods} replica(s) and {second.pods} replica(s) in the group"
+            )
+            errors += [invalid(f"{each.path}[{GROUP_NAME}]", name, detail) for each in members]
+        if any(first.annotations.get(key) != second.annotations.get(key) for key in (REQUIRED, PREFERRED)):
+            for one, other in ((first, second), (second, first)):
+                detail = (
+                    f"must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{other.path}' "
+                    f"in group '{name}'"
+                )
+                errors.append(invalid(one.path, OMITTED, detail))
     return errors
 
 

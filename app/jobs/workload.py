@@ -116,9 +116,9 @@ def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) ->
 
 
 def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[str, int]:
-    """Pods by pod set that need their quota no longer: never more than there are, and of known pod sets only."""
+    """Pods by pod set that need their quota no longer: never more than the Workload has in a pod set."""
     sizes = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-    return {name: min(count, sizes[name]) for name, count in counts.items() if name in sizes}
+    return {name: min(count, sizes.get(name, count)) for name, count in counts.items()}
 
 
 def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:

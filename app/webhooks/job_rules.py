@@ -65,7 +65,7 @@ def update_errors(
             errors.append(invalid(MAX_EXEC_TIME_PATH, limit, IMMUTABLE))
 
     errors += _priority_class_change(old, new, suspended=suspended)
-    if is_elastic(new) != is_elastic(old):
+    if integration.takes_slices and is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
     gates, old_gates = (each.annotations.get(names.ADMISSION_GATED_BY, "") for each in (new, old))
     return errors + admission_gated_by_update_errors(gates, old_gates)

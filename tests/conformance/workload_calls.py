@@ -18,7 +18,6 @@ from app.api.meta import to_plain
 from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
 from app.controllers import admissionchecks, metrics, podsready
 from app.controllers.status import StatusDraft
-from app.controllers.workload import evicted_by_deactivation
 from app.engine.decisions import requested
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
@@ -130,13 +129,17 @@ def _seen(call: Call) -> Iterator[tuple[tuple[str, ...], Json]]:
 
 
 def bare(value: Json, name: str = "") -> Json:
-    """Without what is empty; conditions by their type, as their order says nothing; times of conditions as they are."""
+    """Without what is empty; conditions by their type, as their order says nothing; times of conditions as they are,
+    but one that was recorded without a time, which the API requires, has the time of the recording."""
     if isinstance(value, dict):
         parts = {key: bare(part, key) for key, part in value.items()}
         return {key: part for key, part in parts.items() if part not in (None, "", [], {})}
     if isinstance(value, list):
         parts_of_list = [bare(part) for part in value]
-        return sorted(parts_of_list, key=lambda part: str(part.get("type"))) if name == "conditions" else parts_of_list
+        if name != "conditions":
+            return parts_of_list
+        timed = ({"lastTransitionTime": world.NOW} | part for part in parts_of_list)
+        return sorted(timed, key=lambda part: str(part.get("type")))
     return value
 
 
@@ -419,7 +422,6 @@ CALLS: dict[str, Handler] = {
     "controller/core.WorkloadReconciler.reconcileSyncAdmissionChecks": _synced_workload,
     "controller/core.syncAdmissionCheckConditions": _synced_checks,
     "workload/evict.IsEvicted": _asks(lambda workload: workload.evicted),
-    "workload/evict.IsEvictedByDeactivation": _asks(evicted_by_deactivation),
     "workload/evict.IsEvictedByPodsReadyTimeout": _by_pods_ready_timeout,
     "workload/finish.Finish": _finish,
     "workload/patching.SetAdmissionCheckState": _set_check_state,

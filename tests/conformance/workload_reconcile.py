@@ -83,12 +83,22 @@ class Objects:
         for number, ((kind, _), item) in enumerate(sorted(self._found.items()), 1):
             if kind in _STORES:
                 name, struct = _STORES[kind]
-                obj = world.load(struct, item)
+                obj = world.load(struct, _inactive(item) if kind == "ClusterQueue" else item)
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
         made = World(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
         index_stores(made.workloads, made.local_queues, made.cluster_queues)
         return made
+
+
+def _inactive(item: Json) -> Json:
+    """A ClusterQueue of which nobody has said yet whether it is active: for Kueue it is not. Turnstile goes by its spec
+    until then, so that a Workload made together with its queue is not written to twice."""
+    status = item.get("status") or {}
+    if any(each["type"] == "Active" for each in status.get("conditions") or ()):
+        return item
+    said = world.condition("Active", "False")
+    return item | {"status": status | {"conditions": [*(status.get("conditions") or ()), said]}}
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:

@@ -91,6 +91,18 @@ def transformations(value: Json) -> tuple[Transformation, ...]:
     )
 
 
+def selector(recorded: Json) -> Json:
+    """A label selector; Go may have worked out its requirements already. None selects everything."""
+    if not isinstance(recorded, list):
+        return recorded or {}
+    operators = {"notin": "NotIn", "in": "In", "=": "In", "exists": "Exists", "!": "DoesNotExist"}
+    expressions = [
+        {"key": each["key"], "operator": operators[each["operator"]], "values": each.get("strValues") or []}
+        for each in recorded
+    ]
+    return {"matchExpressions": expressions}
+
+
 def usage_sharing(recorded: Json) -> AdmissionFairSharing | None:
     """Configuration of admission fair sharing."""
     if not isinstance(recorded, dict):

@@ -6,7 +6,8 @@ set before (Kueue's trap 5: a v1beta1 file without waitForPodsReady leaves it of
 """
 
 from app.api.config import v1beta1, v1beta2
-from app.api.config.defaults import STRATEGIES
+from app.api.config.defaults import OLD_PODS_READY_TIMEOUT, STRATEGIES
+from app.api.config.durations import render
 
 
 def to_hub(old: v1beta1.Configuration) -> v1beta2.Configuration:
@@ -22,6 +23,7 @@ def to_hub(old: v1beta1.Configuration) -> v1beta2.Configuration:
         plain["fairSharing"].setdefault("preemptionStrategies", list(STRATEGIES))
     if "waitForPodsReady" in plain:
         plain["waitForPodsReady"].setdefault("blockAdmission", True)
+        plain["waitForPodsReady"].setdefault("timeout", render(OLD_PODS_READY_TIMEOUT))
     if "apiVersion" in plain:
         plain["apiVersion"] = v1beta2.API_VERSION
     return v1beta2.Configuration.model_validate(plain)

@@ -11,6 +11,8 @@ STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
 INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
 RETAIN: Final = "Retain"
+OLD_PODS_READY_TIMEOUT: Final = 5 * 60 * SECOND
+"""Of v1beta1; v1beta2 waits longer."""
 
 _S = TypeVar("_S", bound=Section)
 
@@ -50,9 +52,7 @@ def set_defaults(config: v1beta2.Configuration, installation: Installation) -> N
     """Fill in what a v1beta2 file left out."""
     _set_shared(config, installation)
     waiting = config.wait_for_pods_ready = config.wait_for_pods_ready or v1beta2.WaitForPodsReady()
-    _default(waiting, timeout=30 * 60 * SECOND, block_admission=False)
-    _default(waiting, recovery_timeout=waiting.timeout)  # v1beta1 has no such timeout unless a file says it
-    _set_requeuing(waiting)
+    _set_waiting(waiting, timeout=30 * 60 * SECOND, block_admission=False)
     if config.multi_kueue is not None:
         multi = config.multi_kueue
         if multi.dispatcher_name == INCREMENTAL:
@@ -69,8 +69,7 @@ def set_defaults_v1beta1(config: v1beta1.Configuration, installation: Installati
     _set_shared(config, installation)
     waiting = config.wait_for_pods_ready = config.wait_for_pods_ready or v1beta1.WaitForPodsReady()
     if waiting.enable:
-        _default(waiting, timeout=5 * 60 * SECOND, block_admission=True)
-        _set_requeuing(waiting)
+        _set_waiting(waiting, timeout=OLD_PODS_READY_TIMEOUT, block_admission=True)
     if config.fair_sharing is not None and config.fair_sharing.enable and not config.fair_sharing.preemption_strategies:
         config.fair_sharing.preemption_strategies = list(STRATEGIES)
 
@@ -126,7 +125,12 @@ def _set_leader_election(config: v1beta2.Configuration | v1beta1.Configuration, 
     election.resource_name = election.resource_name or installation.lease
 
 
-def _set_requeuing(waiting: v1beta2.WaitForPodsReady | v1beta1.WaitForPodsReady) -> None:
+def _set_waiting(
+    waiting: v1beta2.WaitForPodsReady | v1beta1.WaitForPodsReady, *, timeout: int, block_admission: bool
+) -> None:
+    """A timeout of zero is one that was not given: nothing could start in it. A recovery timeout of zero means none."""
+    waiting.timeout = waiting.timeout or timeout
+    _default(waiting, block_admission=block_admission, recovery_timeout=waiting.timeout)
     waiting.requeuing_strategy = waiting.requeuing_strategy or v1beta2.RequeuingStrategy()
     _default(waiting.requeuing_strategy, timestamp="Eviction", backoff_base_seconds=60, backoff_max_seconds=3600)
 

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 NANOSECONDS: Final = {
     "ns": 1,
@@ -68,6 +68,14 @@ def _read(value: object) -> object:
 
 Duration = Annotated[int, BeforeValidator(_read), PlainSerializer(render, return_type=str)]
 """Nanoseconds in memory, text in the file."""
+
+
+def _read_either(value: object) -> object:
+    return value if isinstance(value, int) and not isinstance(value, bool) else _read(value)
+
+
+Nanoseconds = Annotated[int, Field(ge=-_LIMIT, lt=_LIMIT), BeforeValidator(_read_either)]
+"""The same where Kueue has a bare number of nanoseconds; text is read too."""
 
 
 def seconds(nanoseconds: int) -> float:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from pydantic.alias_generators import to_camel
 
 from app.api import quantity
-from app.api.config.durations import Duration
+from app.api.config.durations import Duration, Nanoseconds
 from app.api.errors import InvalidValue
 from app.api.selectors import LabelSelector
 
@@ -126,7 +126,7 @@ class Controller(Section):
     """How reconcilers run."""
 
     group_kind_concurrency: dict[str, int] | None = None
-    cache_sync_timeout: Duration | None = None
+    cache_sync_timeout: Nanoseconds | None = None
 
 
 class Tls(Section):

@@ -389,8 +389,7 @@ def _cluster_name_errors(new: Workload, old: Workload, gates: Gates) -> list[Fie
     name = new.status.cluster_name
     if name is None or old.status.cluster_name is not None or name in old.status.nominated_cluster_names:
         return []
-    replaced = new.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR)
-    if known.ELASTIC_JOBS in gates and _is_elastic(new) and replaced:
-        return []
+    if known.ELASTIC_JOBS in gates and new.metadata.annotations.get(names.SLICE_REPLACEMENT_FOR):
+        return []  # the slice goes where the one is that it replaces
     detail = "when setting clusterName it must be one of the nominatedClusterNames"
     return [invalid("status.clusterName", name, detail)]

@@ -23,7 +23,7 @@ from app.api.validation.errors import FieldError
 from app.api.workload import PodSet
 from app.jobs.integration import Change, Integration, Outcome, Step, Stop
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
-from app.jobs.topologyrequest import topology_errors
+from app.jobs.topologyrequest import Placed, group_errors, topology_errors
 
 J = TypeVar("J", bound=Kind)
 
@@ -65,6 +65,8 @@ class TemplatedJob(Integration[J]):
     success: ClassVar[str] = "Completed"
     """Type of the condition that tells a good end."""
     failure: ClassVar[str] = "Failed"
+    groups_pod_sets: ClassVar[bool] = False
+    """Whether two pod sets may ask to be placed together (podset-group-name)."""
 
     @abstractmethod
     def templates(self, job: J) -> list[Template]:
@@ -84,14 +86,13 @@ class TemplatedJob(Integration[J]):
         self._set_suspended(job, patch, value=True)
 
     def create_errors(self, job: J) -> list[FieldError]:
-        """The topology request of each template."""
-        return [
-            error
+        """The topology request of each template, and of the groups they form where the kind has several."""
+        placed = [
+            Placed(annotations_of(template.raw), f"{template.field}.metadata.annotations", template.count)
             for template in self.templates(job)
-            for error in topology_errors(
-                annotations_of(template.raw), f"{template.field}.metadata.annotations", count=template.count
-            )
         ]
+        errors = [error for each in placed for error in topology_errors(*each[:2], count=each.pods)]
+        return errors + (group_errors(placed) if self.groups_pod_sets else [])
 
     def finished(self, job: J) -> Outcome | None:
         """By the two conditions of the kind."""

@@ -332,3 +332,12 @@ class TestUpdate:
             'status.clusterName: Invalid value: "b": '
             "when setting clusterName it must be one of the nominatedClusterNames"
         )
+
+    def test_cluster_name_of_a_slice(self) -> None:
+        """A slice that replaces another goes to the cluster of that other one, which need not be nominated."""
+        old, replaces = workload(), {"kueue.x-k8s.io/workload-slice-replacement-for": "ns/x"}
+        new = workload(clusterName="b", annotations=replaces)
+        on = gates.ON_BY_DEFAULT | {gates.ELASTIC_JOBS}
+        assert told(new, old, gates=on) == ""
+        assert told(new, old, gates=on - {gates.ELASTIC_JOBS}) != ""
+        assert told(workload(clusterName="b"), old, gates=on) != ""

@@ -11,7 +11,7 @@ from app.jobs.options import Options as JobOptions
 from app.jobs.options import PodsReadyOptions
 from app.process import configured
 from app.process.configured import Election, JobFlags
-from tests.unit.config.files import OLD_HEAD, loaded
+from tests.unit.config.files import HEAD, OLD_HEAD, loaded
 
 
 def test_an_empty_file_is_the_engines_defaults() -> None:
@@ -159,5 +159,11 @@ class TestWaitingForPods:
         """Its section alone waits for nothing."""
         assert JobFlags().options(loaded("waitForPodsReady: {enable: false}", head=OLD_HEAD)).pods_ready is None
         assert JobFlags().options(loaded("waitForPodsReady: {enable: true}", head=OLD_HEAD)).pods_ready == (
-            PodsReadyOptions(timeout=300.0)
+            PodsReadyOptions(timeout=300.0, recovery_timeout=300.0)
         )
+
+    @pytest.mark.parametrize(("head", "switch", "default"), [(HEAD, "", 1800.0), (OLD_HEAD, "enable: true, ", 300.0)])
+    def test_a_timeout_of_zero_is_the_default(self, head: str, switch: str, default: float) -> None:
+        """In both versions: a Job that had to be ready at once would be evicted for ever."""
+        file = loaded(f"waitForPodsReady: {{{switch}timeout: 0s}}", head=head)
+        assert JobFlags().options(file).pods_ready == PodsReadyOptions(timeout=default, recovery_timeout=default)

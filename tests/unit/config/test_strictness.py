@@ -134,3 +134,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     for head in ("", HEAD):
         with contextlib.suppress(InvalidConfiguration):
             load(head + text, installation=INSTALLATION, frameworks=BUILT)
+
+
+@pytest.mark.parametrize(("written", "nanoseconds"), [("3000000000", 3 * 10**9), ("3s", 3 * 10**9)])
+def test_the_cache_sync_timeout_is_a_number_of_nanoseconds(written: str, nanoseconds: int) -> None:
+    """Kueue has a bare number in this one field; a duration in text is taken too."""
+    controller = loaded(f"controller: {{cacheSyncTimeout: {written}}}").configuration.controller
+    assert controller is not None
+    assert controller.plain() == {"cacheSyncTimeout": nanoseconds}
+
+
+@pytest.mark.parametrize("written", ["true", "1.5", str(2**63)])
+def test_a_cache_sync_timeout_that_is_no_whole_number_is_refused(written: str) -> None:
+    """Neither are fractions of a nanosecond, nor more than 64 bits hold."""
+    (fault,) = told(f"controller: {{cacheSyncTimeout: {written}}}")
+    assert fault.startswith("line 3: controller.cacheSyncTimeout: ")

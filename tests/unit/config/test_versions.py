@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.api.config import v1beta2
+from app.api.config import v1beta1, v1beta2
 from app.api.config.conversion import from_hub, to_hub
 from tests.unit.config.files import OLD_HEAD, loaded, told, warned
 
@@ -40,6 +40,12 @@ def test_only_the_new_version_waits_for_pods_by_itself() -> None:
     """Kueue's trap: without the section v1beta2 turns it on and v1beta1 leaves it off."""
     assert loaded("").configuration.wait_for_pods_ready is not None
     assert loaded("", head=OLD_HEAD).configuration.wait_for_pods_ready is None
+
+
+def test_an_old_switch_alone_is_converted_with_the_times_of_its_version() -> None:
+    """Also where no defaults were set before, v1beta1 waits five minutes and lets nobody else in meanwhile."""
+    old = v1beta1.Configuration.model_validate({"waitForPodsReady": {"enable": True}})
+    assert to_hub(old).plain()["waitForPodsReady"] == {"timeout": "5m0s", "blockAdmission": True}
 
 
 @pytest.mark.parametrize("field", ["visibilityServer: {}", "resources: {quotaCheckStrategy: IgnoreUndeclared}"])

@@ -45,6 +45,15 @@ class TestEvictionLatency:
         labels = {"cluster_queue": "cq", "reason": "Preempted"}
         assert counts.value("workload_eviction_latency_seconds_sum", **labels) == 5.0
 
+    def test_without_a_cluster_queue_there_is_nothing_to_count_it_for(self, counts: Counts) -> None:
+        """An admission that names none is no label of a metric."""
+        held = workload(RESERVED, ADMITTED, EVICTED, admission=True)
+        assert held.status.admission is not None
+        held.status.admission.cluster_queue = ""
+        counts.metrics.changed(held, workload(EVICTED), NOW)
+        labels = {"cluster_queue": "", "reason": "Preempted"}
+        assert counts.value("workload_eviction_latency_seconds_count", **labels) is None
+
     @pytest.mark.parametrize(
         ("old", "new"),
         [

@@ -1,9 +1,11 @@
 """What is decided about one Workload, apart from its job and its quota."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from app.api.clusterqueue import ClusterQueue
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
 from app.jobs.options import Options
@@ -22,6 +24,18 @@ from tests.unit.controllers.written import conditions, patches
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
 
 
+SINCE = "2026-01-02T03:00:00Z"
+PENDING, READY = (
+    {"name": "a", "state": state, "message": "", "lastTransitionTime": SINCE} for state in ("Pending", "Ready")
+)
+
+
+def with_check(**spec: Any) -> ClusterQueue:
+    """ClusterQueue `cq` with one check for every flavor."""
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": []}]}]
+    return cluster_queue(admissionChecksStrategy={"admissionChecks": [{"name": "a"}]}, resourceGroups=groups, **spec)
+
+
 class TestDeactivation:
     def test_a_running_one_is_evicted_and_keeps_its_quota_until_its_job_has_stopped(self) -> None:
         """Evicted is set, QuotaReserved stays True."""
@@ -32,6 +46,26 @@ class TestDeactivation:
         assert conditions(decision)["Evicted"] == ("True", "Deactivated", "The workload is deactivated")
         assert conditions(decision)["QuotaReserved"][0] == "True"
         assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["EvictedDueToDeactivated"]
+
+    def test_one_that_is_evicted_already_is_not_evicted_again(self) -> None:
+        """The reason and the count of the eviction under way stay; what it waited for is forgotten."""
+        evicted = condition("Evicted", "True", "PodsReadyTimeout", "Exceeded the PodsReady timeout ns/wl")
+        stats = {"evictions": [{"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 1}]}
+        more = {"schedulingStats": stats, "requeueState": {"count": 1, "requeueAt": SINCE}}
+        stopping = workload(RESERVED, ADMITTED, evicted, admission=True, spec={"active": False}, more_status=more)
+        decision = decide("ns/wl", world(stopping, local_queue(), cluster_queue()))
+        assert [patch["status"] for patch in patches(decision)] == [{"requeueState": None}]
+        assert not [a for a in decision.actions if isinstance(a, Emit)]
+
+    def test_one_that_was_evicted_before_says_that_it_is_deactivated(self) -> None:
+        """It holds no quota, so nothing is evicted."""
+        evicted = condition("Evicted", "True", "Preempted", "preempted")
+        waits = condition("QuotaReserved", "False", "WaitingForQuota", "insufficient")
+        waiting = workload(evicted, waits, NOT_ADMITTED, spec={"active": False})
+        decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue()))
+        assert conditions(decision)["Evicted"] == ("True", "Preempted", "preempted")
+        assert conditions(decision)["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
+        assert "schedulingStats" not in patches(decision)[0]["status"]
 
     def test_a_waiting_one_says_that_it_is_deactivated(self) -> None:
         """QuotaReserved is False with reason Deactivated."""
@@ -143,12 +177,8 @@ class TestCoarseReasons:
 
     def test_checks_that_are_not_ready_leave_no_word(self) -> None:
         """Until it is admitted."""
-        checks = {"admissionChecks": [{"name": "a"}]}
-        states = [{"name": "a", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-02T03:00:00Z"}]
-        held = workload(RESERVED, admission=True, more_status={"admissionChecks": states})
-        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": []}]}]
-        queue = cluster_queue(admissionChecksStrategy=checks, resourceGroups=groups)
-        assert decide("ns/wl", world(held, local_queue(), queue, options=self.coarse)).actions == []
+        held = workload(RESERVED, admission=True, more_status={"admissionChecks": [PENDING]})
+        assert decide("ns/wl", world(held, local_queue(), with_check(), options=self.coarse)).actions == []
 
 
 class TestWhyNotTried:
@@ -180,6 +210,11 @@ class TestWhyNotTried:
             ("AdmissionGated", "Workload admission is gated by: example.com/a")
         ]
 
+    def test_a_gate_comes_before_what_is_wrong_with_its_queues(self) -> None:
+        """Both keep it waiting; the gate is named."""
+        gated = workload(annotations={"kueue.x-k8s.io/admission-gated-by": "example.com/a"})
+        assert conditions(decide("ns/wl", world(gated)))["QuotaReserved"][1] == "AdmissionGated"
+
     def test_a_gate_takes_back_what_was_not_admitted_yet(self) -> None:
         """Who is admitted runs on."""
         gate = {"kueue.x-k8s.io/admission-gated-by": "example.com/a"}
@@ -191,14 +226,46 @@ class TestWhyNotTried:
 
     def test_a_queue_that_is_gone_takes_back_what_was_not_admitted_yet(self) -> None:
         """Who is admitted runs on."""
-        held = workload(RESERVED, admission=True)
+        held = workload(RESERVED, admission=True, more_status={"admissionChecks": [PENDING]})
         for there, told in (
-            ([cluster_queue()], "LocalQueue lq is terminating or missing"),
+            ([with_check()], "LocalQueue lq is terminating or missing"),
             ([local_queue()], "ClusterQueue cq is terminating or missing"),
         ):
             decision = decide("ns/wl", world(held, *there))
             assert conditions(decision)["QuotaReserved"] == ("False", "Misconfigured", told)
         assert decide("ns/wl", world(workload(RESERVED, ADMITTED, admission=True))).actions == []
+
+    @pytest.mark.parametrize("missing", ["LocalQueue", "ClusterQueue"])
+    def test_a_queue_that_is_gone_leaves_one_whose_checks_are_ready(self, missing: str) -> None:
+        """It is admitted: what the checks made for it would be lost."""
+        held = workload(RESERVED, admission=True, more_status={"admissionChecks": [READY]})
+        there = with_check() if missing == "LocalQueue" else local_queue()
+        decision = decide("ns/wl", world(held, there))
+        assert conditions(decision)["Admitted"][0] == "True"
+        assert [a.reason for a in decision.actions if isinstance(a, Emit)] == ["Admitted"]
+
+    def test_without_its_cluster_queue_nobody_knows_that_it_needs_no_check(self) -> None:
+        """The reservation is taken back."""
+        decision = decide("ns/wl", world(workload(RESERVED, admission=True), local_queue()))
+        assert conditions(decision)["QuotaReserved"][:2] == ("False", "Misconfigured")
+
+    def test_hold_takes_back_one_whose_checks_are_ready(self) -> None:
+        """Who holds a queue wants nothing more to start."""
+        held = workload(RESERVED, admission=True, more_status={"admissionChecks": [READY]})
+        decision = decide("ns/wl", world(held, local_queue(), with_check(stopPolicy="Hold")))
+        assert conditions(decision)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue cq is stopped")
+
+    def test_the_end_of_a_gate_is_told(self) -> None:
+        """Before anything else that keeps it waiting is said, and once."""
+        gated = condition("QuotaReserved", "False", "AdmissionGated", "Admission is gated by: example.com/a")
+        decision = decide("ns/wl", world(workload(gated)))
+        cleared = ("False", "PendingEvaluation", "AdmissionGatedBy cleared, waiting for quota reservation")
+        assert conditions(decision)["QuotaReserved"] == cleared
+        assert [(a.reason, a.note) for a in decision.actions if isinstance(a, Emit)] == [
+            ("AdmissionGateCleared", "Admission gate cleared, workload is now admissible")
+        ]
+        again = workload(condition("QuotaReserved", *cleared), NOT_ADMITTED)
+        assert decide("ns/wl", world(again, local_queue(), cluster_queue())).actions == []
 
     def test_what_is_mended_is_evaluated_again(self) -> None:
         """The stale reason gives way to PendingEvaluation."""

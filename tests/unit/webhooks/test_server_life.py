@@ -14,6 +14,7 @@ from app.http.certificates import KeyPair
 from app.http.health import Health
 from app.http.probes import create_probes
 from app.http.tls import ServingCertificate, follow_files
+from app.webhooks.application import create_app
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.conftest import PATH, Client, Server, eventually, new_pair
 from tests.unit.webhooks.test_server_requests import review
@@ -174,7 +175,7 @@ class TestStop:
 async def test_probes_may_have_a_server_of_their_own() -> None:
     """Without reviews, over plain HTTP, and with the registry of the server beside it."""
     registry, stop, health = CollectorRegistry(), asyncio.Event(), Health({"caches": lambda: "not synced"})
-    serving.create_app({"/allow": lambda _: ALLOWED}, health=Health(), registry=registry)
+    create_app({"/allow": lambda _: ALLOWED}, health=Health(), registry=registry)
     app = create_probes(health=health, registry=registry)
     listening: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from app.http import bodies
 from app.http.bodies import BODY_LIMIT
 from tests.unit.webhooks.conftest import PATH, Server
 from tests.unit.webhooks.reviews import job

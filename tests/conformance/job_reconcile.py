@@ -1,0 +1,146 @@
+"""Replays recorded looks of Kueue's job reconcilers: the world as the recording built it, our looks at the same job.
+
+What is one look there may be several here, and the other way round. So both worlds are looked at until nothing is
+written any more, ours from the beginning and theirs from where Kueue left it. Compared are the jobs, the Workloads, and
+all events that were told on the way. The world has the rules of the API server that matter for jobs
+(`tests.unit.controllers.job_cluster`), so a write that it would refuse is a difference too.
+"""
+
+import copy
+from typing import Any
+
+from app.api.core import Job, Namespace, Pod, PriorityClass
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.selectors import LabelSelector
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.options import Options, PodsReadyOptions
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.workload_calls import bare
+from tests.unit.controllers.job_cluster import Cluster
+
+Json = Any
+_KINDS: dict[str, type[Kind]] = {
+    kind.KIND: kind for kind in (Job, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)
+}
+_FRAMEWORKS = {"job": ("batch/job", "Job"), "pod": ("pod", "Pod")}
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """One look. Where it was recorded with merge patches too, that run is ours."""
+    merging = {**(run.get("gates") or {}), "WorkloadRequestUseMergePatch": True}
+    if run.get("gates") != merging and any(other.get("gates") == merging for other in case.body["runs"]):
+        return None
+    before: dict[tuple[str, str], Json] = {}
+    for step in run.get("trace") or ():
+        args = step.get("args") or {}
+        match step["op"]:
+            case "client.build":
+                made = args.get("objects") or []
+            case "client.create" | "client.update" | "client.status.update":
+                made = [args["object"]]
+            case _:
+                continue
+        before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
+    after = _left_by_kueue(before, run)
+    framework, kind = _FRAMEWORKS[case.suite.split(".")[2]]
+    name = _reconciled(case, kind)
+    options = _options(case)
+    ours, theirs = (_cluster(each, options) for each in (before, after))
+    for each in (ours, theirs):
+        _settle(each, f"{framework}:{name}")
+    # What is told at every look is told by both, and need not be told as often.
+    told = {(event["reason"], event["message"]) for event in run.get("recordedEvents") or ()}
+    found = differs("events", sorted({*told, *theirs.events}), sorted({*ours.events}))
+    for at in sorted({*before, *after, *_workloads(ours)}):
+        if at[0] in (kind, "Workload"):
+            want, have = (_seen(each.get(_KINDS[at[0]], at[1])) for each in (theirs, ours))
+            found += _compare(f"{at[0]} {at[1]}", want, have)
+    return found
+
+
+def _left_by_kueue(before: dict[tuple[str, str], Json], run: dict[str, Json]) -> dict[tuple[str, str], Json]:
+    """All objects after the recorded look: the jobs, pods and Workloads that the test read, the others as they were."""
+    after = {at: item for at, item in before.items() if f"{at[0]}/{at[1]}" not in (run.get("deletedObjects") or ())}
+    after |= {(item["kind"], world.key_of(item)): item for item in run.get("finalObjects") or ()}
+    for item in run.get("checks") or ():
+        kind = {"tc.wantWorkloads": "Workload", "tc.wantPods": "Pod"}.get(item["want"])
+        if kind is not None:
+            after = {at: each for at, each in after.items() if at[0] != kind}
+            after |= {(kind, world.key_of(each)): each for each in item["got"] or ()}
+    return after
+
+
+def _settle(cluster: Cluster, key: str) -> None:
+    """Look until nothing is written, and again when the Job controller has removed the pods of what is suspended."""
+    cluster.settle(key)
+    framework, _, name = key.partition(":")
+    job = cluster.get(Job, name) if framework == "batch/job" else None
+    if job is not None and job["spec"].get("suspend") and (job.get("status") or {}).get("active"):
+        cluster.patch(Job, name, {"status": {"active": 0, "ready": 0}})
+        cluster.settle(key)
+
+
+def _reconciled(case: Case, kind: str) -> str:
+    table = case.body["case"]
+    if given := table.get("reconcileKey"):
+        return f"{given['Namespace']}/{given['Name']}"
+    objects = [table["job"]] if table.get("job") else table.get("pods") or []
+    return world.key_of(objects[0]) if objects else ""
+
+
+def _options(case: Case) -> Options:
+    chosen: dict[str, Json] = {}
+    for option in (case.body.get("case") or {}).get("reconcilerOptions") or ():
+        chosen |= option.get("sets") or {}
+    lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
+    selector = lowered.get("managedJobsNamespaceSelector")
+    return Options(
+        manage_jobs_without_queue_name=bool(lowered.get("manageJobsWithoutQueueName")),
+        managed_jobs_namespace_selector=world.load(LabelSelector, world.selector(selector)),
+        pods_ready=PodsReadyOptions(timeout=300) if lowered.get("waitForPodsReady") else None,
+    )
+
+
+def _cluster(objects: dict[tuple[str, str], Json], options: Options) -> Cluster:
+    cluster = Cluster(options=options)
+    for (kind, _), item in objects.items():
+        if kind in _KINDS:
+            cluster.put(_KINDS[kind], _complete(item))
+    return cluster
+
+
+def _complete(item: Json) -> Json:
+    """With a uid, which the recording leaves out where the API server would give one: the name stands for it."""
+    item = copy.deepcopy(item)
+    meta = item["metadata"]
+    meta["uid"] = meta.get("uid") or meta["name"]
+    for owner in meta.get("ownerReferences") or ():
+        owner["uid"] = owner.get("uid") or owner["name"]
+    return item
+
+
+def _workloads(cluster: Cluster) -> set[tuple[str, str]]:
+    return {("Workload", world.key_of(item)) for item in cluster.workloads}
+
+
+def _seen(item: Json) -> Json:
+    """Parts that decisions change, without what the API server counts."""
+    if item is None:
+        return None
+    meta = {name: item["metadata"].get(name) for name in ("labels", "annotations", "finalizers", "deletionTimestamp")}
+    owners = [(each["kind"], each["name"], each["uid"]) for each in item["metadata"].get("ownerReferences") or ()]
+    status = bare(item.get("status"))
+    for each in status.get("conditions") or () if status else ():
+        each.pop("observedGeneration", None)
+    return {**bare(meta), "owners": owners, "spec": bare(item.get("spec")), "status": status}
+
+
+def _compare(what: str, want: Json, have: Json) -> list[str]:
+    if want is None or have is None:
+        return differs(f"{what} gone", want is None, have is None)
+    parts = sorted({*want, *have})
+    return [text for part in parts for text in differs(f"{what} {part}", want.get(part), have.get(part))]

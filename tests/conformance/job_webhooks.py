@@ -1,0 +1,168 @@
+"""Recorded calls of the webhooks of job kinds: the object after defaulting, and why a new or changed one is refused.
+
+The handlers are those of `webhooks.routes`, by the path that the API server would call. A kind without a path is not
+read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from app.api import gates as known
+from app.api.meta import Kind
+from app.api.selectors import LabelSelector
+from app.jobs.options import Options
+from app.jobs.registry import ALL, Registry
+from app.webhooks.review import GroupVersionKind, Request
+from app.webhooks.routes import routes
+from tests.conformance import world
+from tests.conformance.api_validation import _plain
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+
+Json = Any
+
+
+@dataclass
+class Cluster:
+    """What the webhooks know: the objects that the test put into the API, and its queues."""
+
+    options: Options
+    registry: Registry
+    objects: list[Json] = field(default_factory=list)
+
+    def default_local_queue(self, namespace: str) -> bool:
+        """Whether it was added to the queue manager."""
+        return any(world.key_of(each) == f"{namespace}/default" for each in self._of("LocalQueue"))
+
+    def default_priority_class(self) -> bool:
+        """Whether there is one."""
+        return any(world.key_of(each) == "default" for each in self._of("WorkloadPriorityClass"))
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels, and the name that the API server adds to them."""
+        found = next((each for each in self._of("Namespace") if world.key_of(each) == namespace), None)
+        if found is None:
+            return None
+        return {"kubernetes.io/metadata.name": namespace, **(found["metadata"].get("labels") or {})}
+
+    def find(self, kind: type[Kind], key: str) -> Kind | None:
+        """A job above another one."""
+        found = next((each for each in self._of(kind.KIND) if world.key_of(each) == key), None)
+        return world.load(kind, found) if found is not None else None
+
+    def _of(self, kind: str) -> Iterator[Json]:
+        return (each for each in self.objects if each.get("kind") == kind)
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Every call of a webhook; None if none is of a kind that has one here."""
+    table = case.body.get("case") or {}
+    under_test = {each.framework for each in ALL if each.framework.split("/")[-1] == case.suite.split(".")[2]}
+    cluster = Cluster(_options(case), Registry(table.get("enableIntegrations") or under_test))
+    gates = _gates(case, run)
+    handlers = routes(cluster, gates=gates)
+    found: list[str] = []
+    compared = False
+    for step in run.get("trace") or ():
+        args = step.get("args") or {}
+        match step["op"].rsplit(".", 1)[-1].lower():
+            case "build":
+                cluster.objects += args.get("objects") or []
+            case "create":
+                cluster.objects.append(args["object"])
+            case "addlocalqueue":
+                cluster.objects.append(args["q"])
+            case "default":
+                obj, _ = _reviewed(args)
+                handler = handlers.get(_path("mutate", obj))
+                if handler is None:
+                    continue
+                compared = True
+                answer = handler(_request(obj))
+                after = jsonpatch.apply_patch(obj, json.loads(answer.patch.encode())) if answer.patch else obj
+                failed = any(isinstance(each, dict) and "$error" in each for each in step.get("results") or ())
+                found += differs("error", failed, bool(answer.code))
+                for item in () if failed else run.get("checks") or ():
+                    if item["want"] == "tc.want":
+                        found += differs("object", _plain(item["got"]), _plain(after))
+            case "validatecreate" | "validateupdate":
+                obj, old = _reviewed(args)
+                handler = handlers.get(_path("validate", obj))
+                if handler is None:
+                    continue
+                compared = True
+                answer = handler(_request(obj, old))
+                # What was wrong with the old object already is no reason to refuse an update here.
+                known = set(_told(handler(_request(old)).message)) if old is not None else set()
+                wanted = set(_faults(step.get("results") or ())) - known
+                found += differs("faults", sorted(wanted), sorted(set(_told(answer.message)) - known))
+    return found if compared else None
+
+
+def _options(case: Case) -> Options:
+    table = case.body.get("case") or {}
+    selector = world.selector(table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector"))
+    return Options(
+        managed_jobs_namespace_selector=world.load(LabelSelector, selector),
+        manage_jobs_without_queue_name=bool(table.get("manageJobsWithoutQueueName")),
+    )
+
+
+def _gates(case: Case, run: dict[str, Json]) -> set[str]:
+    chosen = set(known.ON_BY_DEFAULT)
+    for each in (case.body.get("featureGates"), (case.body.get("case") or {}).get("featureGates"), run.get("gates")):
+        for name, on in (each or {}).items():
+            (chosen.add if on else chosen.discard)(name)
+    return chosen
+
+
+def _reviewed(args: dict[str, Json]) -> tuple[Json, Json]:
+    """The object under review, and what it was before, if it is there already. Tests leave out versions of objects."""
+    objects = {name: value for name, value in args.items() if isinstance(value, dict) and "kind" in value}
+    versions = {kind.KIND: f"{kind.GROUP}/{kind.VERSION}".lstrip("/") for kind in (each.kind for each in ALL)}
+    for name, value in objects.items():
+        objects[name] = {"apiVersion": versions.get(value["kind"], ""), **value}
+    new = next((value for name, value in objects.items() if not name.startswith("old")), {})
+    return new, next((value for name, value in objects.items() if name.startswith("old")), None)
+
+
+def _path(what: str, obj: Json) -> str:
+    if not obj:
+        return ""
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return f"/{what}-{group.replace('.', '-')}-{version}-{obj['kind'].lower()}"
+
+
+def _request(obj: Json, old: Json = None) -> Request:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    return Request(
+        uid="review",
+        kind=GroupVersionKind(group=group, version=version, kind=obj["kind"]),
+        operation="UPDATE" if old is not None else "CREATE",
+        namespace=obj["metadata"].get("namespace", ""),
+        object=msgspec.Raw(json.dumps(obj).encode()),
+        old_object=msgspec.Raw(json.dumps(old).encode()),
+    )
+
+
+def _faults(results: Json) -> Iterator[str]:
+    """Texts of the recorded faults, wherever they stand in what the call returned."""
+    for each in results:
+        if isinstance(each, list):
+            yield from _faults(each)
+        elif isinstance(each, dict) and "errors" in each:
+            yield from _faults(each["errors"])
+        elif isinstance(each, dict) and "message" in each:
+            yield each["message"]
+
+
+def _told(message: str) -> list[str]:
+    """The faults of an answer: one bare, several in brackets."""
+    if not message.startswith("["):
+        return [message] if message else []
+    return message[1:-1].split(", ")
