@@ -20,8 +20,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.command == "build":
-            tools = build.ensure()
-            print(tools.stages.parent)
+            print(build.ensure().directory)
         else:
             _up(arguments.nodes, arguments.pod_seconds)
     except TestbedError as error:
