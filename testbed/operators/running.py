@@ -137,7 +137,7 @@ class RunningOperator:
     def remove_definitions(self, *, timeout: float = 30) -> None:
         """Delete its CRDs, with all objects of these kinds, and wait until they are gone.
 
-        What those owned may stay for ever: the garbage collector cannot look up an owner whose kind is gone.
+        What those owned may stay until the kind is back: without it the garbage collector cannot look up owners.
         """
         paths = [resource_path(*_DEFINITIONS, name) for name in self.definitions]
         for path in paths:

@@ -8,6 +8,8 @@ from tests.cluster.scenario import QUEUE
 
 VERSION = "jobset.x-k8s.io/v1alpha2"
 NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Labels of Jobs and pods."""
 
 
 def jobset_path(namespace: str, name: str) -> str:

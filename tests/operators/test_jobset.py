@@ -1,6 +1,5 @@
 """JobSet's real controller does on the bed what it does on a cluster; nothing of ours runs in these namespaces."""
 
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +7,8 @@ import pytest
 from testbed import Api, ApiError, ControlPlane, resource_path
 from testbed.client import Json, condition, wait_until
 from testbed.operators import RunningOperator
-from tests.operators.jobsets import NAME_LABEL, jobset, jobset_path, replicated_job
+from tests.operators.jobsets import NAME_LABEL, REPLICATED_JOB_LABEL, jobset, jobset_path, replicated_job
+from tests.operators.pods import wait_no_pods, wait_running
 
 pytestmark = pytest.mark.operator("jobset")
 
@@ -27,21 +27,9 @@ def training(namespace: str) -> Json:
     )
 
 
-def wait_running(api: Api, namespace: str, pods: dict[str, int], *, of: str = "training") -> None:
-    """Until so many pods run, by replicated job."""
-    seen: dict[str, int] = {}
-
-    def look() -> bool:
-        nonlocal seen
-        found = api.items(resource_path("v1", "pods", namespace=namespace), labels=f"{NAME_LABEL}={of}")
-        seen = Counter(
-            pod["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"]
-            for pod in found
-            if pod["status"].get("phase") == "Running"
-        )
-        return seen == pods
-
-    wait_until(look, timeout=30, describe=lambda: f"running: {dict(seen)} instead of {pods}")
+def wait_workers(api: Api, namespace: str, *, of: str = "training") -> None:
+    """Until all pods of the JobSet run."""
+    wait_running(api, namespace, WORKERS, by=REPLICATED_JOB_LABEL, labels=f"{NAME_LABEL}={of}")
 
 
 def test_a_jobset_runs_its_pods_and_completes(
@@ -49,7 +37,7 @@ def test_a_jobset_runs_its_pods_and_completes(
 ) -> None:
     """The pods of both replicated jobs run, and when they end the JobSet is Completed."""
     api.create(training)
-    wait_running(api, namespace, WORKERS)
+    wait_workers(api, namespace)
     control_plane.end_pods(namespace, labels=f"{NAME_LABEL}=training")
     path = jobset_path(namespace, "training")
     done = api.wait_for(path, lambda js: condition(js, "Completed").get("status") == "True", timeout=30)
@@ -68,18 +56,17 @@ def test_a_suspended_jobset_makes_no_pods_until_it_is_resumed(api: Api, namespac
     )
     assert api.items(resource_path("v1", "pods", namespace=namespace)) == []
     api.patch(jobset_path(namespace, "training"), {"spec": {"suspend": False}})
-    wait_running(api, namespace, WORKERS)
+    wait_workers(api, namespace)
 
 
 def test_a_running_jobset_that_is_suspended_stops_its_pods(api: Api, namespace: str, training: Json) -> None:
     """All pods go, and the JobSet says that it is suspended."""
     api.create(training)
-    wait_running(api, namespace, WORKERS)
+    wait_workers(api, namespace)
     path = jobset_path(namespace, "training")
     api.patch(path, {"spec": {"suspend": True}})
     api.wait_for(path, lambda js: condition(js, "Suspended").get("status") == "True", timeout=30)
-    pods = resource_path("v1", "pods", namespace=namespace)
-    api.wait_for(pods, lambda listed: not listed["items"], describe="no pod left")
+    wait_no_pods(api, namespace)
 
 
 def test_its_webhooks_are_called(api: Api, namespace: str, training: Json) -> None:
@@ -108,13 +95,13 @@ def test_its_kind_can_go_and_come_back(
 ) -> None:
     """With its CRD a JobSet goes; one that is made under the new CRD runs, and the process is the same."""
     api.create(training)
-    wait_running(api, namespace, WORKERS)
+    wait_workers(api, namespace)
     operator = without_definitions("jobset")
     assert api.find(jobset_path(namespace, "training")) is None
     operator.install_definitions()
     training["metadata"]["name"] = "again"
     api.create(training)
-    wait_running(api, namespace, WORKERS, of="again")
+    wait_workers(api, namespace, of="again")
     operator.process.require_running()
 
 
@@ -129,4 +116,4 @@ def test_it_can_be_killed_and_started_again(
         api.patch(path, {"spec": {"suspend": False}})
     operators["jobset"].start()
     api.patch(path, {"spec": {"suspend": False}})
-    wait_running(api, namespace, WORKERS)
+    wait_workers(api, namespace)
