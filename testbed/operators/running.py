@@ -48,7 +48,7 @@ class RunningOperator:
         """What it printed, of all its starts."""
         return self._control_plane.log(self.operator.name)
 
-    def start(self, *, timeout: float = 30) -> None:
+    def start(self, *, timeout: float = 60) -> None:
         """Install it, if that was not done, start it, and wait until it is ready; does nothing while it runs."""
         if self._process is not None and self._process.poll() is None:
             return
@@ -73,7 +73,7 @@ class RunningOperator:
         """SIGKILL."""
         self.process.kill()
 
-    def wait_ready(self, *, timeout: float = 30) -> None:
+    def wait_ready(self, *, timeout: float = 60) -> None:
         """Until it says that it is ready, and has a handler for every webhook: some are added after that."""
         missing = ""
 
