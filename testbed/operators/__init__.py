@@ -8,10 +8,11 @@ rights of the Deployment's service account, and webhooks are called at an addres
 
 from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
+from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.running import RunningOperator
 
-OPERATORS = {operator.name: operator for operator in (JOBSET, LWS)}
+OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS)}
 """All there are, by name."""
 
 __all__ = ["OPERATORS", "Operator", "Places", "RunningOperator"]
