@@ -18,7 +18,7 @@ IN_HALVES := -n 2 --dist each
 .PHONY: help
 help: ## List the targets
 	@echo "usage: make TARGET [ARGS=...]"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: venv
 venv: .venv/.synced ## Make .venv with the locked dependencies (with or without uv on this machine)
@@ -47,8 +47,12 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests, in two halves side by side (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of test-operators, in two halves (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
+
+.PHONY: test-operators
+test-operators: build ## Run the tests with real job operators, which are built on demand (ARGS="-k jobset" for some)
+	@$(PY) -m pytest tests/operators $(ARGS)
 
 .PHONY: bench
 bench: build ## Measure; docs/performance.md explains the figures

@@ -7,21 +7,29 @@ import sys
 from testbed import build
 from testbed.controlplane import ControlPlane
 from testbed.errors import TestbedError
+from testbed.operators import OPERATORS
 
 
 def main() -> int:
     """Run a command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m testbed", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build what is missing and print where it is")
+    builder = commands.add_parser("build", help="build what is missing and print where it is")
+    builder.add_argument(
+        "--operators",
+        nargs="*",
+        metavar="NAME",
+        choices=list(OPERATORS),
+        help=f"build job operators instead: these, or all of {', '.join(OPERATORS)}",
+    )
     up = commands.add_parser("up", help="start a bare control plane, print its kubeconfig, stay until Ctrl-C")
     up.add_argument("--nodes", type=int, default=2, help="simulated nodes (default: 2)")
     up.add_argument("--pod-seconds", type=float, help="end a Job's pods after so many seconds (default: never)")
     arguments = parser.parse_args()
     try:
         if arguments.command == "build":
-            tools = build.ensure()
-            print(tools.stages.parent)
+            for module in _modules(arguments.operators):
+                print(module.ensure().directory)
         else:
             _up(arguments.nodes, arguments.pod_seconds)
     except TestbedError as error:
@@ -30,6 +38,13 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _modules(operators: list[str] | None) -> list[build.Module]:
+    """What `build` is to build: the bed's own tools when no operators are asked for."""
+    if operators is None:
+        return [build.BED]
+    return [OPERATORS[name].go_module for name in operators or OPERATORS]
 
 
 def _up(node_count: int, pod_seconds: float | None) -> None:

@@ -319,5 +319,5 @@ def _without_managed_fields(obj: Json) -> Json:
 
 def condition(obj: Json, kind: str) -> Json:
     """The condition of a type in an object's status, empty when it has none."""
-    conditions: Iterable[Json] = obj.get("status", {}).get("conditions", ())
+    conditions: Iterable[Json] = obj.get("status", {}).get("conditions") or ()  # a new CRD has null
     return next((found for found in conditions if found["type"] == kind), {})

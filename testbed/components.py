@@ -14,6 +14,12 @@ EXIT_CODE = "testbed.turnstile.dev/exit-code"
 STOP_FOR = "testbed.turnstile.dev/stop-for"
 
 _OWN_STAGES = Path(__file__).parent / "kwok"
+_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat/node-heartbeat.yaml",
+    "pod/fast/pod-ready.yaml",
+)
+"""Of the Stages that the kwok module carries."""
 _AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -139,7 +145,8 @@ def _scheduler(settings: Settings, places: Places) -> list[str]:
 
 
 def _kwok(settings: Settings, places: Places) -> list[str]:
-    stages = [*sorted(places.tools.stages.glob("*.yaml")), *sorted(_OWN_STAGES.glob("*.yaml"))]
+    carried = places.tools.folder("kwok-stage")
+    stages = [*(carried / name for name in _STAGES), *sorted(_OWN_STAGES.glob("*.yaml"))]
     if settings.pod_seconds is not None:
         default = places.directory / "pod-complete-default.yaml"
         default.write_text(default_stage(settings.pod_seconds))

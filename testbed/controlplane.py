@@ -302,6 +302,18 @@ class ControlPlane:
         token: str = self.api.request("POST", path, request)["status"]["token"]
         return token
 
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that signs for the API server and for `serving_certificate`."""
+        return self._authority.certificate_file
+
+    def serving_certificate(self, directory: Path, *, hosts: Sequence[str] = ("127.0.0.1",)) -> None:
+        """Put `tls.crt` and `tls.key` there, as the volume of a TLS Secret has them, for a server with these names."""
+        directory.mkdir(parents=True, exist_ok=True)
+        files = self._authority.server(f"serving-{uuid.uuid4().hex[:8]}", hosts=hosts)
+        for file, name in zip(files, ("tls.crt", "tls.key"), strict=True):
+            shutil.copy(file, directory / name)
+
     def api_as(self, user: str, *, groups: Sequence[str] | None = None) -> Api:
         """A client that calls as `user` (with a client certificate)."""
         file_name = self.kubeconfig(user, groups=groups).stem
@@ -377,19 +389,21 @@ class ControlPlane:
             self.api.wait_for(resource_path("v1", "serviceaccounts", "default", namespace=name), bool, timeout=60)
         return name
 
+    def end_pods(self, namespace: str, *, labels: str, exit_code: int = 0) -> list[dict[str, Any]]:
+        """Let the pods with these labels end as soon as they run, without waiting for it; returns these pods."""
+        pods = self.api.items(resource_path("v1", "pods", namespace=namespace), labels=labels)
+        for pod in pods:
+            if pod["metadata"].get("annotations", {}).get(RUN_FOR) != "0s":
+                path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=namespace)
+                self.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s", EXIT_CODE: str(exit_code)}}})
+        return pods
+
     def finish_job(self, namespace: str, name: str, *, exit_code: int = 0, timeout: float = 15) -> None:
         """Let the running pods of a Job end now and wait until the Job has noticed: none of them is active any more."""
         job = resource_path("batch/v1", "jobs", name, namespace=namespace)
-        annotations = {RUN_FOR: "0s", EXIT_CODE: str(exit_code)}
 
         def ended() -> bool:
-            pods = self.api.items(
-                resource_path("v1", "pods", namespace=namespace), labels=f"batch.kubernetes.io/job-name={name}"
-            )
-            for pod in pods:
-                if pod["metadata"].get("annotations", {}).get(RUN_FOR) != "0s":
-                    path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=namespace)
-                    self.api.patch(path, {"metadata": {"annotations": annotations}})
+            pods = self.end_pods(namespace, labels=f"batch.kubernetes.io/job-name={name}", exit_code=exit_code)
             return bool(pods) and not self.api.get(job).get("status", {}).get("active")
 
         wait_until(ended, timeout=timeout, describe=lambda: f"{job}: its pods did not end")

@@ -49,6 +49,15 @@ def pytest_configure() -> None:
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the tests with real job operators, which take minutes to build, unless they are asked for by path."""
+    operators = Path(__file__).with_name("operators")
+    if collection_path == operators:
+        asked = (Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args)
+        return None if any(path.resolve().is_relative_to(operators) for path in asked) else True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that reaches the control plane, so that `-m "not cluster"` leaves them out."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.documents import ROOT, anchors, code, links, pages
 
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 
 
@@ -15,7 +15,7 @@ PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
 def test_make_targets_exist(page: Path) -> None:
     """`make run` and the like, also several in one command."""
     for line in code(page):
-        command = re.match(r"make((?: [a-z]+)+)(?= [A-Z]+=|\s*(?:#|$))", line)
+        command = re.match(r"make((?: [a-z-]+)+)(?= [A-Z]+=|\s*(?:#|$))", line)
         if command:
             assert set(command[1].split()) <= TARGETS, line
 

@@ -1,0 +1,70 @@
+"""Fixtures for tests with real job operators.
+
+A test says which operators it needs: `pytest.mark.operator("jobset")`, on the module, the test or the row of a table.
+They are built before the first test and run before the test begins. All fixtures of the other tests are here too: with
+`scenario` (or `turnstile`) Turnstile runs on the same control plane, without them it need not.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.operators import OPERATORS, RunningOperator
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the operators before the first test, where a build of minutes is seen and no test's time limit runs."""
+    if not session.config.option.collectonly:
+        for name in sorted({name for item in session.items for name in _needed(item)}):
+            OPERATORS[name].ensure()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its operators printed last: the usual place where the reason stands."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("operators")
+    if report.failed and running is not None:
+        for name in _needed(item):
+            if (found := running.get(name)) is not None:
+                report.sections.append((f"the end of the log of operator {name}", found.process.tail()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def installed_operators(control_plane: ControlPlane) -> dict[str, RunningOperator]:
+    """The operators that were started in the session's control plane, by name."""
+    control_plane.add_node("operators", labels={"pool": "operators"}, cpu=64, memory="256Gi")
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def operators(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, installed_operators: dict[str, RunningOperator]
+) -> dict[str, RunningOperator]:
+    """The operators, by name; those that the test is marked with run, and have their CRDs."""
+    for name in _needed(request.node):
+        if name not in installed_operators:
+            installed_operators[name] = RunningOperator(control_plane, OPERATORS[name])
+        installed_operators[name].start()
+    return installed_operators
+
+
+def _needed(item: pytest.Item) -> list[str]:
+    return [name for marker in item.iter_markers("operator") for name in marker.args]
+
+
+@pytest.fixture
+def without_definitions(operators: dict[str, RunningOperator]) -> Iterator[Callable[[str], RunningOperator]]:
+    """`without_definitions("jobset")` removes the CRDs of an operator; they are there again after the test."""
+    removed: list[RunningOperator] = []
+
+    def remove(name: str) -> RunningOperator:
+        removed.append(operators[name])
+        operators[name].remove_definitions()
+        return operators[name]
+
+    yield remove
+    for operator in removed:
+        operator.install_definitions()
