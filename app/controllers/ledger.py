@@ -104,7 +104,7 @@ class LedgerBooks:
         )
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, sampled if that is due; None if usage does not order its ClusterQueue."""
+        """What a LocalQueue consumed, sampled if that is due; None if usage is not counted."""
         state = self._state
         due = state.sample_usage(key, now.timestamp())
         if due is None:

@@ -73,7 +73,7 @@ class Books(Protocol):
         ...
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, counted now if that is due; None if usage does not order its ClusterQueue."""
+        """What a LocalQueue consumed, counted now if that is due; None if usage is not counted."""
         ...
 
     def activity(self, name: str) -> Activity:
