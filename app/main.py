@@ -33,6 +33,7 @@ from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, logs, serve
@@ -83,6 +84,7 @@ def controller_world(caches: Caches, options: Options) -> World:
         cohorts=caches.of(Cohort),
         flavors=caches.of(ResourceFlavor),
         admission_checks=caches.of(AdmissionCheck),
+        topologies=caches.of(Topology),
         namespaces=caches.of(Namespace),
         limit_ranges=caches.of(LimitRange),
         runtime_classes=caches.of(RuntimeClass),
@@ -90,7 +92,7 @@ def controller_world(caches: Caches, options: Options) -> World:
         workload_priority_classes=caches.of(WorkloadPriorityClass),
         jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)},
     )
-    index_stores(world.workloads, world.local_queues, world.cluster_queues)
+    index_stores(world.workloads, world.local_queues, world.cluster_queues, world.flavors)
     index_jobs(world.workloads)
     return world
 

@@ -19,9 +19,10 @@ from app.api.core import Job, Namespace, PriorityClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs, queues, wakes, workload, workloadpriorityclass
+from app.controllers import inuse, jobs, queues, wakes, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
 from app.controllers.jobs import WORKLOADS_BY_JOB
@@ -77,7 +78,9 @@ class Leader:
         self.local_queues = self._reconciler(
             LocalQueue, lambda key: queues.decide_local_queue(key, world, books), workers=2
         )
-        self.flavors = self._reconciler(ResourceFlavor, lambda key: queues.decide_flavor(key, world), workers=1)
+        self.flavors = self._reconciler(ResourceFlavor, lambda key: inuse.decide_flavor(key, world), workers=1)
+        self.checks = self._reconciler(AdmissionCheck, lambda key: inuse.decide_check(key, world), workers=1)
+        self.topologies = self._reconciler(Topology, lambda key: inuse.decide_topology(key, world), workers=1)
         self.priority_classes = self._reconciler(
             WorkloadPriorityClass, lambda key: workloadpriorityclass.decide(key, world), workers=1
         )
@@ -123,6 +126,7 @@ class Leader:
             world.cohorts.subscribe(self._cohort_changed),
             world.flavors.subscribe(self._flavor_changed),
             world.admission_checks.subscribe(self._check_changed),
+            world.topologies.subscribe(lambda key, old, new: self.topologies.add(key)),
             world.namespaces.subscribe(self._namespace_changed),
             world.workload_priority_classes.subscribe(self._workload_priority_class_changed),
             world.priority_classes.subscribe(self._priority_class_changed),
@@ -161,6 +165,8 @@ class Leader:
             (self.cluster_queues, world.cluster_queues),
             (self.local_queues, world.local_queues),
             (self.flavors, world.flavors),
+            (self.checks, world.admission_checks),
+            (self.topologies, world.topologies),
             (self.priority_classes, world.workload_priority_classes),
         )
         for queue, seen in stores:
@@ -214,9 +220,14 @@ class Leader:
             return
         self._later(self._members(key))
         for version in (old, new):
-            for group in version.spec.resource_groups if version is not None else ():
+            if version is None:
+                continue
+            for group in version.spec.resource_groups:
                 for flavor in group.flavors:
                     self.flavors.add(flavor.name)
+            strategy = version.spec.admission_checks_strategy
+            for check in strategy.admission_checks if strategy is not None else ():
+                self.checks.add(check.name)
 
     def _cohort_changed(self, key: str, old: Cohort | None, new: Cohort | None) -> None:
         """Another parent may close a cycle of cohorts, which admit nothing then, or open one.
@@ -305,11 +316,15 @@ class Leader:
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self.flavors.add(key)
+        for version in (old, new):
+            if version is not None and version.spec.topology_name:
+                self.topologies.add(version.spec.topology_name)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_FLAVOR, key):
             self.cluster_queues.add_after(name, STATUS_SECONDS)
 
     def _check_changed(self, key: str, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
         """A ClusterQueue admits only while somebody answers each of its checks."""
+        self.checks.add(key)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, key):
             self.cluster_queues.add(name)
 

@@ -1,4 +1,4 @@
-"""Decides about queues and flavors: their status, their Active condition, and when their finalizer may go.
+"""Decides about queues: their status and their Active condition.
 
 Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the
 caller: a queue's figures change with every admission, and people read them by the second.
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from app.api import names
 from app.api.clusterqueue import ClusterQueue
 from app.api.conditions import set_condition, timestamp
 from app.api.localqueue import LocalQueue
-from app.api.meta import Condition, Kind, find_condition, to_plain
+from app.api.meta import Condition, find_condition, to_plain
 from app.api.quantity import from_int
 from app.controllers.actions import Action, Decision, Patch, RequeueAfter
+from app.controllers.inuse import finalize, user_of_cluster_queue
 from app.controllers.status import condition_body, encode
-from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, WORKLOADS_BY_CLUSTER_QUEUE, World
+from app.controllers.world import World
 
 MIN_SAMPLE_SECONDS = 1.0
 """Consumption is written with whole seconds: it is not counted more often."""
@@ -82,22 +82,14 @@ class Books(Protocol):
 
 
 def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
-    """Status of one ClusterQueue, and its finalizer once it is deleted and holds nothing."""
+    """Status and finalizer of one ClusterQueue; without the status once it is deleted and holds nothing."""
     queue = world.cluster_queues.get(name)
     if queue is None:
         return Decision(why="gone")
-    actions: list[Action] = []
-    if queue.metadata.deletion_timestamp:
-        held = world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, name, ordered=False)
-        in_use = any(
-            workload.quota_reserved and not workload.finished
-            for workload in map(world.workloads.get, held)
-            if workload is not None
-        )
-        if not in_use:
-            return Decision(_drop_finalizer(queue), why="deleted and unused")
-    elif names.RESOURCE_IN_USE not in queue.metadata.finalizers:
-        actions.extend(_add_finalizer(queue))
+    user = user_of_cluster_queue(queue, world) if queue.metadata.deletion_timestamp else ""
+    actions: list[Action] = [*finalize(queue, user=user)]
+    if queue.metadata.deletion_timestamp and not user:
+        return Decision(actions, why="deleted and unused")
     figures, activity = books.cluster_queue(name), books.activity(name)
     status = {
         "pendingWorkloads": figures.pending,
@@ -151,21 +143,6 @@ def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activ
     if not books.activity(name).active:
         return Activity(active=False, reason="ClusterQueueIsInactive", message=refused)
     return Activity(active=True, reason="Ready", message="Can submit new workloads to localQueue")
-
-
-def decide_flavor(name: str, world: World) -> Decision:
-    """A deleted ResourceFlavor stays until no ClusterQueue names it."""
-    flavor = world.flavors.get(name)
-    if flavor is None:
-        return Decision(why="gone")
-    users = world.cluster_queues.by_index(CLUSTER_QUEUES_BY_FLAVOR, name)
-    if flavor.metadata.deletion_timestamp:
-        if users:
-            return Decision(why=f"in use by ClusterQueue {users[0].metadata.name}")
-        return Decision(_drop_finalizer(flavor), why="deleted and unused")
-    if users and names.RESOURCE_IN_USE not in flavor.metadata.finalizers:
-        return Decision(_add_finalizer(flavor), why="in use")
-    return Decision(why="nothing to do")
 
 
 def _status(
@@ -227,21 +204,3 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
             entry["borrowed"] = from_int(amount.resource, amount.borrowed)
         flavors.setdefault(amount.flavor, []).append(entry)
     return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
-
-
-def _drop_finalizer(obj: Kind) -> list[Action]:
-    meta = obj.metadata
-    if names.RESOURCE_IN_USE not in meta.finalizers:
-        return []
-    left = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-    return [_finalizers(obj, left)]
-
-
-def _add_finalizer(obj: Kind) -> list[Action]:
-    return [_finalizers(obj, [*obj.metadata.finalizers, names.RESOURCE_IN_USE])]
-
-
-def _finalizers(obj: Kind, finalizers: list[str]) -> Patch:
-    meta = obj.metadata
-    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}})
-    return Patch(type(obj), meta.namespace, meta.name, body)
