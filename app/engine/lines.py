@@ -385,7 +385,7 @@ class Lines:
         """Reasons why it admits nothing, in the order they are reported, with their words."""
         if queue.api.spec.stop_policy != "None":
             yield "Stopped", "is stopped"
-        missing = sorted(flavor for flavor in queue.flavors() if flavor not in self.flavors)
+        missing = [flavor for flavor in queue.flavors() if flavor not in self.flavors]
         if missing:
             yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
         checks = sorted({check.name for check in queue.checks})
