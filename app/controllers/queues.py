@@ -109,7 +109,7 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
     if queue is None:
         return Decision(why="gone")
     figures, activity = books.local_queue(key), local_queue_activity(queue, world, books)
-    status = {
+    status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
         "reservingWorkloads": figures.reserving,
         "admittedWorkloads": figures.admitted,
@@ -159,7 +159,7 @@ def _status(
     changed: dict[str, Any] = {
         name: value
         for name, value in status.items()
-        if kept is None or to_plain(getattr(queue.status, _attribute(name))) != value
+        if (kept is None and value is not None) or _told(queue, name) != value
     }
     if kept is None or (kept.status, kept.reason, kept.message, kept.observed_generation) != wanted:
         new = set_condition(
@@ -191,16 +191,19 @@ _ATTRIBUTES = {
 }
 
 
-def _attribute(name: str) -> str:
-    return _ATTRIBUTES[name]
+def _told(queue: ClusterQueue | LocalQueue, name: str) -> Any:
+    """What a field of the status says; None if it is absent, as a list without entries is."""
+    value = to_plain(getattr(queue.status, _ATTRIBUTES[name]))
+    return None if value == [] else value
 
 
-def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]]:
-    """Amounts as the status lists them: flavors and resources in the order the ledger gives."""
+def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]] | None:
+    """Amounts as the status lists them: flavors and resources in the order the ledger gives. None if there are none:
+    a queue without flavors, or without its ClusterQueue, has no such list."""
     flavors: dict[str, list[dict[str, Any]]] = {}
     for amount in amounts:
         entry: dict[str, Any] = {"name": amount.resource, "total": from_int(amount.resource, amount.total)}
         if with_borrowed:
             entry["borrowed"] = from_int(amount.resource, amount.borrowed)
         flavors.setdefault(amount.flavor, []).append(entry)
-    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
+    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()] or None
