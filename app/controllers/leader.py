@@ -25,6 +25,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import inuse, jobs, queues, wakes, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
+from app.controllers.figures import ChangedFigures, Keys
 from app.controllers.jobs import WORKLOADS_BY_JOB
 from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
@@ -42,9 +43,6 @@ from app.jobs import table
 from app.kube.slices import Slice, ordered
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
-
-STATUS_SECONDS = 3.0
-"""Changes of a queue's figures within this time cost one status write; whether a queue is open is told at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,8 @@ class Leader:
         self.state = state
         self.metrics = metrics
         self.scheduler = Scheduler(state, world, executor, decided=metrics.decided)
-        books = LedgerBooks(state)
+        books = self._books = LedgerBooks(state)
+        self.figures = ChangedFigures(executor.quiet, self._hand_on if books.fair_sharing else WorkQueue.add)
         self._reconcilers: list[_Reconciler] = []
         self._to_add: deque[Iterator[None]] = deque()
         self._more_to_add = asyncio.Event()
@@ -78,6 +77,7 @@ class Leader:
         self.local_queues = self._reconciler(
             LocalQueue, lambda key: queues.decide_local_queue(key, world, books), workers=2
         )
+        self.cohorts = self._reconciler(Cohort, lambda key: queues.decide_cohort(key, world, books), workers=1)
         self.flavors = self._reconciler(ResourceFlavor, lambda key: inuse.decide_flavor(key, world), workers=1)
         self.checks = self._reconciler(AdmissionCheck, lambda key: inuse.decide_check(key, world), workers=1)
         self.topologies = self._reconciler(Topology, lambda key: inuse.decide_topology(key, world), workers=1)
@@ -98,6 +98,7 @@ class Leader:
                 await self.scheduler.caught_up()  # figures are written from a ledger that knows everything
                 self.look_at_everything()
                 group.create_task(self._add(), name="keys to look at")
+                group.create_task(self.figures.run(), name="figures of queues")
                 for reconciler in self._reconcilers:
                     group.create_task(self._work(reconciler), name=f"{reconciler.kind.KIND} reconciler")
 
@@ -141,6 +142,7 @@ class Leader:
     def look_at_everything(self) -> None:
         """Decide about each object again, as at the start of a term."""
         self._later(self._everything())
+        self._shares_changed()
         self.scheduler.wake()
 
     def _later(self, keys: Iterator[None]) -> None:
@@ -164,6 +166,7 @@ class Leader:
             (self.workloads, world.workloads),
             (self.cluster_queues, world.cluster_queues),
             (self.local_queues, world.local_queues),
+            (self.cohorts, world.cohorts),
             (self.flavors, world.flavors),
             (self.checks, world.admission_checks),
             (self.topologies, world.topologies),
@@ -200,15 +203,46 @@ class Leader:
                 continue
             self._figures_of(f"{version.metadata.namespace}/{version.spec.queue_name or ''}")
             if version.status.admission is not None:
-                self.cluster_queues.add_after(version.status.admission.cluster_queue, STATUS_SECONDS)
+                self._figures_of_cluster_queue(version.status.admission.cluster_queue)
 
     def _figures_of(self, local_queue: str) -> None:
         queue = self.world.local_queues.get(local_queue)
         if queue is None:
             return
-        self.local_queues.add_after(local_queue, STATUS_SECONDS)
+        self.figures.changed(self.local_queues, local_queue)
         if queue.spec.cluster_queue:
-            self.cluster_queues.add_after(queue.spec.cluster_queue, STATUS_SECONDS)
+            self._figures_of_cluster_queue(queue.spec.cluster_queue)
+
+    def _figures_of_cluster_queue(self, name: str) -> None:
+        self.figures.changed(self.cluster_queues, name)
+        if self._books.fair_sharing:
+            for cohort in self.state.cohorts_above(name):
+                self.figures.changed(self.cohorts, cohort)
+
+    def _hand_on(self, queue: WorkQueue, key: str) -> None:
+        """Have a share counted between two cycles, and then the object decided about."""
+        sharers: dict[WorkQueue, type[Kind]] = {self.cluster_queues: ClusterQueue, self.cohorts: Cohort}
+        kind = sharers.get(queue)
+
+        def count() -> None:
+            if kind is not None:
+                self._books.count_share(kind, key)
+            queue.add(key)
+
+        self.scheduler.take(count)
+
+    def _shares_changed(self) -> None:
+        """Quotas changed: so did, maybe, every share of their tree."""
+        if self._books.fair_sharing:
+            self.figures.many_changed(self._sharers)
+
+    def _sharers(self) -> Keys:
+        for queue, keys in (
+            (self.cluster_queues, self.world.cluster_queues.keys()),
+            (self.cohorts, self.world.cohorts.keys()),
+        ):
+            for key in keys:
+                yield queue, key
 
     def _cluster_queue_changed(self, key: str, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         self.cluster_queues.add(key)
@@ -218,6 +252,7 @@ class Leader:
             if [c.status for c in old.status.conditions] != [c.status for c in new.status.conditions]:
                 self._later(self._members(key))
             return
+        self._shares_changed()
         self._later(self._members(key))
         for version in (old, new):
             if version is None:
@@ -234,6 +269,9 @@ class Leader:
 
         The ledger may keep the change until its cycle is over; it tells what it thinks of the queues after that.
         """
+        self.cohorts.add(key)
+        if old is None or new is None or not _same_spec(old, new):
+            self._shares_changed()
         if _parent_of(old) != _parent_of(new):
             self.scheduler.take(lambda: self._later(self._in_cohorts()))
 
@@ -263,7 +301,7 @@ class Leader:
             return
         for version in (old, new):
             if version is not None and version.spec.cluster_queue:
-                self.cluster_queues.add_after(version.spec.cluster_queue, STATUS_SECONDS)
+                self.figures.changed(self.cluster_queues, version.spec.cluster_queue)
         self._later(self._in_line(key))
 
     def _in_line(self, local_queue: str) -> Iterator[None]:
@@ -320,7 +358,7 @@ class Leader:
             if version is not None and version.spec.topology_name:
                 self.topologies.add(version.spec.topology_name)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_FLAVOR, key):
-            self.cluster_queues.add_after(name, STATUS_SECONDS)
+            self.figures.changed(self.cluster_queues, name)
 
     def _check_changed(self, key: str, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
         """A ClusterQueue admits only while somebody answers each of its checks."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.conditions import set_condition, timestamp
 from app.api.localqueue import LocalQueue
 from app.api.meta import Condition, find_condition, to_plain
@@ -41,6 +42,8 @@ class Figures:
     admitted: int = 0
     reservation: tuple[Amount, ...] = ()
     usage: tuple[Amount, ...] = ()
+    share: int | None = None
+    """Weighted share under fair sharing; None if it was not counted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ class Consumption:
 class Books(Protocol):
     """The ledger, as far as statuses need it."""
 
+    @property
+    def fair_sharing(self) -> bool:
+        """Whether shares are shown."""
+        ...
+
     def cluster_queue(self, name: str) -> Figures:
         """Figures of a ClusterQueue; zeros if it is unknown."""
         ...
@@ -80,6 +88,10 @@ class Books(Protocol):
         """Whether a ClusterQueue may admit."""
         ...
 
+    def cohort_share(self, name: str) -> int | None:
+        """Weighted share of a Cohort; None if it was not counted yet."""
+        ...
+
 
 def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
     """Status and finalizer of one ClusterQueue; without the status once it is deleted and holds nothing."""
@@ -91,15 +103,34 @@ def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
     if queue.metadata.deletion_timestamp and not user:
         return Decision(actions, why="deleted and unused")
     figures, activity = books.cluster_queue(name), books.activity(name)
-    status = {
+    status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
         "reservingWorkloads": figures.reserving,
         "admittedWorkloads": figures.admitted,
         "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=True),
         "flavorsUsage": _by_flavor(figures.usage, with_borrowed=True),
     }
+    status |= _share(queue, figures.share, books)
     actions.extend(_status(queue, queue.status.conditions, activity, status, world))
     return Decision(actions, why=activity.message)
+
+
+def decide_cohort(name: str, world: World, books: Books) -> Decision:
+    """Status of one Cohort: its share, under fair sharing."""
+    cohort = world.cohorts.get(name)
+    if cohort is None:
+        return Decision(why="gone")
+    status = _share(cohort, books.cohort_share(name), books)
+    if not status or to_plain(cohort.status.fair_sharing) == status["fairSharing"]:
+        return Decision(why="nothing to do")
+    return Decision([Patch(Cohort, "", name, encode({"status": status}), subresource="status", deferrable=True)])
+
+
+def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[str, Any]:
+    """The part of a status that tells the weighted share; it goes when fair sharing is switched off."""
+    if not books.fair_sharing:
+        return {} if obj.status.fair_sharing is None else {"fairSharing": None}
+    return {} if share is None else {"fairSharing": {"weightedShare": share}}
 
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
