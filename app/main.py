@@ -33,6 +33,7 @@ from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, serve
@@ -87,6 +88,7 @@ def controller_world(caches: Caches, options: Options, registry: Registry) -> Wo
         cohorts=caches.of(Cohort),
         flavors=caches.of(ResourceFlavor),
         admission_checks=caches.of(AdmissionCheck),
+        topologies=caches.of(Topology),
         namespaces=caches.of(Namespace),
         limit_ranges=caches.of(LimitRange),
         runtime_classes=caches.of(RuntimeClass),
@@ -94,7 +96,7 @@ def controller_world(caches: Caches, options: Options, registry: Registry) -> Wo
         workload_priority_classes=caches.of(WorkloadPriorityClass),
         jobs=_job_stores(caches, registry),
     )
-    index_stores(world.workloads, world.local_queues, world.cluster_queues)
+    index_stores(world.workloads, world.local_queues, world.cluster_queues, world.flavors)
     index_jobs(world.workloads, registry)
     return world
 

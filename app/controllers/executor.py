@@ -231,8 +231,8 @@ class Executor:
         else:
             log.error("reconcile.broken", kind=kind.KIND, key=key, exc_info=error)
 
-    async def quiet(self, *, at_most: float = PATIENCE_SECONDS) -> None:
-        """Return once nothing urgent was written for a moment and the server is at ease, or after so many seconds."""
+    async def quiet(self, *, at_most: float = PATIENCE_SECONDS, still: float = QUIET_SECONDS) -> None:
+        """Return once nothing urgent was written for `still` seconds and the server is at ease, or after `at_most`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + at_most
         while (now := loop.time()) < deadline:
@@ -243,10 +243,10 @@ class Executor:
                 except TimeoutError:
                     return
                 continue
-            still = self._last_urgent + QUIET_SECONDS - now
-            if still <= 0 and self._transport.pressure < AT_EASE:
+            left = self._last_urgent + still - now
+            if left <= 0 and self._transport.pressure < AT_EASE:
                 return
-            await asyncio.sleep(min(max(still, 0.01), deadline - now))
+            await asyncio.sleep(min(max(left, 0.01), deadline - now))
 
     async def run(self) -> None:
         """Write deferred patches, one at a time, until cancelled or the Lease is lost (NotLeading)."""

@@ -19,11 +19,13 @@ from app.api.core import Job, Namespace, PriorityClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs, queues, wakes, workload, workloadpriorityclass
+from app.controllers import inuse, jobs, queues, wakes, workload, workloadpriorityclass
 from app.controllers.actions import Decision
 from app.controllers.executor import Executor
+from app.controllers.figures import ChangedFigures, Keys
 from app.controllers.jobs import WORKLOADS_BY_JOB
 from app.controllers.ledger import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
@@ -40,9 +42,6 @@ from app.engine import State
 from app.kube.slices import Slice, ordered
 from app.kube.store import Store
 from app.kube.workqueue import WorkQueue, run_workers
-
-STATUS_SECONDS = 3.0
-"""Changes of a queue's figures within this time cost one status write; whether a queue is open is told at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ class Leader:
         self.state = state
         self.metrics = metrics
         self.scheduler = Scheduler(state, world, executor, decided=metrics.decided)
-        books = LedgerBooks(state)
+        books = self._books = LedgerBooks(state)
+        self.figures = ChangedFigures(executor.quiet, self._hand_on if books.fair_sharing else WorkQueue.add)
         self._reconcilers: list[_Reconciler] = []
         self._to_add: deque[Iterator[None]] = deque()
         self._more_to_add = asyncio.Event()
@@ -76,7 +76,10 @@ class Leader:
         self.local_queues = self._reconciler(
             LocalQueue, lambda key: queues.decide_local_queue(key, world, books), workers=2
         )
-        self.flavors = self._reconciler(ResourceFlavor, lambda key: queues.decide_flavor(key, world), workers=1)
+        self.cohorts = self._reconciler(Cohort, lambda key: queues.decide_cohort(key, world, books), workers=1)
+        self.flavors = self._reconciler(ResourceFlavor, lambda key: inuse.decide_flavor(key, world), workers=1)
+        self.checks = self._reconciler(AdmissionCheck, lambda key: inuse.decide_check(key, world), workers=1)
+        self.topologies = self._reconciler(Topology, lambda key: inuse.decide_topology(key, world), workers=1)
         self.priority_classes = self._reconciler(
             WorkloadPriorityClass, lambda key: workloadpriorityclass.decide(key, world), workers=1
         )
@@ -94,6 +97,7 @@ class Leader:
                 await self.scheduler.caught_up()  # figures are written from a ledger that knows everything
                 self.look_at_everything()
                 group.create_task(self._add(), name="keys to look at")
+                group.create_task(self.figures.run(), name="figures of queues")
                 for reconciler in self._reconcilers:
                     group.create_task(self._work(reconciler), name=f"{reconciler.kind.KIND} reconciler")
 
@@ -122,6 +126,7 @@ class Leader:
             world.cohorts.subscribe(self._cohort_changed),
             world.flavors.subscribe(self._flavor_changed),
             world.admission_checks.subscribe(self._check_changed),
+            world.topologies.subscribe(lambda key, old, new: self.topologies.add(key)),
             world.namespaces.subscribe(self._namespace_changed),
             world.workload_priority_classes.subscribe(self._workload_priority_class_changed),
             world.priority_classes.subscribe(self._priority_class_changed),
@@ -136,6 +141,7 @@ class Leader:
     def look_at_everything(self) -> None:
         """Decide about each object again, as at the start of a term."""
         self._later(self._everything())
+        self._shares_changed()
         self.scheduler.wake()
 
     def _later(self, keys: Iterator[None]) -> None:
@@ -159,7 +165,10 @@ class Leader:
             (self.workloads, world.workloads),
             (self.cluster_queues, world.cluster_queues),
             (self.local_queues, world.local_queues),
+            (self.cohorts, world.cohorts),
             (self.flavors, world.flavors),
+            (self.checks, world.admission_checks),
+            (self.topologies, world.topologies),
             (self.priority_classes, world.workload_priority_classes),
         )
         for queue, seen in stores:
@@ -196,15 +205,46 @@ class Leader:
                 continue
             self._figures_of(f"{version.metadata.namespace}/{version.spec.queue_name or ''}")
             if version.status.admission is not None:
-                self.cluster_queues.add_after(version.status.admission.cluster_queue, STATUS_SECONDS)
+                self._figures_of_cluster_queue(version.status.admission.cluster_queue)
 
     def _figures_of(self, local_queue: str) -> None:
         queue = self.world.local_queues.get(local_queue)
         if queue is None:
             return
-        self.local_queues.add_after(local_queue, STATUS_SECONDS)
+        self.figures.changed(self.local_queues, local_queue)
         if queue.spec.cluster_queue:
-            self.cluster_queues.add_after(queue.spec.cluster_queue, STATUS_SECONDS)
+            self._figures_of_cluster_queue(queue.spec.cluster_queue)
+
+    def _figures_of_cluster_queue(self, name: str) -> None:
+        self.figures.changed(self.cluster_queues, name)
+        if self._books.fair_sharing:
+            for cohort in self.state.cohorts_above(name):
+                self.figures.changed(self.cohorts, cohort)
+
+    def _hand_on(self, queue: WorkQueue, key: str) -> None:
+        """Have a share counted between two cycles, and then the object decided about."""
+        sharers: dict[WorkQueue, type[Kind]] = {self.cluster_queues: ClusterQueue, self.cohorts: Cohort}
+        kind = sharers.get(queue)
+
+        def count() -> None:
+            if kind is not None:
+                self._books.count_share(kind, key)
+            queue.add(key)
+
+        self.scheduler.take(count)
+
+    def _shares_changed(self) -> None:
+        """Quotas changed: so did, maybe, every share of their tree."""
+        if self._books.fair_sharing:
+            self.figures.many_changed(self._sharers)
+
+    def _sharers(self) -> Keys:
+        for queue, keys in (
+            (self.cluster_queues, self.world.cluster_queues.keys()),
+            (self.cohorts, self.world.cohorts.keys()),
+        ):
+            for key in keys:
+                yield queue, key
 
     def _cluster_queue_changed(self, key: str, old: ClusterQueue | None, new: ClusterQueue | None) -> None:
         self.cluster_queues.add(key)
@@ -214,17 +254,26 @@ class Leader:
             if [c.status for c in old.status.conditions] != [c.status for c in new.status.conditions]:
                 self._later(self._members(key))
             return
+        self._shares_changed()
         self._later(self._members(key))
         for version in (old, new):
-            for group in version.spec.resource_groups if version is not None else ():
+            if version is None:
+                continue
+            for group in version.spec.resource_groups:
                 for flavor in group.flavors:
                     self.flavors.add(flavor.name)
+            strategy = version.spec.admission_checks_strategy
+            for check in strategy.admission_checks if strategy is not None else ():
+                self.checks.add(check.name)
 
     def _cohort_changed(self, key: str, old: Cohort | None, new: Cohort | None) -> None:
         """Another parent may close a cycle of cohorts, which admit nothing then, or open one.
 
         The ledger may keep the change until its cycle is over; it tells what it thinks of the queues after that.
         """
+        self.cohorts.add(key)
+        if old is None or new is None or not _same_spec(old, new):
+            self._shares_changed()
         if _parent_of(old) != _parent_of(new):
             self.scheduler.take(lambda: self._later(self._in_cohorts()))
 
@@ -254,7 +303,7 @@ class Leader:
             return
         for version in (old, new):
             if version is not None and version.spec.cluster_queue:
-                self.cluster_queues.add_after(version.spec.cluster_queue, STATUS_SECONDS)
+                self.figures.changed(self.cluster_queues, version.spec.cluster_queue)
         self._later(self._in_line(key))
 
     def _in_line(self, local_queue: str) -> Iterator[None]:
@@ -311,11 +360,15 @@ class Leader:
 
     def _flavor_changed(self, key: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> None:
         self.flavors.add(key)
+        for version in (old, new):
+            if version is not None and version.spec.topology_name:
+                self.topologies.add(version.spec.topology_name)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_FLAVOR, key):
-            self.cluster_queues.add_after(name, STATUS_SECONDS)
+            self.figures.changed(self.cluster_queues, name)
 
     def _check_changed(self, key: str, old: AdmissionCheck | None, new: AdmissionCheck | None) -> None:
         """A ClusterQueue admits only while somebody answers each of its checks."""
+        self.checks.add(key)
         for name in self.world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, key):
             self.cluster_queues.add(name)
 

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TypeVar
 
 from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.meta import Kind
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.controllers.world import World
@@ -78,6 +80,25 @@ class LedgerBooks:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._shares: dict[tuple[type[Kind], str], int] = {}
+
+    @property
+    def fair_sharing(self) -> bool:
+        """Whether shares are counted."""
+        return self._state.options.fair_sharing is not None
+
+    def count_share(self, kind: type[Kind], name: str) -> None:
+        """Count the share of a ClusterQueue or Cohort anew. Not while a cycle is under way, which tries usage on the
+        tree; it is the last count that `cluster_queue` and `cohort_share` tell."""
+        share = self._state.weighted_share(name, cohort=kind is Cohort)
+        if share is None:
+            self._shares.pop((kind, name), None)
+        else:
+            self._shares[kind, name] = share
+
+    def cohort_share(self, name: str) -> int | None:
+        """Weighted share of a Cohort; None if it was not counted yet."""
+        return self._shares.get((Cohort, name))
 
     def cluster_queue(self, name: str) -> Figures:
         """Figures of a ClusterQueue; zeros if it is unknown."""
@@ -89,6 +110,7 @@ class LedgerBooks:
             admitted=admitted,
             reservation=tuple(Amount(*usage) for usage in state.queue_usage(name)),
             usage=tuple(Amount(*usage) for usage in state.queue_usage(name, admitted_only=True)),
+            share=self._shares.get((ClusterQueue, name)),
         )
 
     def local_queue(self, key: str) -> Figures:
@@ -104,7 +126,7 @@ class LedgerBooks:
         )
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, sampled if that is due; None if usage does not order its ClusterQueue."""
+        """What a LocalQueue consumed, sampled if that is due; None if usage is not counted."""
         state = self._state
         due = state.sample_usage(key, now.timestamp())
         if due is None:

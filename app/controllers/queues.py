@@ -1,4 +1,4 @@
-"""Decides about queues and flavors: their status, their Active condition, and when their finalizer may go.
+"""Decides about queues: their status and their Active condition.
 
 Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the
 caller: a queue's figures change with every admission, and people read them by the second.
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from app.api import names
 from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.conditions import set_condition, timestamp
 from app.api.localqueue import LocalQueue
-from app.api.meta import Condition, Kind, find_condition, to_plain
+from app.api.meta import Condition, find_condition, to_plain
 from app.api.quantity import from_int
 from app.controllers.actions import Action, Decision, Patch, RequeueAfter
+from app.controllers.inuse import finalize, user_of_cluster_queue
 from app.controllers.status import condition_body, encode
-from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, WORKLOADS_BY_CLUSTER_QUEUE, World
+from app.controllers.world import World
 
 MIN_SAMPLE_SECONDS = 1.0
 """Consumption is written with whole seconds: it is not counted more often."""
@@ -41,6 +42,8 @@ class Figures:
     admitted: int = 0
     reservation: tuple[Amount, ...] = ()
     usage: tuple[Amount, ...] = ()
+    share: int | None = None
+    """Weighted share under fair sharing; None if it was not counted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ class Consumption:
 class Books(Protocol):
     """The ledger, as far as statuses need it."""
 
+    @property
+    def fair_sharing(self) -> bool:
+        """Whether shares are shown."""
+        ...
+
     def cluster_queue(self, name: str) -> Figures:
         """Figures of a ClusterQueue; zeros if it is unknown."""
         ...
@@ -73,41 +81,56 @@ class Books(Protocol):
         ...
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, counted now if that is due; None if usage does not order its ClusterQueue."""
+        """What a LocalQueue consumed, counted now if that is due; None if usage is not counted."""
         ...
 
     def activity(self, name: str) -> Activity:
         """Whether a ClusterQueue may admit."""
         ...
 
+    def cohort_share(self, name: str) -> int | None:
+        """Weighted share of a Cohort; None if it was not counted yet."""
+        ...
+
 
 def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
-    """Status of one ClusterQueue, and its finalizer once it is deleted and holds nothing."""
+    """Status and finalizer of one ClusterQueue; without the status once it is deleted and holds nothing."""
     queue = world.cluster_queues.get(name)
     if queue is None:
         return Decision(why="gone")
-    actions: list[Action] = []
-    if queue.metadata.deletion_timestamp:
-        held = world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, name, ordered=False)
-        in_use = any(
-            workload.quota_reserved and not workload.finished
-            for workload in map(world.workloads.get, held)
-            if workload is not None
-        )
-        if not in_use:
-            return Decision(_drop_finalizer(queue), why="deleted and unused")
-    elif names.RESOURCE_IN_USE not in queue.metadata.finalizers:
-        actions.extend(_add_finalizer(queue))
+    user = user_of_cluster_queue(queue, world) if queue.metadata.deletion_timestamp else ""
+    actions: list[Action] = [*finalize(queue, user=user)]
+    if queue.metadata.deletion_timestamp and not user:
+        return Decision(actions, why="deleted and unused")
     figures, activity = books.cluster_queue(name), books.activity(name)
-    status = {
+    status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
         "reservingWorkloads": figures.reserving,
         "admittedWorkloads": figures.admitted,
         "flavorsReservation": _by_flavor(figures.reservation, with_borrowed=True),
         "flavorsUsage": _by_flavor(figures.usage, with_borrowed=True),
     }
+    status |= _share(queue, figures.share, books)
     actions.extend(_status(queue, queue.status.conditions, activity, status, world))
     return Decision(actions, why=activity.message)
+
+
+def decide_cohort(name: str, world: World, books: Books) -> Decision:
+    """Status of one Cohort: its share, under fair sharing."""
+    cohort = world.cohorts.get(name)
+    if cohort is None:
+        return Decision(why="gone")
+    status = _share(cohort, books.cohort_share(name), books)
+    if not status or to_plain(cohort.status.fair_sharing) == status["fairSharing"]:
+        return Decision(why="nothing to do")
+    return Decision([Patch(Cohort, "", name, encode({"status": status}), subresource="status", deferrable=True)])
+
+
+def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[str, Any]:
+    """The part of a status that tells the weighted share; it goes when fair sharing is switched off."""
+    if not books.fair_sharing:
+        return {} if obj.status.fair_sharing is None else {"fairSharing": None}
+    return {} if share is None else {"fairSharing": {"weightedShare": share}}
 
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
@@ -117,7 +140,7 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
     if queue is None:
         return Decision(why="gone")
     figures, activity = books.local_queue(key), local_queue_activity(queue, world, books)
-    status = {
+    status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
         "reservingWorkloads": figures.reserving,
         "admittedWorkloads": figures.admitted,
@@ -153,21 +176,6 @@ def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activ
     return Activity(active=True, reason="Ready", message="Can submit new workloads to localQueue")
 
 
-def decide_flavor(name: str, world: World) -> Decision:
-    """A deleted ResourceFlavor stays until no ClusterQueue names it."""
-    flavor = world.flavors.get(name)
-    if flavor is None:
-        return Decision(why="gone")
-    users = world.cluster_queues.by_index(CLUSTER_QUEUES_BY_FLAVOR, name)
-    if flavor.metadata.deletion_timestamp:
-        if users:
-            return Decision(why=f"in use by ClusterQueue {users[0].metadata.name}")
-        return Decision(_drop_finalizer(flavor), why="deleted and unused")
-    if users and names.RESOURCE_IN_USE not in flavor.metadata.finalizers:
-        return Decision(_add_finalizer(flavor), why="in use")
-    return Decision(why="nothing to do")
-
-
 def _status(
     queue: ClusterQueue | LocalQueue,
     conditions: list[Condition],
@@ -182,7 +190,7 @@ def _status(
     changed: dict[str, Any] = {
         name: value
         for name, value in status.items()
-        if kept is None or to_plain(getattr(queue.status, _attribute(name))) != value
+        if (kept is None and value is not None) or _told(queue, name) != value
     }
     if kept is None or (kept.status, kept.reason, kept.message, kept.observed_generation) != wanted:
         new = set_condition(
@@ -214,34 +222,19 @@ _ATTRIBUTES = {
 }
 
 
-def _attribute(name: str) -> str:
-    return _ATTRIBUTES[name]
+def _told(queue: ClusterQueue | LocalQueue, name: str) -> Any:
+    """What a field of the status says; None if it is absent, as a list without entries is."""
+    value = to_plain(getattr(queue.status, _ATTRIBUTES[name]))
+    return None if value == [] else value
 
 
-def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]]:
-    """Amounts as the status lists them: flavors and resources in the order the ledger gives."""
+def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]] | None:
+    """Amounts as the status lists them: flavors and resources in the order the ledger gives. None if there are none:
+    a queue without flavors, or without its ClusterQueue, has no such list."""
     flavors: dict[str, list[dict[str, Any]]] = {}
     for amount in amounts:
         entry: dict[str, Any] = {"name": amount.resource, "total": from_int(amount.resource, amount.total)}
         if with_borrowed:
             entry["borrowed"] = from_int(amount.resource, amount.borrowed)
         flavors.setdefault(amount.flavor, []).append(entry)
-    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
-
-
-def _drop_finalizer(obj: Kind) -> list[Action]:
-    meta = obj.metadata
-    if names.RESOURCE_IN_USE not in meta.finalizers:
-        return []
-    left = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-    return [_finalizers(obj, left)]
-
-
-def _add_finalizer(obj: Kind) -> list[Action]:
-    return [_finalizers(obj, [*obj.metadata.finalizers, names.RESOURCE_IN_USE])]
-
-
-def _finalizers(obj: Kind, finalizers: list[str]) -> Patch:
-    meta = obj.metadata
-    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}})
-    return Patch(type(obj), meta.namespace, meta.name, body)
+    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()] or None

@@ -15,6 +15,7 @@ from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.status import StatusDraft
@@ -35,6 +36,8 @@ CLUSTER_QUEUES_BY_FLAVOR = "flavor"
 """Index of ClusterQueues by each ResourceFlavor they name."""
 CLUSTER_QUEUES_BY_CHECK = "check"
 """Index of ClusterQueues by each AdmissionCheck they name."""
+FLAVORS_BY_TOPOLOGY = "topology"
+"""Index of ResourceFlavors by the Topology they name."""
 
 
 class Clock(Protocol):
@@ -58,6 +61,7 @@ class World:
     cohorts: Store[Cohort]
     flavors: Store[ResourceFlavor]
     admission_checks: Store[AdmissionCheck]
+    topologies: Store[Topology]
     namespaces: Store[Namespace]
     limit_ranges: Store[LimitRange]
     runtime_classes: Store[RuntimeClass]
@@ -80,7 +84,10 @@ class World:
 
 
 def index_stores(
-    workloads: Store[Workload], local_queues: Store[LocalQueue], cluster_queues: Store[ClusterQueue]
+    workloads: Store[Workload],
+    local_queues: Store[LocalQueue],
+    cluster_queues: Store[ClusterQueue],
+    flavors: Store[ResourceFlavor],
 ) -> None:
     """Declare the indexes that reconcilers look up by."""
     workloads.add_index(WORKLOADS_BY_QUEUE, lambda w: [f"{w.metadata.namespace}/{w.spec.queue_name or ''}"])
@@ -110,3 +117,4 @@ def index_stores(
             else []
         ),
     )
+    flavors.add_index(FLAVORS_BY_TOPOLOGY, lambda f: [f.spec.topology_name] if f.spec.topology_name else [])

@@ -264,12 +264,28 @@ class Lines:
         if self.journal is not None:
             self.keep(self.waiting)
             self.keep(local.items)
+        self.forget_decision(key)
         del self.waiting[key]
         local.items.pop(key, None)
         if local.api is None and not local.items:
             self.keep(self.local_queues)
             del self.local_queues[local.key]
         return local
+
+    def close(self, local: LocalQueue, queue: ClusterQueue | None) -> None:
+        """Take all that waits in a LocalQueue out of the line of its ClusterQueue; it goes on waiting for another."""
+        if queue is None:
+            return
+        self.touch(queue)
+        for key in local.items:
+            queue.pending.remove(key)
+            self.forget_decision(key)
+
+    def forget_decision(self, key: str) -> None:
+        """A workload left its line: what the last cycle found says nothing about the time after its return."""
+        if key in self.last_decisions:
+            self.keep(self.last_decisions)
+            del self.last_decisions[key]
 
     # Retries
 
@@ -369,7 +385,7 @@ class Lines:
         """Reasons why it admits nothing, in the order they are reported, with their words."""
         if queue.api.spec.stop_policy != "None":
             yield "Stopped", "is stopped"
-        missing = sorted(flavor for flavor in queue.flavors() if flavor not in self.flavors)
+        missing = [flavor for flavor in queue.flavors() if flavor not in self.flavors]
         if missing:
             yield "FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"
         checks = sorted({check.name for check in queue.checks})

@@ -1,11 +1,12 @@
 """What people and status writers ask the state: counts, usage, why a queue is inactive, why a workload waits.
 
 They may ask in the middle of a cycle: the answers come from who holds quota and who waits, never from the usage of the
-tree. Must never change anything.
+tree. Shares alone come from there, and are to be asked for between cycles. Must never change anything.
 """
 
 from typing import Final, NamedTuple
 
+from app.engine import fairness
 from app.engine.amounts import Amounts, bounded
 from app.engine.queues import ClusterQueue
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
@@ -91,6 +92,25 @@ class Questions(UsageSharing):
                     over = max(0, total - queue.node.nominal.get(pair, 0)) if borrowed and queue.node.parent else 0
                     found.append(Usage(flavor.name, resource.name, bounded(total), bounded(over)))
         return found
+
+    def cohorts_above(self, cluster_queue: str) -> list[str]:
+        """Names of the Cohorts above a ClusterQueue, nearest first; none if they form a cycle."""
+        queue = self.cluster_queues.get(cluster_queue)
+        if queue is None or self.ledger.cyclic(queue.node):
+            return []
+        return [cohort.name for cohort in queue.node.ancestors()]
+
+    def weighted_share(self, name: str, *, cohort: bool) -> int | None:
+        """Weighted share of a ClusterQueue or Cohort for its status; None if there is none of that name, or while a
+        cycle is under way. In a cycle of Cohorts nobody borrows."""
+        queue = None if cohort else self.cluster_queues.get(name)
+        node = self.ledger.cohorts.get(name) if cohort else queue.node if queue is not None else None
+        if node is None or self.cycling:
+            return None
+        if self.ledger.cyclic(node):
+            return 0
+        self.ledger.settle()
+        return fairness.share(node).status
 
     def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
         """Status, reason and message of the Active condition of a ClusterQueue."""

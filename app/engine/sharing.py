@@ -69,13 +69,14 @@ class UsageSharing(Lines):
         return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
 
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
-        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage does not count there.
-        To be called for every LocalQueue, and then its status written from `consumed`. While a cycle is under way,
-        which sorts by usage, nothing is counted before its end: it is due again at once."""
+        """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage is not counted at all or
+        its ClusterQueue does not exist. To be called for every LocalQueue, whether or not usage orders its
+        ClusterQueue, and then its status written from `consumed`. While a cycle is under way, which sorts by usage,
+        nothing is counted before its end: it is due again at once."""
         local = self.local_queues.get(local_queue)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         sharing = self.usage_sharing
-        if queue is None or sharing is None or not queue.usage_based:
+        if queue is None or sharing is None:
             return None
         if self.cycling:
             self.deferred.append(lambda: self.sample_usage(local_queue, now))
@@ -84,13 +85,14 @@ class UsageSharing(Lines):
         before = line.last_update
         due = line.sample(self._admitted_usage(queue, local_queue), now, sharing)
         line.seeded = True
-        if line.last_update != before:
+        if line.last_update != before and queue.usage_based:
             self.epoch += 1
         return due
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:
+        """By resource, also of those that are not in use."""
         line = queue.holders.get(local_queue)
-        total: dict[str, int] = {}
+        total = {resource: 0 for group in queue.api.spec.resource_groups for resource in group.covered_resources}
         for pair, amount in line.admitted_usage.items() if line is not None else ():
             total[pair.resource] = total.get(pair.resource, 0) + from_amount(pair.resource, amount)
         return total

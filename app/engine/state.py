@@ -230,11 +230,7 @@ class State(Questions):
             self.set_consumed(local.key, seen.consumed_resources, instant_or_zero(seen.last_update))
             same = False
         if was_open and (before != local.cluster_queue or not local.open):
-            queue = self.cluster_queues.get(before)
-            if queue is not None:
-                self.touch(queue)
-                for key in local.items:
-                    queue.pending.remove(key)
+            self.close(local, self.cluster_queues.get(before))
         if local.open and (created or not was_open or before != local.cluster_queue):
             self.line_up(local, now)
         return False if same else None
@@ -245,11 +241,7 @@ class State(Questions):
         local = self.local_queues.get(key)
         if local is None:
             return
-        queue = self.cluster_queues.get(local.cluster_queue)
-        if queue is not None:
-            self.touch(queue)
-            for item in local.items:
-                queue.pending.remove(item)
+        self.close(local, self.cluster_queues.get(local.cluster_queue))
         if self.journal is not None:
             self.journal.keep_slots(local)
         local.api = None
@@ -374,7 +366,7 @@ class State(Questions):
         self.leave(key)
         self.forget_preemptor(key)
         self.release(key)
-        for table in (self.workloads, self.versions, self.evicting, self.last_decisions):
+        for table in (self.workloads, self.versions, self.evicting):
             self.keep(table)
             table.pop(key, None)
 
@@ -436,13 +428,9 @@ class State(Questions):
 
     def remember(self, decision: "Decision") -> None:
         """The last decision about a workload that waits."""
-        last = self.last_decisions
         if decision.outcome != "admit":
-            self.keep(last)
-            last[decision.key] = decision
-        elif decision.key in last:
-            self.keep(last)
-            del last[decision.key]
+            self.keep(self.last_decisions)
+            self.last_decisions[decision.key] = decision
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """The cycle is over: what came meanwhile is applied. `changed` if others may decide differently now,

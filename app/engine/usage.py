@@ -115,19 +115,17 @@ class LineUsage:
         self.last_update = now if self.last_update is None else max(now, self.last_update)
 
     def sample(self, current: Mapping[str, int], now: Instant, sharing: AdmissionFairSharing) -> float:
-        """Let time pass, if the sampling interval is over or a penalty waits; seconds until the next sample."""
+        """Let time pass, if the sampling interval is over or a penalty waits; seconds until the next sample. The first
+        sample is zero of all that `current` names."""
         interval = sharing.usage_sampling_interval
-        if self.last_update is not None:
-            elapsed = now - self.last_update
-            if elapsed < interval and not self.penalties:
-                return interval - elapsed
-            if sharing.usage_half_life == 0:
-                self.consumed = {}
-            else:
-                self.consumed = decayed(
-                    self.consumed, current, elapsed=max(0.0, elapsed), half_life=sharing.usage_half_life
-                )
-            self.last_update = max(now, self.last_update)
-        else:
+        if self.last_update is None:
             self.last_update = now
+        elif now - self.last_update < interval and not self.penalties:
+            return interval - (now - self.last_update)
+        if sharing.usage_half_life == 0:
+            self.consumed = {}
+        else:
+            elapsed = max(0.0, now - self.last_update)
+            self.consumed = decayed(self.consumed, current, elapsed=elapsed, half_life=sharing.usage_half_life)
+        self.last_update = max(now, self.last_update)
         return interval

@@ -4,10 +4,11 @@
 Warnings are written and a Normal one now and then, and when the queue is full the oldest Normal ones are dropped and
 counted.
 
-What happens again to the same object for the same reason is one series. The first occurrence is written at once, the
-following ones together, at most once an interval: as a higher count, or, since the text of an event cannot be changed,
-as a new event if the sentence has changed meanwhile. So a reason that repeats costs one write an interval, whatever its
-text.
+What happens again to the same object for the same reason with the same text is one series. The first occurrence is
+written at once, the following ones together as a higher count, at most once an interval. Another text is another event,
+and written at once too, unless the server is busy: then it waits like a Normal one. Only if a reason comes with ever
+new texts they share one series from the `TEXTS`th on, which is written once an interval with the newest text: as a new
+event, since the text of one cannot be changed. So no object costs more than a few writes an interval for a reason.
 
 Never blocks a caller, never raises to one, and never writes anything but events.
 """
@@ -41,6 +42,8 @@ INSTANCE_LENGTH = 128
 _ATTEMPTS = 4
 _RETRY_PAUSE = 1.0
 _PRESSURE_PAUSE = 0.25
+TEXTS = 10
+"""So many texts of one reason of one object have a series of their own, for as long as they are heard again."""
 _TRICKLE = 1.0
 """Under pressure one Normal event is written in so many seconds: a cluster that is never at ease has events too."""
 _log = structlog.get_logger(__name__)
@@ -97,11 +100,17 @@ class Stats:
     """By (type, cause): `full` queue, `refused` by the server, `failed` too often."""
 
 
+_About = tuple[str, EventType, str, str]
+"""Object, type, reason and action of events that may differ in their text."""
+
+
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One thing that happens to one object, once or again and again."""
+    """One thing that happens to one object, once or again and again. `rank` is its type as far as its value under
+    pressure goes."""
 
-    key: tuple[str, ...]
+    about: _About
+    rank: EventType
     regarding: ObjectReference
     type: EventType
     reason: str
@@ -120,7 +129,7 @@ class _Series:
 class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
-    `capacity` bounds the events that wait to be written. A reason repeats within a series if it comes again within
+    `capacity` bounds the events that wait to be written. A text repeats within a series if it comes again within
     `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true Normal
     events hardly are. When `run` is cancelled it has `flush` seconds to write what waits.
     """
@@ -149,7 +158,7 @@ class Recorder:
         self._pressure = pressure
         self._clock = clock
         self._wall = wall
-        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+        self._texts: OrderedDict[_About, dict[str, _Series]] = OrderedDict()
         self._new: dict[EventType, OrderedDict[_Series, None]] = {"Warning": OrderedDict(), "Normal": OrderedDict()}
         self._repeats: OrderedDict[_Series, None] = OrderedDict()  # in the order in which they are due
         self._writing: _Series | None = None
@@ -166,23 +175,42 @@ class Recorder:
         self.stats.emitted += 1
         meta = regarding.metadata
         action = action or reason
-        key = (meta.uid or f"{regarding.KIND}/{meta.key}", type, reason, action)
+        about = (meta.uid or f"{regarding.KIND}/{meta.key}", type, reason, action)
         now, moment = self._clock(), self._wall()
-        series = self._series.get(key)
-        if series is not None and now - series.seen_at <= self._window:
-            series.seen_at, series.last, series.note = now, moment, note
+        series = self._series_of(about, note, now)
+        if series is not None:
+            series.seen_at, series.last = now, moment
             series.count += 1
             if series.written_note is not None and series not in self._repeats and series is not self._writing:
                 self._repeat(series)
             return
-        series = _Series(key, _reference(regarding), type, reason, action, note, moment, moment, now)
-        if self._make_room(type):
-            self._series[key] = series
-            self._series.move_to_end(key)
-            if len(self._series) > self._capacity:
-                self._series.popitem(last=False)
-            self._new[type][series] = None
+        rank: EventType = "Normal" if about in self._texts else type
+        series = _Series(about, rank, _reference(regarding), type, reason, action, note, moment, moment, now)
+        if self._make_room(series):
+            self._texts.setdefault(about, {})[note] = series
+            self._texts.move_to_end(about)
+            if len(self._texts) > self._capacity:
+                self._texts.popitem(last=False)
+            self._new[rank][series] = None
             self._wake.set()
+
+    def _series_of(self, about: _About, note: str, now: float) -> _Series | None:
+        """The series that this continues: that of its text, or of too many texts the newest one, which takes it over.
+        None if it begins one."""
+        texts = self._texts.get(about)
+        if texts is None:
+            return None
+        for text, series in list(texts.items()):
+            if now - series.seen_at > self._window:
+                del texts[text]
+        if not texts:
+            del self._texts[about]
+            return None
+        if note not in texts and len(texts) >= TEXTS:
+            text = next(reversed(texts))
+            series = texts[note] = texts.pop(text)
+            series.note = note
+        return texts.get(note)
 
     async def run(self) -> None:
         """Write events until cancelled, then for a moment longer."""
@@ -202,13 +230,13 @@ class Recorder:
 
     # --- what waits ---------------------------------------------------------------------------------------------------
 
-    def _make_room(self, type: EventType) -> bool:  # noqa: A002
+    def _make_room(self, new: _Series) -> bool:
         """Drop the oldest of the least value, so that one more fits; False if that is the new one itself."""
         if len(self) < self._capacity:
             return True
         victims: EventType = "Normal" if self._new["Normal"] else "Warning"
-        if victims == "Warning" and type == "Normal":
-            self.stats.dropped[type, "full"] += 1
+        if victims == "Warning" and new.rank == "Normal":
+            self.stats.dropped[new.type, "full"] += 1
             return False
         dropped, _ = self._new[victims].popitem(last=False)
         self._forget(dropped, "full")
@@ -216,8 +244,11 @@ class Recorder:
 
     def _forget(self, series: _Series, cause: str) -> None:
         self.stats.dropped[series.type, cause] += 1
-        if self._series.get(series.key) is series:
-            del self._series[series.key]
+        texts = self._texts.get(series.about, {})
+        if texts.get(series.note) is series:
+            del texts[series.note]
+            if not texts:
+                del self._texts[series.about]
 
     def _repeat(self, series: _Series) -> None:
         series.due_at = self._clock() + self._interval
@@ -266,10 +297,10 @@ class Recorder:
             if self._may_try_again(series, error):
                 await asyncio.sleep(_RETRY_PAUSE * series.attempts)
         except ApiError as error:  # the namespace is going away, or the object's name cannot be one of an event
-            _log.info("event.refused", reason=series.reason, regarding=series.key[0], error=str(error))
+            _log.info("event.refused", reason=series.reason, regarding=series.about[0], error=str(error))
             self._forget(series, "refused")
         except Exception:  # one event that cannot be written must not cost all the others
-            _log.exception("event.unwritable", reason=series.reason, regarding=series.key[0])
+            _log.exception("event.unwritable", reason=series.reason, regarding=series.about[0])
             self._forget(series, "failed")
         else:
             series.attempts = 0
@@ -278,14 +309,14 @@ class Recorder:
     def _may_try_again(self, series: _Series, error: Exception) -> bool:
         series.attempts += 1
         if series.attempts >= _ATTEMPTS:
-            _log.warning("event.failed", reason=series.reason, regarding=series.key[0], error=str(error))
+            _log.warning("event.failed", reason=series.reason, regarding=series.about[0], error=str(error))
             self._forget(series, "failed")
             return False
         if series.written_note is not None:
             self._repeat(series)
         else:
-            self._new[series.type][series] = None
-            self._new[series.type].move_to_end(series, last=False)
+            self._new[series.rank][series] = None
+            self._new[series.rank].move_to_end(series, last=False)
         return True
 
     async def _create(self, series: _Series) -> None:
@@ -345,7 +376,7 @@ class Recorder:
 
     def _event_name(self, series: _Series) -> str:
         """`<name of the object>.<hash>`, within the limits of a name."""
-        text = "\0".join((*series.key, self._instance, series.first.isoformat(), series.note))
+        text = "\0".join((*series.about, self._instance, series.first.isoformat(), series.note))
         digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
         return f"{series.regarding.name[: NAME_LENGTH - len(digest) - 1].rstrip('.-')}.{digest}"
 

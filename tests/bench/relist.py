@@ -116,7 +116,7 @@ async def _measure(server: str, count: int) -> list[Figure]:
         await asyncio.create_task(in_slices(_idly(2.0)))
     rows = _figures("a bare loop in slices", _Measured(bare, 2.0, 0))
     store = Store[Workload]()
-    index_stores(store, Store(), Store())
+    index_stores(store, Store(), Store(), Store())
     index_jobs(store)
     heard: list[str] = []
     store.subscribe(lambda key, old, new: heard.append(key))

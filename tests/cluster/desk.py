@@ -62,6 +62,7 @@ class Desk:
             cohorts=Store(),
             flavors=self.stores[ResourceFlavor],
             admission_checks=Store(),
+            topologies=Store(),
             namespaces=self.stores[Namespace],
             limit_ranges=Store(),
             runtime_classes=Store(),

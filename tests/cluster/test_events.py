@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from app.api.core import Namespace, Pod, PriorityClass
 from app.api.meta import Kind, ObjectMeta
-from app.kube.events import Event, Recorder
+from app.kube.events import TEXTS, Event, Recorder
 from app.kube.transport import Transport
 from testbed import ControlPlane
 
@@ -127,16 +127,31 @@ class TestRepeats:
         assert event.series.count == 101
         assert (recorder.stats.created, recorder.stats.repeated) == (1, 1)
 
-    async def test_a_new_sentence_is_shown(self, transport: Transport, namespace: str) -> None:
-        """An event's text cannot change: the newest sentence gets an event of its own, once an interval."""
-        recorder = Recorder(transport, instance="x", interval=0.3)
+    async def test_another_text_is_another_event_at_once(self, transport: Transport, namespace: str) -> None:
+        """Also while the first text is repeated: each has its own count, and none waits for the interval."""
+        recorder = Recorder(transport, instance="x")
         async with writing(recorder):
             recorder.emit(pod(namespace), type="Warning", reason="Pending", note="needs 1 cpu")
             await until(lambda: recorder.stats.created == 1, what="nothing is written")
-            for needed in range(2, 50):
+            recorder.emit(pod(namespace), type="Warning", reason="Pending", note="needs 1 cpu")
+            recorder.emit(pod(namespace), type="Warning", reason="Pending", note="needs 2 cpu")
+            await until(lambda: recorder.stats.created == 2, what="the other text is not written")
+            assert not recorder.stats.repeated
+        counts = {event.note: event.series and event.series.count for event in await events(transport, namespace)}
+        assert counts == {"needs 1 cpu": 2, "needs 2 cpu": None}
+
+    async def test_ever_new_texts_are_told_once_an_interval(self, transport: Transport, namespace: str) -> None:
+        """The first ones at once; then the newest, as a new event, since an event's text cannot change."""
+        recorder = Recorder(transport, instance="x", interval=0.5)
+        async with writing(recorder):
+            for needed in range(1, TEXTS + 1):
                 recorder.emit(pod(namespace), type="Warning", reason="Pending", note=f"needs {needed} cpu")
-            await until(lambda: recorder.stats.created == 2, what="the last sentence is not written")
-        assert [event.note for event in await events(transport, namespace)] == ["needs 1 cpu", "needs 49 cpu"]
+            await until(lambda: recorder.stats.created == TEXTS, what="the first texts are not written")
+            for needed in range(TEXTS + 1, 50):
+                recorder.emit(pod(namespace), type="Warning", reason="Pending", note=f"needs {needed} cpu")
+            await until(lambda: recorder.stats.created > TEXTS, what="the last text is not written")
+        notes = {event.note for event in await events(transport, namespace)}
+        assert notes == {f"needs {needed} cpu" for needed in (*range(1, TEXTS + 1), 49)}
 
     async def test_repeats_before_the_first_write_are_in_it(self, transport: Transport, namespace: str) -> None:
         """What repeats while it waits is written with its count."""
@@ -214,6 +229,16 @@ class TestPressure:
             assert len(recorder) == 3
             busy = False
             await until(lambda: recorder.stats.created == 4, what="the others are not written")
+
+    async def test_another_text_of_a_warning_waits(self, transport: Transport, namespace: str) -> None:
+        """That a reason came is told under load too, but not each of its texts."""
+        recorder = Recorder(transport, instance="x", pressure=lambda: True)
+        async with writing(recorder):
+            for needed in range(1, 4):
+                recorder.emit(pod(namespace), type="Warning", reason="Pending", note=f"needs {needed} cpu")
+            await until(lambda: recorder.stats.created == 1, what="the warning is not written")
+            assert len(recorder) == 2
+        assert len(await events(transport, namespace)) == 3
 
     async def test_when_full_the_oldest_normal_ones_go(self, transport: Transport, namespace: str) -> None:
         """Warnings stay as long as there is a Normal event to drop instead; all is counted."""

@@ -60,6 +60,37 @@ class TestOverQuota:
         assert scenario.suspended("lost")
 
 
+class TestReturn:
+    """A Workload that leaves its queue and comes back says again why it waits, not that it is yet to be looked at."""
+
+    def test_after_it_was_inactive(self, scenario: Scenario) -> None:
+        """An equal Workload failed meanwhile or before: no cycle looks at this one."""
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+        scenario.job("huge", queue="team", cpu="5")
+        scenario.wait_pending("huge", reason="ExceedsMaxQuota")
+        path = scenario.api.path_of(scenario.workload_of("huge"))
+        scenario.api.patch(path, {"spec": {"active": False}})
+        scenario.wait_workload("huge", lambda w: condition(w, "QuotaReserved")["reason"] != "ExceedsMaxQuota")
+        scenario.api.patch(path, {"spec": {"active": True}})
+        scenario.wait_pending("huge", reason="ExceedsMaxQuota")
+
+    @pytest.mark.parametrize("kind", ["clusterqueues", "localqueues"])
+    def test_after_its_queue_was_stopped(self, scenario: Scenario, kind: str) -> None:
+        """The queue is resumed and nothing else has changed."""
+        full = scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+        scenario.job("huge", queue="team", cpu="5")
+        scenario.wait_pending("huge", reason="ExceedsMaxQuota")
+        path = (
+            resource_path(GROUP, kind, full)
+            if kind == "clusterqueues"
+            else resource_path(GROUP, kind, "team", namespace=scenario.namespace)
+        )
+        scenario.api.patch(path, {"spec": {"stopPolicy": "Hold"}})
+        scenario.wait_pending("huge", reason="Suspended")
+        scenario.api.patch(path, {"spec": {"stopPolicy": "None"}})
+        scenario.wait_pending("huge", reason="ExceedsMaxQuota")
+
+
 class TestRoom:
     def test_the_next_head_starts_when_a_job_finishes(self, scenario: Scenario) -> None:
         """Finishing frees room at once; the first in line gets it."""

@@ -68,6 +68,7 @@ def pod(name: str, namespace: str, *, queue: str) -> Json:
 SELDOM = {
     "jobs/finalizers": "asked for by admission plugins that are not on here",
     "pods/finalizers": "asked for by admission plugins that are not on here",
+    "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
     "pods/status": "a Pod that is stopped says why",
 }

@@ -80,3 +80,18 @@ def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scen
     world.wait_started(first, timeout=20)
     assert world.suspended(second)
     process.terminate()
+
+
+@pytest.mark.parametrize("scope", [{"admissionMode": "UsageBasedAdmissionFairSharing"}, None], ids=["by usage", "not"])
+def test_a_queue_that_used_nothing_says_so(installed: Configured, world: Scenario, *, scope: Json | None) -> None:
+    """Zero of each resource, and when that was counted; also where usage orders nothing."""
+    process = installed.start()
+    quota = {world.flavor("plain"): {"cpu": 4, "memory": "4Gi"}}
+    shared = world.cluster_queue("shared", quota, **({"admissionScope": scope} if scope else {}))
+    idle = world.local_queue("idle", shared)
+    path = resource_path(GROUP, "localqueues", idle, namespace=world.namespace)
+    found = world.api.wait_for(path, lambda q: q.get("status", {}).get("fairSharing"), timeout=10, describe="usage")
+    sharing = found["status"]["fairSharing"]["admissionFairSharingStatus"]
+    assert sharing["consumedResources"] == {"cpu": "0", "memory": "0"}
+    assert sharing["lastUpdate"]
+    process.terminate()

@@ -16,6 +16,7 @@ from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
@@ -39,6 +40,7 @@ _STORES: dict[str, tuple[str, type[Kind]]] = {
         ("cohorts", Cohort),
         ("flavors", ResourceFlavor),
         ("admission_checks", AdmissionCheck),
+        ("topologies", Topology),
         ("namespaces", Namespace),
         ("limit_ranges", LimitRange),
         ("runtime_classes", RuntimeClass),
@@ -87,7 +89,7 @@ class Objects:
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
         made = World(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
-        index_stores(made.workloads, made.local_queues, made.cluster_queues)
+        index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
         return made
 
 

@@ -181,6 +181,7 @@ def _world(stores: dict[type[Kind], Store[Any]]) -> World:
         cohorts=Store(),
         flavors=stores[ResourceFlavor],
         admission_checks=Store(),
+        topologies=Store(),
         namespaces=stores[Namespace],
         limit_ranges=Store(),
         runtime_classes=Store(),

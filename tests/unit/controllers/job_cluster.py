@@ -68,6 +68,7 @@ class Cluster:
             cohorts=Store(),
             flavors=stores[ResourceFlavor],
             admission_checks=Store(),
+            topologies=Store(),
             namespaces=stores[Namespace],
             limit_ranges=Store(),
             runtime_classes=Store(),

@@ -13,6 +13,7 @@ from app.api.core import Job, LimitRange, Namespace, Pod, PriorityClass, Runtime
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.world import World, index_stores
@@ -52,6 +53,7 @@ def world(*objects: Kind, now: datetime = NOW, options: Options | None = None) -
         cohorts=of(Cohort),
         flavors=of(ResourceFlavor),
         admission_checks=of(AdmissionCheck),
+        topologies=of(Topology),
         namespaces=of(Namespace),
         limit_ranges=of(LimitRange),
         runtime_classes=of(RuntimeClass),
@@ -59,7 +61,7 @@ def world(*objects: Kind, now: datetime = NOW, options: Options | None = None) -
         workload_priority_classes=of(WorkloadPriorityClass),
         jobs={Job: of(Job), Pod: of(Pod)},
     )
-    index_stores(made.workloads, made.local_queues, made.cluster_queues)
+    index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
     return made
 
 

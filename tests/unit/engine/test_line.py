@@ -1,5 +1,9 @@
 """Who is first in line, who is parked, and what puts the parked back."""
 
+from collections.abc import Callable
+
+import pytest
+
 from app.engine import cycle
 from tests.unit.engine import builders as b
 
@@ -56,6 +60,42 @@ def test_equals_of_a_refused_workload_are_parked_with_it() -> None:
     state.drop_workload("team/runs")
     b.settle(state)
     assert b.admitted(state) == {"team/w0", "team/w1"}
+
+
+def _deactivate_and_back(state: b.State) -> None:
+    inactive = b.workload("w", cpu=5)
+    inactive.spec.active = False
+    state.put_workload(inactive, b.NOW)
+    state.put_workload(b.workload("w", cpu=5), b.NOW)
+
+
+def _hold_and_resume(state: b.State) -> None:
+    state.put_local_queue(b.local("main", "a", stopPolicy="Hold"), b.NOW)
+    state.put_local_queue(b.local("main", "a"), b.NOW)
+
+
+def _delete_and_create_again(state: b.State) -> None:
+    state.drop_local_queue("team/main")
+    state.put_local_queue(b.local("main", "a"), b.NOW)
+
+
+@pytest.mark.parametrize("leave_and_return", [_deactivate_and_back, _hold_and_resume, _delete_and_create_again])
+def test_a_workload_that_left_its_queue_learns_why_it_waits_after_its_return(
+    leave_and_return: Callable[[b.State], None],
+) -> None:
+    """It is inadmissible with its equals then, which no cycle looks at: it is told that, not what was found before."""
+    state = b.world(b.queue("a", {"default": {"cpu": 4}}))
+    state.put_workload(b.workload("w", cpu=5), b.NOW)
+    b.settle(state)
+    assert state.waits("team/w") is None  # the cycle told it itself
+    leave_and_return(state)
+    b.settle(state)
+    assert state.why("team/w") == (
+        "ExceedsMaxQuota",
+        "Bypassed scheduling evaluation because an equivalent workload recently failed",
+        "",
+    )
+    assert state.waits("team/w") is not None
 
 
 def test_room_anywhere_in_the_tree_wakes_the_parked() -> None:

@@ -373,7 +373,7 @@ class TestInactiveQueues:
     """Why a ClusterQueue admits nothing: all reasons in one order, the first names the condition."""
 
     def test_all_reasons_in_their_order(self) -> None:
-        """Each with what it is about, sorted."""
+        """Each with what it is about: checks sorted, flavors as the spec has them."""
         state = b.world(
             b.queue(
                 "a",
@@ -407,13 +407,13 @@ class TestInactiveQueues:
         active, reason, message = state.active_reason("a")
         assert (active, reason) == (False, "Stopped")
         assert message.startswith(
-            "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): b1,b2, references missing"
+            "Can't admit new workloads: is stopped, references missing ResourceFlavor(s): b2,b1, references missing"
             " AdmissionCheck(s): a-missing,z-missing, references inactive AdmissionCheck(s): idle, "
         )
         assert message.endswith(".")
 
     def test_names_are_in_alphabetical_order(self) -> None:
-        """Of every reason that lists some."""
+        """Of every reason that lists some, but for flavors, which are in the order of the spec."""
         names = [f"{letter}-check" for letter in "hgfedcba"]
         rules = [{"name": name, "onFlavors": ["f0"]} for name in names]
         state = b.world(
@@ -428,8 +428,9 @@ class TestInactiveQueues:
             state.put_admission_check(name, active=False, controller="kueue.x-k8s.io/multikueue")
         listed = ",".join(sorted(names))
         missing = ",".join(sorted(f"x{name}" for name in names))
+        flavors = ",".join(f"f{number}" for number in range(7, -1, -1))
         assert dict(state.cluster_queues["a"].problems) == {
-            "FlavorNotFound": f"references missing ResourceFlavor(s): {','.join(f'f{number}' for number in range(8))}",
+            "FlavorNotFound": f"references missing ResourceFlavor(s): {flavors}",
             "AdmissionCheckNotFound": f"references missing AdmissionCheck(s): {missing}",
             "AdmissionCheckInactive": f"references inactive AdmissionCheck(s): {listed}",
             "MultipleMultiKueueAdmissionChecks": (

@@ -119,7 +119,22 @@ class TestDecay:
         reserve(state, cpu=2)
         state.set_consumed("team/x", {}, b.NOW)
         state.sample_usage("team/x", b.NOW + 60)
-        assert state.consumed("team/x")[0] == {}
+        assert state.consumed("team/x")[0] == {"cpu": "0"}
+
+    def test_a_line_that_used_nothing(self) -> None:
+        """The first sample is zero of every resource of its ClusterQueue."""
+        state = world()
+        assert state.sample_usage("team/x", b.NOW) == 60.0
+        assert state.consumed("team/x") == ({"cpu": "0"}, b.NOW)
+
+    def test_it_is_counted_also_where_it_orders_nothing(self) -> None:
+        """A ClusterQueue without admission mode: its LocalQueues are sampled all the same."""
+        state = world(scope=None)
+        run(state, b.workload("w", "x", cpu=2))
+        state.sample_usage("team/x", b.NOW)
+        state.sample_usage("team/x", b.NOW + 60)
+        assert state.consumed("team/x") == ({"cpu": "1"}, b.NOW + 60)
+        assert usage(state) is None
 
 
 class TestPenalty:
@@ -231,7 +246,14 @@ class TestWeights:
         plain = b.world(b.queue("a", admissionScope=SCOPE))
         for state in (world(scope=None), world(gates=Gates(admission_fair_sharing=False)), plain):
             assert usage(state) is None
+
+    def test_usage_is_not_sampled_without_gate_or_section(self) -> None:
+        """Nor where the ClusterQueue does not exist."""
+        for state in (world(gates=Gates(admission_fair_sharing=False)), b.world(b.queue("a", admissionScope=SCOPE))):
             assert state.sample_usage("team/a", b.NOW) is None
+        state = world()
+        state.put_local_queue(b.local("lost", "no-such-queue"), b.NOW)
+        assert state.sample_usage("team/lost", b.NOW) is None
 
 
 class TestSeed:

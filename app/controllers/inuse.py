@@ -1,0 +1,71 @@
+"""Keeps what others refer to while they do: the finalizer `kueue.x-k8s.io/resource-in-use` of the cluster-scoped kinds.
+
+One rule for all of them, as Kueue has it: an object carries the finalizer as long as it lives, and loses it once it is
+deleted and nobody uses it any more. Only who uses it differs by kind. The finalizer may as well be Kueue's own.
+LocalQueues, Cohorts and classes have none.
+"""
+
+from typing import TypeVar
+
+from app.api import names
+from app.api.clusterqueue import ClusterQueue
+from app.api.meta import Kind
+from app.controllers.actions import Decision, Patch
+from app.controllers.status import encode
+from app.controllers.world import (
+    CLUSTER_QUEUES_BY_CHECK,
+    CLUSTER_QUEUES_BY_FLAVOR,
+    FLAVORS_BY_TOPOLOGY,
+    WORKLOADS_BY_CLUSTER_QUEUE,
+    World,
+)
+from app.kube.store import Store
+
+T = TypeVar("T", bound=Kind)
+
+
+def finalize(obj: Kind, *, user: str) -> list[Patch]:
+    """What is to be written so that the finalizer is right; `user` names who uses the object, empty for nobody."""
+    meta = obj.metadata
+    there = names.RESOURCE_IN_USE in meta.finalizers
+    if meta.deletion_timestamp:
+        if user or not there:
+            return []
+        wanted = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
+    elif there:
+        return []
+    else:
+        wanted = [*meta.finalizers, names.RESOURCE_IN_USE]
+    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": wanted}})
+    return [Patch(type(obj), meta.namespace, meta.name, body)]
+
+
+def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:
+    """A Workload that holds quota in it."""
+    for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, queue.metadata.name, ordered=False):
+        workload = world.workloads.get(key)
+        if workload is not None and workload.quota_reserved and not workload.finished:
+            return f"Workload {key}"
+    return ""
+
+
+def decide_flavor(name: str, world: World) -> Decision:
+    """A ResourceFlavor is used by ClusterQueues."""
+    return _decide(world.flavors.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_FLAVOR)
+
+
+def decide_check(name: str, world: World) -> Decision:
+    """An AdmissionCheck is used by ClusterQueues."""
+    return _decide(world.admission_checks.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_CHECK)
+
+
+def decide_topology(name: str, world: World) -> Decision:
+    """A Topology is used by ResourceFlavors."""
+    return _decide(world.topologies.get(name), world.flavors, FLAVORS_BY_TOPOLOGY)
+
+
+def _decide(obj: Kind | None, users: Store[T], index: str) -> Decision:
+    if obj is None:
+        return Decision(why="gone")
+    by = next((f"{each.KIND} {each.metadata.name}" for each in users.by_index(index, obj.metadata.name)), "")
+    return Decision([*finalize(obj, user=by)], why=f"in use by {by}" if by else "unused")

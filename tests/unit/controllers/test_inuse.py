@@ -1,0 +1,84 @@
+"""Who keeps the finalizer `resource-in-use`, and until when."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
+from app.controllers import inuse
+from app.controllers.actions import Decision
+from app.controllers.ledger import LedgerBooks
+from app.controllers.queues import decide_cluster_queue
+from app.controllers.world import World
+from app.engine import State
+from tests.unit.controllers import worlds as w
+from tests.unit.controllers.written import patches
+
+IN_USE = "kueue.x-k8s.io/resource-in-use"
+DELETED = {"deletionTimestamp": w.EARLIER}
+Decide = Callable[[str, World], Decision]
+
+
+def _cluster_queue(name: str, world: World) -> Decision:
+    return decide_cluster_queue(name, world, LedgerBooks(State()))
+
+
+FLAVOR = [{"coveredResources": ["cpu"], "flavors": [{"name": "x", "resources": []}]}]
+HELD = w.workload(w.RESERVED, w.ADMITTED, admission=True)
+HELD.status.admission.cluster_queue = "x"  # type: ignore[union-attr]
+KINDS: dict[str, tuple[type[Kind], Decide, Kind]] = {
+    "ClusterQueue": (ClusterQueue, _cluster_queue, HELD),
+    "ResourceFlavor": (ResourceFlavor, inuse.decide_flavor, w.cluster_queue(resourceGroups=FLAVOR)),
+    "AdmissionCheck": (
+        AdmissionCheck,
+        inuse.decide_check,
+        w.cluster_queue(admissionChecksStrategy={"admissionChecks": [{"name": "x"}]}),
+    ),
+    "Topology": (
+        Topology,
+        inuse.decide_topology,
+        w.decode(ResourceFlavor, {"metadata": {"name": "f"}, "spec": {"topologyName": "x"}}),
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def named(request: pytest.FixtureRequest) -> str:
+    """Each kind that has the finalizer."""
+    return str(request.param)
+
+
+def finalizers(kind: str, metadata: dict[str, Any], *, used: bool) -> list[str] | None:
+    """The finalizers that are written of object `x`; None if they stay as they are."""
+    struct, decide, user = KINDS[kind]
+    found = w.world(w.decode(struct, {"metadata": {"name": "x", **metadata}}), *([user] if used else []))
+    written = [body["metadata"] for body in patches(decide("x", found)) if "metadata" in body]
+    assert all(each["resourceVersion"] for each in written)
+    return written[0]["finalizers"] if written else None
+
+
+def test_a_new_object_gets_it(named: str) -> None:
+    """Whether or not anybody uses it yet, and besides what others put there."""
+    assert finalizers(named, {"finalizers": ["a/b"]}, used=False) == ["a/b", IN_USE]
+    assert finalizers(named, {}, used=True) == [IN_USE]
+
+
+def test_that_is_written_once(named: str) -> None:
+    """Of one that has it nothing is written."""
+    assert finalizers(named, {"finalizers": [IN_USE]}, used=False) is None
+
+
+def test_a_deleted_object_keeps_it_while_it_is_used(named: str) -> None:
+    """Nor is it put back on one that lost it."""
+    assert finalizers(named, {**DELETED, "finalizers": [IN_USE]}, used=True) is None
+    assert finalizers(named, {**DELETED, "finalizers": ["a/b"]}, used=True) is None
+
+
+def test_a_deleted_object_that_nobody_uses_loses_it(named: str) -> None:
+    """Only that one: other finalizers belong to others."""
+    assert finalizers(named, {**DELETED, "finalizers": ["a/b", IN_USE]}, used=False) == ["a/b"]
