@@ -12,7 +12,7 @@ from app.api.meta import Kind, Object
 from app.kube.backoff import Backoff
 from app.kube.reflector import FAILURES_BEFORE_RELIST, Reflector
 from app.kube.store import Store
-from app.kube.transport import PAGE_SIZE, Transport
+from app.kube.transport import FIRST_PAGE, Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,
@@ -143,7 +143,7 @@ class TestFollowing:
         async with running(reflector):
             await until(reflector.synced.is_set)
             await until(lambda: len(proxy.requests) >= 3)
-        assert [request.query.get("limit") for request in proxy.requests[:3]] == [None, str(PAGE_SIZE), None]
+        assert [request.query.get("limit") for request in proxy.requests[:3]] == [None, str(FIRST_PAGE), None]
 
 
 class TestResuming:
