@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 import typer
@@ -55,6 +55,7 @@ from app.kube.caches import Caches
 from app.kube.certificates import service_hosts
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
+from app.kube.store import Store
 from app.kube.transport import Transport
 from app.webhooks.health import Health
 from app.webhooks.routes import routes
@@ -88,7 +89,7 @@ def controller_world(caches: Caches, options: Options) -> World:
         runtime_classes=caches.of(RuntimeClass),
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)},
+        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind), optional=True) for kind in table.kinds(options)},
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues)
     index_jobs(world.workloads)
@@ -105,13 +106,20 @@ class WebhookCaches:
     """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
 
     def __init__(self, caches: Caches, options: Options) -> None:
+        """What the controller in the same process holds is used; else no more is read than reviews need."""
         self.options = options
-        self._local_queues = caches.of(
-            LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"}
-        )
+        queues = caches.held(LocalQueue)
+        if queues is None:
+            queues = caches.of(LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"})
+        self._local_queues = queues
         self._namespaces = caches.of(Namespace)
         self._priority_classes = caches.of(WorkloadPriorityClass)
-        self._jobs = {kind: caches.of(kind, params=_ONLY_MANAGED.get(kind)) for kind in table.kinds(options)}
+        self._jobs: dict[type[Kind], Store[Any]] = {}
+        for kind in table.kinds(options):
+            jobs = caches.held(kind)
+            if jobs is None:
+                jobs = caches.of(kind, params=_ONLY_MANAGED.get(kind), optional=True, metadata_only=True)
+            self._jobs[kind] = jobs
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -155,15 +163,19 @@ class Turnstile:
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )
         if settings.role.controller:
-            for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
-                name = f"{settings.name}-{kind.KIND.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
-                self.caches.of(kind, params={"fieldSelector": f"metadata.name={name}"})
-            self.caches.of(CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR})
+            name = f"metadata.name={settings.name}-%s-webhook-configuration"
+            self._mutating = self.caches.of(MutatingWebhookConfiguration, params={"fieldSelector": name % "mutating"})
+            self._validating = self.caches.of(
+                ValidatingWebhookConfiguration, params={"fieldSelector": name % "validating"}
+            )
+            self._definition_store = self.caches.of(
+                CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
+            )
 
     async def run(self) -> None:
         """Play the roles until asked to stop."""
         settings = self.settings
-        world = self._world = controller_world(self.caches, self.options) if settings.role.controller else None
+        world = self._world = self._controller_world() if settings.role.controller else None
         reviewer = self._reviewer = WebhookCaches(self.caches, self.options) if settings.role.webhook else None
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
@@ -183,6 +195,9 @@ class Turnstile:
                 if settings.config is not None and settings.loaded is not None:
                     watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
+
+    def _controller_world(self) -> World:
+        return controller_world(self.caches, self.options)
 
     def close(self) -> None:
         """Let go of files."""
@@ -227,7 +242,9 @@ class Turnstile:
 
     async def _tell_of_caches(self) -> None:
         await self.caches.synced()
-        log.info("caches.synced", missing=self.caches.missing())
+        failing = self.caches.failing()
+        tell = log.warning if failing else log.info
+        tell("caches.synced", failing=failing)
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
@@ -335,18 +352,18 @@ class Turnstile:
             prefix=settings.name,
             hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
             secrets=self._secrets,
-            mutating=self.caches.of(MutatingWebhookConfiguration),
-            validating=self.caches.of(ValidatingWebhookConfiguration),
+            mutating=self._mutating,
+            validating=self._validating,
             clock=now,
-            definitions=self.caches.of(CustomResourceDefinition),
+            definitions=self._definition_store,
         )
 
     def _definitions(self, executor: Executor) -> DefinitionKeeper:
         return DefinitionKeeper(
             executor,
             configuration=f"{self.settings.name}-validating-webhook-configuration",
-            definitions=self.caches.of(CustomResourceDefinition),
-            validating=self.caches.of(ValidatingWebhookConfiguration),
+            definitions=self._definition_store,
+            validating=self._validating,
             serve_older=self._serve_older,
         )
 

@@ -51,7 +51,10 @@ def decide(key: str, world: World) -> Decision:
     integration = table.by_framework(framework)
     if integration.kind not in world.jobs:
         return Decision([], why=f"the framework {framework} is not enabled")
-    job = world.jobs[integration.kind].get(name)
+    store = world.jobs[integration.kind]
+    if not store.complete:
+        return Decision([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
+    job = store.get(name)
     workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
     if job is None:
         actions = _ownerless(workloads, world)

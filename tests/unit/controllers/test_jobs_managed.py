@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api.core import Job, Namespace, Pod
@@ -44,6 +45,32 @@ def test_a_job_whose_namespace_is_gone_is_left_alone() -> None:
     cluster.delete(Namespace, "team")
     cluster.settle()
     assert cluster.writes == []
+
+
+class TestAKindThatIsNotRead:
+    """What is not seen of it may be there all the same."""
+
+    def test_a_job_that_is_not_seen_keeps_its_workload(self) -> None:
+        """Its Workload ends only once it is known that the job is gone."""
+        cluster = Cluster()
+        cluster.job()
+        cluster.settle()
+        jobs = cluster.world.jobs[Job]
+        jobs.doubt()
+        cluster.delete(Job, "team/train")
+        cluster.settle()
+        assert not Workload.decoder()(orjson.dumps(cluster.workload)).finished
+        jobs.believe()
+        cluster.settle()
+        assert Workload.decoder()(orjson.dumps(cluster.workload)).finished
+
+    def test_nothing_is_decided_about_a_job_that_is_seen(self) -> None:
+        """It may have changed since."""
+        cluster = Cluster()
+        cluster.world.jobs[Job].doubt()
+        cluster.job()
+        cluster.settle()
+        assert cluster.writes == []
 
 
 class TestAChild:
