@@ -8,7 +8,7 @@ stops answering last.
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +46,7 @@ from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
+from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.world import World, index_stores
 from app.engine import State
@@ -73,8 +74,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def controller_world(caches: Caches, options: Options) -> World:
-    """Everything that reconcilers read, watched from now on."""
+def controller_world(caches: Caches, options: Options, keep: Mapping[type[Kind], Callable[[Kind], bool]]) -> World:
+    """Everything that reconcilers read, watched from now on; `keep` says which jobs of a kind are held whole."""
     world = World(
         clock=now,
         options=options,
@@ -89,7 +90,10 @@ def controller_world(caches: Caches, options: Options) -> World:
         runtime_classes=caches.of(RuntimeClass),
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs={kind: caches.of(kind, params=_ONLY_MANAGED.get(kind), optional=True) for kind in table.kinds(options)},
+        jobs={
+            kind: caches.of(kind, params=_ONLY_MANAGED.get(kind), optional=True, keep=keep.get(kind), after=Namespace)
+            for kind in table.kinds(options)
+        },
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues)
     index_jobs(world.workloads)
@@ -149,6 +153,7 @@ class Turnstile:
         self.caches = Caches(transport)
         self.options = settings.jobs
         self._world: World | None = None
+        self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
         self.registry = CollectorRegistry()
@@ -197,7 +202,8 @@ class Turnstile:
             raise _Ended
 
     def _controller_world(self) -> World:
-        return controller_world(self.caches, self.options)
+        managed = self._managed = ManagedNamespaces(self.caches, self.options)
+        return controller_world(self.caches, self.options, managed.keep)
 
     def close(self) -> None:
         """Let go of files."""
@@ -226,6 +232,8 @@ class Turnstile:
             self._reviewer.options = self.options
         if self._world is not None:
             self._world.options = self.options
+        if self._managed is not None:
+            self._managed.take_options(self.options)
         if self._leader is not None:
             self._leader.look_at_everything()
 

@@ -26,6 +26,7 @@ from app.jobs import workload as build
 from app.jobs.ancestors import managed_ancestor
 from app.jobs.base import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
 from app.jobs.naming import job_key, split_job_key, workload_name
+from app.kube import raws
 from app.kube.store import Store
 
 WORKLOADS_BY_JOB: Final = "job"
@@ -118,6 +119,8 @@ class _Job(Matching):
             return f"namespace {self.job.metadata.namespace} is gone"
         if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
             return f"namespace {namespace.metadata.name} is not managed"
+        if raws.stripped(self.job):
+            return "its pod templates are being read"  # it was held without them while its namespace was not managed
         if refusal := self.integration.refusal(self.job):
             self._emit("ErrWorkloadCompose", refusal, warning=True)
             return refusal

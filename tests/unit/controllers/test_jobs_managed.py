@@ -7,7 +7,9 @@ import pytest
 
 from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
+from app.controllers.wakes import job_concerned
 from app.jobs.options import Options, namespaces
+from app.kube import answers
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHILD = "batch/job:team/child"
@@ -71,6 +73,25 @@ class TestAKindThatIsNotRead:
         cluster.job()
         cluster.settle()
         assert cluster.writes == []
+
+
+def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> None:
+    """Its namespace was not managed until now. That it is whole wakes it, though its version is the same."""
+    cluster = Cluster()
+    cluster.job()
+    jobs = cluster.world.jobs[Job]
+    whole = jobs.get("team/train")
+    assert whole is not None
+    light = answers.decoder(Job, keep=lambda job: False)(orjson.dumps(cluster.get(Job, "team/train")))
+    woken: list[bool] = []
+    jobs.subscribe(lambda _, old, new: woken.append(job_concerned(old, new, options=cluster.world.options)))
+    jobs.observe(light, again=True)
+    cluster.settle()
+    assert cluster.writes == []
+    jobs.observe(whole, again=True)
+    cluster.settle()
+    assert cluster.writes == ["create Workload"]
+    assert woken == [True, True]
 
 
 class TestAChild:
