@@ -8,11 +8,11 @@ stops answering last.
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 import typer
@@ -45,6 +45,7 @@ from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
+from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.world import World, index_stores
 from app.engine import State
@@ -53,6 +54,7 @@ from app.http.health import Health
 from app.http.probes import create_probes
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
+from app.jobs.integration import Integration
 from app.jobs.options import Options
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
@@ -76,8 +78,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def controller_world(caches: Caches, options: Options, registry: Registry) -> World:
-    """Everything that reconcilers read, watched from now on."""
+def controller_world(caches: Caches, options: Options, registry: Registry, keep: Callable[[Kind], bool]) -> World:
+    """Everything that reconcilers read, watched from now on; `keep` says which jobs are held whole."""
     world = World(
         clock=now,
         options=options,
@@ -94,32 +96,41 @@ def controller_world(caches: Caches, options: Options, registry: Registry) -> Wo
         runtime_classes=caches.of(RuntimeClass),
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs=_job_stores(caches, registry),
+        jobs={
+            each.kind: caches.of(
+                each.kind, params=_selected(each), optional=True, keep=None if each.selector else keep, after=Namespace
+            )
+            for each in registry.watched
+        },
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues, world.flavors)
     index_jobs(world.workloads, registry)
     return world
 
 
-def _job_stores(caches: Caches, registry: Registry) -> dict[type[Kind], Store[Kind]]:
-    return {
-        each.kind: caches.of(each.kind, params={"labelSelector": each.selector} if each.selector else None)
-        for each in registry.watched
-    }
+def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
+    return {"labelSelector": integration.selector} if integration.selector else None
 
 
 class WebhookCaches:
     """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
 
     def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
+        """What the controller in the same process holds is used; else no more is read than reviews need."""
         self.options = options
         self.registry = registry
-        self._local_queues = caches.of(
-            LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"}
-        )
+        queues = caches.held(LocalQueue)
+        if queues is None:
+            queues = caches.of(LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"})
+        self._local_queues = queues
         self._namespaces = caches.of(Namespace)
         self._priority_classes = caches.of(WorkloadPriorityClass)
-        self._jobs = _job_stores(caches, registry)
+        self._jobs: dict[type[Kind], Store[Any]] = {}
+        for each in registry.watched:
+            jobs = caches.held(each.kind)
+            if jobs is None:
+                jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
+            self._jobs[each.kind] = jobs
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -149,6 +160,7 @@ class Turnstile:
         self.caches = Caches(transport)
         self.options = settings.jobs
         self._world: World | None = None
+        self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
         self.registry = CollectorRegistry()
@@ -163,18 +175,20 @@ class Turnstile:
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )
         if settings.role.controller:
-            for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
-                name = f"{settings.name}-{kind.KIND.removesuffix('WebhookConfiguration').lower()}-webhook-configuration"
-                self.caches.of(kind, params={"fieldSelector": f"metadata.name={name}"})
-            self.caches.of(CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR})
+            name = f"metadata.name={settings.name}-%s-webhook-configuration"
+            self._mutating = self.caches.of(MutatingWebhookConfiguration, params={"fieldSelector": name % "mutating"})
+            self._validating = self.caches.of(
+                ValidatingWebhookConfiguration, params={"fieldSelector": name % "validating"}
+            )
+            self._definition_store = self.caches.of(
+                CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
+            )
 
     async def run(self) -> None:
         """Play the roles until asked to stop."""
         settings = self.settings
         registry = settings.registry
-        world = self._world = (
-            controller_world(self.caches, self.options, registry) if settings.role.controller else None
-        )
+        world = self._world = self._controller_world() if settings.role.controller else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
         )
@@ -196,6 +210,10 @@ class Turnstile:
                 if settings.config is not None and settings.loaded is not None:
                     watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
+
+    def _controller_world(self) -> World:
+        managed = self._managed = ManagedNamespaces(self.caches, self.options, self.settings.registry)
+        return controller_world(self.caches, self.options, self.settings.registry, managed.keep)
 
     def close(self) -> None:
         """Let go of files."""
@@ -224,6 +242,8 @@ class Turnstile:
             self._reviewer.options = self.options
         if self._world is not None:
             self._world.options = self.options
+        if self._managed is not None:
+            self._managed.take_options(self.options)
         if self._leader is not None:
             self._leader.look_at_everything()
 
@@ -240,7 +260,9 @@ class Turnstile:
 
     async def _tell_of_caches(self) -> None:
         await self.caches.synced()
-        log.info("caches.synced", missing=self.caches.missing())
+        failing = self.caches.failing()
+        tell = log.warning if failing else log.info
+        tell("caches.synced", failing=failing)
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
@@ -348,18 +370,18 @@ class Turnstile:
             prefix=settings.name,
             hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
             secrets=self._secrets,
-            mutating=self.caches.of(MutatingWebhookConfiguration),
-            validating=self.caches.of(ValidatingWebhookConfiguration),
+            mutating=self._mutating,
+            validating=self._validating,
             clock=now,
-            definitions=self.caches.of(CustomResourceDefinition),
+            definitions=self._definition_store,
         )
 
     def _definitions(self, executor: Executor) -> DefinitionKeeper:
         return DefinitionKeeper(
             executor,
             configuration=f"{self.settings.name}-validating-webhook-configuration",
-            definitions=self.caches.of(CustomResourceDefinition),
-            validating=self.caches.of(ValidatingWebhookConfiguration),
+            definitions=self._definition_store,
+            validating=self._validating,
             serve_older=self._serve_older,
         )
 

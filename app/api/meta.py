@@ -92,6 +92,8 @@ class Kind(Object):
 
     GROUP: ClassVar[str]
     VERSION: ClassVar[str]
+    VERSIONS: ClassVar[tuple[str, ...]] = ()
+    """The versions that the struct reads, the preferred one first; empty if `VERSION` is the only one."""
     KIND: ClassVar[str]
     PLURAL: ClassVar[str]
     NAMESPACED: ClassVar[bool]
@@ -111,15 +113,19 @@ class Kind(Object):
         return msgspec.json.Decoder(cls).decode
 
     @classmethod
-    def collection_path(cls, namespace: str = "") -> str:
-        """URL path of the collection, of one namespace if given: `/apis/batch/v1/namespaces/ns/jobs`."""
-        root = f"/apis/{cls.GROUP}/{cls.VERSION}" if cls.GROUP else f"/api/{cls.VERSION}"
+    def collection_path(cls, namespace: str = "", *, version: str = "") -> str:
+        """URL path of the collection, of one namespace if given: `/apis/batch/v1/namespaces/ns/jobs`.
+
+        In `VERSION` unless another version is given.
+        """
+        version = version or cls.VERSION
+        root = f"/apis/{cls.GROUP}/{version}" if cls.GROUP else f"/api/{version}"
         return f"{root}/namespaces/{namespace}/{cls.PLURAL}" if namespace else f"{root}/{cls.PLURAL}"
 
     @classmethod
-    def path(cls, name: str, namespace: str = "") -> str:
+    def path(cls, name: str, namespace: str = "", *, version: str = "") -> str:
         """URL path of one object."""
-        return f"{cls.collection_path(namespace)}/{name}"
+        return f"{cls.collection_path(namespace, version=version)}/{name}"
 
 
 def find_condition(conditions: list[Condition], kind: str) -> Condition | None:

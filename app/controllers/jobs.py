@@ -28,6 +28,7 @@ from app.jobs.integration import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTE
 from app.jobs.labels import queue_name
 from app.jobs.naming import split_job_key, workload_name
 from app.jobs.registry import Registry
+from app.kube import raws
 from app.kube.store import Store
 
 WORKLOADS_BY_JOB: Final = "job"
@@ -48,7 +49,10 @@ def decide(key: str, world: World) -> Decision:
     integration = world.registry.by_framework(framework)
     if integration is None or integration.kind not in world.jobs:
         return Decision([], why=f"the framework {framework} is not enabled")
-    job = world.jobs[integration.kind].get(name)
+    store = world.jobs[integration.kind]
+    if not store.complete:
+        return Decision([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
+    job = store.get(name)
     workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
     if job is None:
         actions = _ownerless(workloads, world)
@@ -112,6 +116,8 @@ class _Job(Matching):
             return f"namespace {self.job.metadata.namespace} is gone"
         if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
             return f"namespace {namespace.metadata.name} is not managed"
+        if raws.stripped(self.job):
+            return "its pod templates are being read"  # it was held without them while its namespace was not managed
         if refusal := self.integration.refusal(self.job):
             self._emit("ErrWorkloadCompose", refusal, warning=True)
             return refusal

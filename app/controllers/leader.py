@@ -131,6 +131,7 @@ class Leader:
             world.workload_priority_classes.subscribe(self._workload_priority_class_changed),
             world.priority_classes.subscribe(self._priority_class_changed),
             *(store.subscribe(self._job_changed) for store in world.jobs.values()),
+            *(store.on_complete(lambda: self._later(self._every_job())) for store in world.jobs.values()),
         ]
         try:
             yield
@@ -175,11 +176,16 @@ class Leader:
             for key in (yield from ordered(seen.keys())):
                 queue.add(key)
                 yield
+        yield from self._every_job()
+
+    def _every_job(self) -> Iterator[None]:
+        """Also those that were deleted while nobody led, or while their kind was not read."""
+        world = self.world
         yield from self._jobs_where(lambda job: True)
         for key in (yield from ordered(world.workloads.keys())):
             held = world.workloads.get(key)
-            for owner in self.world.registry.jobs_of(held) if held is not None else ():
-                self.jobs.add(owner)  # also a job that was deleted while nobody led
+            for owner in world.registry.jobs_of(held) if held is not None else ():
+                self.jobs.add(owner)
             yield
 
     # --- what a change makes us look at ---------------------------------------------------------------------------

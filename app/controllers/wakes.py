@@ -14,11 +14,14 @@ from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.options import Options
+from app.kube import raws
 
 
 def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: Options) -> bool:
     """Whether a job has to be looked at after this change of itself."""
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
+        return True
+    if raws.stripped(old) != raws.stripped(new):
         return True
     if options.pods_ready is not None and integration.pods_ready(old) != integration.pods_ready(new):
         return True

@@ -10,17 +10,19 @@ import email.utils
 import functools
 import http
 import re
-import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from app.api import errors
-from app.api.meta import Kind, Object
+from app.api.meta import Kind, Object, ObjectMeta
+from app.kube import raws
 
 T = TypeVar("T", bound=Kind)
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation in which kubectl keeps the whole object once more. Nobody here reads it, so it is not held."""
 MESSAGE_LIMIT = 500
 """Characters of a body that is no Status which an error quotes."""
 
@@ -70,6 +72,12 @@ class Header(Object):
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
+class _Metadata(Object):
+    """The metadata of any object."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
 class Event(Object):
     """One line of a watch."""
 
@@ -80,6 +88,7 @@ class Event(Object):
 decode_page = msgspec.json.Decoder(Page).decode
 decode_header = msgspec.json.Decoder(Header).decode
 decode_event = msgspec.json.Decoder(Event).decode
+_decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
@@ -143,71 +152,68 @@ def _quote(body: bytes) -> str:
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
 
 
-def decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
-    """The function that turns bytes into a `kind`; made once a kind.
+def decoder(
+    kind: type[T], *, version: str = "", keep: Callable[[T], bool] | None = None
+) -> Callable[[bytes | msgspec.Raw], T]:
+    """The function that turns bytes into a `kind`.
 
-    It names the kind where the server did not (items of a list of built-ins carry none) and lets go of the message:
-    a `msgspec.Raw` field is a view that would keep the whole message, with all that we did not want, in memory.
+    It names kind and version where the server did not (items of a list of built-ins carry none) and lets go of the
+    message: a `msgspec.Raw` field is a view that would keep the whole message, with all that we did not want, in
+    memory. `version` is the one that the bytes are in, if not `kind.VERSION`. An object that `keep` does not want
+    whole is stripped of its raw parts before they are copied (`raws.stripped` tells).
     Raises msgspec.DecodeError (ValidationError among them) if the bytes are no such object.
     """
-    return cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind))
+    plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
 
+    if keep is None:
 
-@functools.cache
-def _decoder(kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
-    decode = kind.decoder()
-    detach = _detacher(kind)
-    api_version = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
+        def whole(body: bytes | msgspec.Raw) -> T:
+            value = plain(body)
+            raws.detach(value)
+            return value
+
+        return whole
 
     def decoded(body: bytes | msgspec.Raw) -> T:
-        value = decode(body)
-        value.kind, value.api_version = kind.KIND, api_version
-        if detach is not None:
-            detach(value)
+        value = plain(body)
+        if keep(value):
+            raws.detach(value)
+        else:
+            raws.strip(value)
         return value
 
     return decoded
 
 
+def metadata_decoder(kind: type[T], *, version: str = "") -> Callable[[bytes | msgspec.Raw], T]:
+    """As `decoder`, of which nothing but the metadata is read: all other fields are as if they were absent."""
+    api_version = _api_version(kind, version or kind.VERSION)
+
+    def decoded(body: bytes | msgspec.Raw) -> T:
+        metadata = _decode_metadata(body).metadata
+        metadata.annotations.pop(LAST_APPLIED, None)
+        return kind(kind=kind.KIND, api_version=api_version, metadata=metadata)
+
+    return decoded
+
+
 @functools.cache
-def _detacher(struct: type[msgspec.Struct]) -> Callable[[Any], None] | None:
-    """A function that copies every Raw inside a struct out of the message, or None if there is none to copy."""
-    steps: list[tuple[str, Callable[[Any], Any]]] = []
-    for name, hint in typing.get_type_hints(struct).items():
-        if name in struct.__struct_fields__ and (step := _step(hint)) is not None:
-            steps.append((name, step))
-    if not steps:
-        return None
+def _decoder(kind: type[T], version: str) -> Callable[[bytes | msgspec.Raw], T]:
+    """As `decoder` says, but for the raw parts; made once."""
+    decode = kind.decoder()
+    api_version = _api_version(kind, version)
 
-    def detach(value: Any) -> None:
-        for name, step in steps:
-            inner = getattr(value, name)
-            if inner is not None:
-                setattr(value, name, step(inner))
+    def decoded(body: bytes | msgspec.Raw) -> T:
+        value = decode(body)
+        value.kind, value.api_version = kind.KIND, api_version
+        value.metadata.annotations.pop(LAST_APPLIED, None)
+        return value
 
-    return detach
+    return decoded
 
 
-def _step(hint: Any) -> Callable[[Any], Any] | None:
-    """What to do with a field of that type: the value to put in its place, or None if it holds no Raw."""
-    if hint is msgspec.Raw:
-        return lambda raw: raw.copy()
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        inner = _detacher(hint)
-        return None if inner is None else functools.partial(_in_place, inner)
-    arguments = [argument for argument in typing.get_args(hint) if argument is not type(None)]
-    if len(arguments) == 1:
-        step = _step(arguments[0])
-        if typing.get_origin(hint) is list and step is not None:
-            return lambda items: [step(item) for item in items]
-        if typing.get_origin(hint) is not list:
-            return step
-    return None
-
-
-def _in_place(detach: Callable[[Any], None], value: Any) -> Any:
-    detach(value)
-    return value
+def _api_version(kind: type[Kind], version: str) -> str:
+    return f"{kind.GROUP}/{version}" if kind.GROUP else version
 
 
 def encode(body: object) -> bytes:

@@ -1,4 +1,4 @@
-"""The stores of one process, one a kind, each with the reflector that keeps it.
+"""The stores of one process, one a kind, each with what keeps it full.
 
 Knows no kind by name: whoever wires a process asks for those it reads, before it starts to watch. Must never write.
 """
@@ -12,10 +12,13 @@ import structlog
 
 from app.api.errors import ApiError, WireError
 from app.api.meta import Kind
+from app.kube import crds
 from app.kube.backoff import Backoff
-from app.kube.reflector import Reflector
+from app.kube.cache import PROBE_SECONDS, Cache, Scope, Standing, State
+from app.kube.crds import Definitions
 from app.kube.store import Store
 from app.kube.transport import Transport
+from app.kube.wire import Params
 
 T = TypeVar("T", bound=Kind)
 
@@ -26,22 +29,49 @@ log = structlog.get_logger(__name__)
 
 
 class Caches:
-    """A store and a reflector for each kind that this process reads."""
+    """A store for each kind that this process reads, and what is known of the kinds themselves."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._transport = transport
+        self._probe_seconds = probe_seconds
+        self._caches: dict[type[Kind], Cache[Any]] = {}
         self._stores: dict[type[Kind], Store[Any]] = {}
-        self._reflectors: dict[type[Kind], Reflector[Any]] = {}
+        self._definitions: Definitions | None = None
 
-    def of(self, kind: type[T], *, namespace: str = "", params: Mapping[str, str] | None = None) -> Store[T]:
-        """The store of a kind, watched from now on."""
-        if kind not in self._stores:
-            store: Store[T] = Store()
-            self._stores[kind] = store
-            self._reflectors[kind] = Reflector(
-                self._transport, store, kind, namespace=namespace, params=params, on_undecodable=_undecodable(kind)
-            )
-        return cast(Store[T], self._stores[kind])
+    def of(
+        self,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        params: Params | None = None,
+        optional: bool = False,
+        metadata_only: bool = False,
+        keep: Callable[[T], bool] | None = None,
+        after: type[Kind] | None = None,
+    ) -> Store[T]:
+        """The store of a kind, watched from now on; the words are those of `Scope`.
+
+        A process holds a kind in one way: to ask for it in another one is a ValueError. `held` takes it as it is.
+        """
+        scope = Scope(
+            namespace=namespace,
+            params=dict(params or {}),
+            optional=optional,
+            metadata_only=metadata_only,
+            keep=keep,
+            after=after,
+        )
+        cache = self._caches.get(kind)
+        if cache is None:
+            cache = self._caches[kind] = Cache(self._transport, kind, scope, probe_seconds=self._probe_seconds)
+            self._stores[kind] = cache.store
+        elif cache.scope != scope:
+            raise ValueError(f"{kind.KIND} is held as {cache.scope} already, and asked for as {scope}")
+        return cast(Store[T], cache.store)
+
+    def held(self, kind: type[T]) -> Store[T] | None:
+        """The store of a kind, whatever it holds of it; None if the kind is not read."""
+        return self._stores.get(kind)
 
     @property
     def stores(self) -> Mapping[type[Kind], Store[Any]]:
@@ -50,39 +80,71 @@ class Caches:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin to watch."""
-        for kind, reflector in self._reflectors.items():
-            group.create_task(reflector.run(), name=f"watch {kind.PLURAL}")
+        if any(cache.scope.optional and crds.may_be_defined(kind) for kind, cache in self._caches.items()):
+            self._definitions = Definitions(self._transport)
+            group.create_task(self._definitions.run(), name="watch definitions")
+        for kind, cache in self._caches.items():
+            group.create_task(self._run(cache), name=f"cache of {kind.PLURAL}")
+
+    async def _run(self, cache: Cache[Any]) -> None:
+        if cache.scope.after is not None:
+            await self._caches[cache.scope.after].reflector.synced.wait()
+        await cache.run(self._definitions if crds.may_be_defined(cache.kind) else None)
+
+    # --- what is known ------------------------------------------------------------------------------------------------
 
     async def synced(self) -> None:
-        """Return once every store is full."""
-        for reflector in self._reflectors.values():
-            await reflector.synced.wait()
+        """Return once every store is full, but for those of optional kinds that are absent or cannot be read."""
+        for cache in self._caches.values():
+            await cache.settled.wait()
+
+    def missing(self) -> list[str]:
+        """Kinds that `synced` waits for, with the server's reason where it gave one."""
+        return [_words(cache) for cache in self._caches.values() if not cache.settled.is_set()]
+
+    def failing(self) -> list[str]:
+        """Kinds that cannot be followed at the moment, with the server's reason."""
+        return [_words(cache) for cache in self._caches.values() if cache.standing.state is State.FAILING]
+
+    def standing(self, kind: type[Kind]) -> Standing:
+        """How well a kind is known now."""
+        return self._caches[kind].standing
+
+    # --- reading once more --------------------------------------------------------------------------------------------
+
+    def read_again(self, kind: type[Kind], namespace: str) -> None:
+        """Read the objects of a namespace once more, soon, as what `keep` says of them has changed."""
+        self._caches[kind].read_again(namespace)
 
     async def renewed(self, kinds: Iterable[type[Kind]]) -> None:
-        """Read these kinds once more, side by side; trouble of the server is waited out."""
-        async with asyncio.TaskGroup() as group:
-            for kind in kinds:
-                group.create_task(self._renewed(self._reflectors[kind]), name=f"read {kind.PLURAL}")
+        """Read these kinds once more, side by side; trouble of the server is waited out.
 
-    async def _renewed(self, reflector: Reflector[Any]) -> None:
+        An optional kind is not waited for: until it was read its store is not complete.
+        """
+        caches = [self._caches[kind] for kind in kinds]
+        definitions = self._definitions
+        if definitions is not None and definitions.readable and any(each.scope.optional for each in caches):
+            # Which kinds are dormant is as old as what the watch of definitions said last.
+            await self._insist("CustomResourceDefinition", definitions.renew)
+        async with asyncio.TaskGroup() as group:
+            for cache in caches:
+                group.create_task(self._insist(cache.kind.KIND, cache.renew), name=f"read {cache.kind.PLURAL}")
+
+    @staticmethod
+    async def _insist(kind: str, renew: Callable[[], Any]) -> None:
         attempt = 0
         while True:
             try:
-                await reflector.renew()
+                await renew()
             except (WireError, ApiError) as error:
-                log.warning("cache.not_renewed", kind=reflector.kind.KIND, error=str(error))
+                log.warning("cache.not_renewed", kind=kind, error=str(error))
                 await asyncio.sleep(RENEWAL.delay(attempt, random.random))
                 attempt += 1
             else:
                 return
 
-    def missing(self) -> list[str]:
-        """Kinds whose store is not full yet."""
-        return [kind.PLURAL for kind, reflector in self._reflectors.items() if not reflector.synced.is_set()]
 
-
-def _undecodable(kind: type[Kind]) -> Callable[[str, Exception], None]:
-    def report(key: str, error: Exception) -> None:
-        log.error("object.unreadable", kind=kind.KIND, key=key, error=str(error))
-
-    return report
+def _words(cache: Cache[Any]) -> str:
+    reason = cache.standing.reason
+    name = crds.name_of(cache.kind) if cache.kind.GROUP else cache.kind.PLURAL
+    return f"{name} ({reason})" if reason else name

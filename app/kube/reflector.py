@@ -14,6 +14,10 @@ everything or from where the last one ended; `_take` is one line of it. The rule
   alive. For a kind that nothing has happened to since it started the server sends none: such a watch is begun anew
   each time, and only one that falls silent after bookmarks is told as a failure.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
+- A kind with several versions is followed in the first one that the server has. What is held of another version is
+  read anew.
+- The answer that there is no such kind (404) ends `run` if the kind is optional. What follows from that is not decided
+  here.
 
 Never drops an event it cannot place, and never asks again without a pause.
 """
@@ -21,16 +25,28 @@ Never drops an event it cannot place, and never asks again without a pause.
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
-from app.api.errors import ApiError, BadRequest, ConnectionLost, Expired, Invalid, RequestTimeout, Silent, WireError
+from app.api.errors import (
+    ApiError,
+    BadRequest,
+    ConnectionLost,
+    Expired,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RequestTimeout,
+    Silent,
+    WireError,
+)
 from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
+from app.kube.initial import Initial
 from app.kube.slices import in_slices
 from app.kube.store import Store
 from app.kube.transport import PAGE_SIZE, Transport
@@ -46,6 +62,8 @@ SERVER_TIMEOUT = 290.0
 HEALTHY_AFTER = 30.0
 """Seconds a stream must have lasted for the back-off to start over."""
 BACKOFF = Backoff(first=0.1, limit=5.0)
+FORBIDDEN_BACKOFF = Backoff(first=0.1, limit=30.0)
+"""For an optional kind that may not be read: nobody waits for it, and rights change seldom."""
 FAILURES_BEFORE_RELIST = 4
 
 _log = structlog.get_logger(__name__)
@@ -55,9 +73,10 @@ class Reflector(Generic[T]):
     """Mirrors the objects of a kind into a store. `await run()` in a task of its own; `synced` is set once the store
     is full.
 
-    `params` narrows by `labelSelector` or `fieldSelector`, `namespace` to one namespace. `on_undecodable(key, error)`
-    hears of objects that make no sense. `last_contact` is loop time (monotonic seconds) at which the server last said
-    anything.
+    `params` narrows by `labelSelector` or `fieldSelector`, `namespace` to one namespace. With `metadata_only` the
+    server sends nothing but metadata, and all other fields of the objects are as if they were absent. Objects that
+    `keep` does not want whole are stripped of their raw parts (`app.kube.raws`). `on_undecodable(key, error)` hears of
+    objects that make no sense. `last_contact` is loop time (monotonic seconds) at which the server last said anything.
     """
 
     def __init__(
@@ -68,7 +87,9 @@ class Reflector(Generic[T]):
         *,
         namespace: str = "",
         params: Params | None = None,
-        decode: Callable[[bytes | msgspec.Raw], T] | None = None,
+        optional: bool = False,
+        metadata_only: bool = False,
+        keep: Callable[[T], bool] | None = None,
         on_undecodable: Callable[[str, Exception], None] | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
         server_timeout: float = SERVER_TIMEOUT,
@@ -82,9 +103,13 @@ class Reflector(Generic[T]):
         self._transport = transport
         self._store = store
         self._kind = kind
-        self._path = kind.collection_path(namespace)
+        self._namespace = namespace
         self._params = dict(params or {})
-        self._decode = decode or answers.decoder(kind)
+        self._optional = optional
+        self._metadata_only = metadata_only
+        self._keep = keep
+        self._served = kind.VERSION
+        self._decode = self._decoder()
         self._on_undecodable = on_undecodable
         self._idle_timeout = idle_timeout
         self._server_timeout = server_timeout
@@ -96,10 +121,16 @@ class Reflector(Generic[T]):
         self._jitter = jitter
         self._version = ""
         self._highest = 0
-        self._initial: _Initial[T] | None = None
+        self._initial: Initial[T] | None = None
         self._bookmarked = False
         self._skips = True
+        self._again = False
+        store.doubt()
         self.synced = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set once everything was read, or an attempt to do so has failed."""
+        self.error: WireError | ApiError | None = None
+        """Why the kind is not followed at the moment; None if it is, or if nothing has failed yet."""
         self.last_contact = float("-inf")
         self.relisted = 0
         """How many times everything was read, the first included."""
@@ -138,6 +169,8 @@ class Reflector(Generic[T]):
             except WireError as error:
                 self._failed(error, attempt)
             except ApiError as error:
+                if self._optional and isinstance(error, NotFound):
+                    raise
                 self._failed(error, attempt)
                 in_vain = in_vain + 1 if self.events == events else 1
                 if in_vain >= FAILURES_BEFORE_RELIST:
@@ -146,7 +179,9 @@ class Reflector(Generic[T]):
                     await asyncio.sleep(min(error.retry_after, 60.0))
             if loop.time() - started >= self._healthy_after:
                 attempt = 0
-            await asyncio.sleep(self._backoff.delay(attempt, self._jitter))
+            patient = self._optional and isinstance(self.error, Forbidden)
+            backoff = FORBIDDEN_BACKOFF if patient else self._backoff
+            await asyncio.sleep(backoff.delay(attempt, self._jitter))
             attempt += 1
 
     async def renew(self) -> None:
@@ -159,12 +194,73 @@ class Reflector(Generic[T]):
             read = await self._read_all()
             await in_slices(self._store.replacing(read.found, resource_version=read.version))
 
-    def _failed(self, error: Exception, attempt: int) -> None:
+    async def read_again(self, namespace: str) -> None:
+        """Read the objects of a namespace once more, and take them as they are to be kept now.
+
+        What is gone is left to the watch. Raises WireError and ApiError.
+        """
+        with self._store.remembering():
+            async with contextlib.aclosing(self._pages(namespace)) as pages:
+                async for _, page in pages:
+                    await in_slices(self._take_again(page))
+                    del page
+
+    def _take_again(self, page: answers.Page) -> Generator[None, None, None]:
+        for body in page.items or ():
+            _, _, value = self._read_object(body)
+            if value is not None:
+                self._store.observe(value, again=True)
+            yield
+
+    async def forget(self) -> None:
+        """The server has no such kind any more: empty the store. `run` then starts anew."""
+        self._version = ""
+        self.synced.clear()
+        self.bad.clear()
+        await in_slices(self._store.replacing({}))
+        self.error = None
+        self._store.believe()
+        self.tried.set()
+
+    def failed(self, error: WireError | ApiError) -> None:
+        """The kind cannot be followed at the moment, for a reason that `run` has raised."""
+        self._failed(error, 0)
+
+    def _failed(self, error: WireError | ApiError, attempt: int) -> None:
         self.failures += 1
-        _log.warning("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
+        known = self.error is not None and str(self.error) == str(error)
+        tell = _log.debug if known else _log.warning  # what stays so is told once
+        tell("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
+        self.error = error
+        self.tried.set()
+
+    def _answered(self) -> None:
+        """The server has begun to answer a watch."""
+        if self.synced.is_set():
+            self.error = None
+
+    def _decoder(self) -> Callable[[bytes | msgspec.Raw], T]:
+        if self._metadata_only:
+            return answers.metadata_decoder(self._kind, version=self._served)
+        return answers.decoder(self._kind, version=self._served, keep=self._keep)
+
+    @property
+    def _path(self) -> str:
+        return self._kind.collection_path(self._namespace, version=self._served)
+
+    async def _settle_version(self) -> None:
+        """Follow the kind in the first of its versions that the server has. Raises NotFound if it has none."""
+        if len(self._kind.VERSIONS) < 2:
+            return
+        version = await self._transport.find_version(self._kind, self._namespace)
+        if version != self._served:
+            self._served = version
+            self._decode = self._decoder()
+            self._version, self._again = "", True
 
     async def _follow(self) -> None:
         """One stream, until the server ends it cleanly."""
+        await self._settle_version()
         params: dict[str, str | int] = {
             **self._params,
             "watch": "true",
@@ -182,7 +278,7 @@ class Reflector(Generic[T]):
             return
         # Without a resourceVersion the server brings its cache up to date first: never a step back in time.
         params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        self._initial = _Initial()
+        self._initial = Initial()
         try:
             await self._read(params)
         except (BadRequest, Invalid) as error:
@@ -195,7 +291,13 @@ class Reflector(Generic[T]):
         """The lines of one watch request."""
         self._bookmarked = False
         loop = asyncio.get_running_loop()
-        stream = self._transport.stream(self._path, params=params, idle_timeout=self._idle_timeout)
+        stream = self._transport.watch(
+            self._path,
+            params=params,
+            idle_timeout=self._idle_timeout,
+            metadata_only=self._metadata_only,
+            on_answer=self._answered,
+        )
         # A server that trickles would never be idle: what it said it would do bounds the whole.
         limit = self._server_timeout * 1.1 + self._idle_timeout
         if self._initial is not None:
@@ -249,12 +351,12 @@ class Reflector(Generic[T]):
             self._advance(version)
         return False
 
-    def _take_initial(self, initial: "_Initial[T]", body: msgspec.Raw) -> str:
+    def _take_initial(self, initial: Initial[T], body: msgspec.Raw) -> str:
         """One object of a new start; returns its version.
 
         What the store has already is only recognised, at a fifth of the price: after a lost watch that is nearly all.
         """
-        if self._skips and len(self._store):
+        if self._skips and not self._again and len(self._store):
             header = answers.decode_header(body)
             key, meta = header.key, header.metadata
             if meta.resource_version.isdigit() and self._store.holds(key, int(meta.resource_version)):
@@ -309,20 +411,26 @@ class Reflector(Generic[T]):
         self.last_contact = asyncio.get_running_loop().time()
         await self._complete(initial)
 
-    async def _read_all(self) -> "_Initial[T]":
+    async def _read_all(self) -> Initial[T]:
         """All objects, page by page; what the store has is left as it is meanwhile."""
-        initial: _Initial[T] = _Initial()
-        pages = self._transport.pages(self._path, params=self._params, page_size=self._page_size)
-        async with contextlib.aclosing(pages):
+        initial: Initial[T] = Initial()
+        async with contextlib.aclosing(self._pages(self._namespace)) as pages:
             async for first, page in pages:
                 if first:
-                    initial = _Initial()
+                    initial = Initial()
                 await asyncio.sleep(0)  # to take the page apart was a slice of its own
                 await in_slices(self._take_page(initial, page))
                 initial.version = page.metadata.resource_version
+                del page  # while the next one comes it is not held
         return initial
 
-    def _take_page(self, initial: "_Initial[T]", page: answers.Page) -> Generator[None, None, None]:
+    def _pages(self, namespace: str) -> AsyncGenerator[tuple[bool, answers.Page], None]:
+        path = self._kind.collection_path(namespace, version=self._served)
+        return self._transport.pages(
+            path, params=self._params, page_size=self._page_size, metadata_only=self._metadata_only
+        )
+
+    def _take_page(self, initial: Initial[T], page: answers.Page) -> Generator[None, None, None]:
         """The items of one page, one by one."""
         for body in page.items or ():
             try:
@@ -331,7 +439,7 @@ class Reflector(Generic[T]):
                 raise ConnectionLost(f"GET {self._path}: {bytes(body)[:200]!r} is no object: {error}") from error
             yield
 
-    async def _complete(self, initial: "_Initial[T]") -> None:
+    async def _complete(self, initial: Initial[T]) -> None:
         """Everything is known as of a version: hand the difference to the store."""
         version = initial.version
         number = int(version) if version.isdigit() else 0
@@ -341,47 +449,19 @@ class Reflector(Generic[T]):
             if initial.skipped:
                 self._skips = False
                 raise Expired(410, "Expired", "what was read is compared with a history that is no more")
-        await in_slices(self._store.replacing(initial.found, resource_version=version, rewound=rewound))
+        await in_slices(
+            self._store.replacing(initial.found, resource_version=version, rewound=rewound, again=self._again)
+        )
         for key in [key for key in self.bad if key not in initial.bad]:
             del self.bad[key]
         self._skips = True
+        self._again = False
         self._advance(version)
         self.relisted += 1
+        self.error = None
         self.synced.set()
-
-
-class _Initial(Generic[T]):
-    """What a new start has read so far, and in the end of which version it is. The store knows nothing of it yet."""
-
-    __slots__ = ("bad", "found", "skipped", "version")
-
-    def __init__(self) -> None:
-        self.found: dict[str, T | None] = {}
-        """By key; None for what stays as the store has it."""
-        self.bad: set[str] = set()
-        """Keys of what could not be decoded."""
-        self.skipped = False
-        """Whether anything was only recognised."""
-        self.version = ""
-
-    def put(self, key: str, value: T | None) -> None:
-        """An object, or None for one that could not be decoded."""
-        self.found[key] = value
-        if value is None:
-            self.bad.add(key)
-        else:
-            self.bad.discard(key)
-
-    def skip(self, key: str) -> None:
-        """An object that the store has as it is, or newer."""
-        self.found[key] = None
-        self.bad.discard(key)
-        self.skipped = True
-
-    def drop(self, key: str) -> None:
-        """It is gone again."""
-        self.found.pop(key, None)
-        self.bad.discard(key)
+        self.tried.set()
+        self._store.believe()
 
 
 def _error_event(body: msgspec.Raw) -> ApiError:

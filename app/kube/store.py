@@ -91,8 +91,11 @@ class Store(Generic[T]):
         self._deleted: dict[str, int] = {}
         self._remembering = 0
         self._complete_as_of = 0
+        self._on_complete: list[Callable[[], None]] = []
         self.changes = 0
         """Grows by one with every change."""
+        self.complete = True
+        """Whether what is not here is not in the cluster either. What keeps the store full says when it is not."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -155,16 +158,41 @@ class Store(Generic[T]):
 
         return unsubscribe
 
-    def observe(self, value: T) -> bool:
+    def on_complete(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` each time the store becomes complete. Returns the function that ends it."""
+        self._on_complete.append(listener)
+        return lambda: self._on_complete.remove(listener)
+
+    def doubt(self) -> None:
+        """From now on what is not here may be in the cluster all the same."""
+        self.complete = False
+
+    def believe(self) -> None:
+        """What is not here is not in the cluster."""
+        if self.complete:
+            return
+        self.complete = True
+        for listener in tuple(self._on_complete):
+            try:
+                listener()
+            except Exception:
+                _log.exception("store.listener_failed", listener=getattr(listener, "__qualname__", "?"))
+
+    def observe(self, value: T, *, again: bool = False) -> bool:
         """Take in a version of an object unless a newer one, or its later deletion, was seen, or a later list lacked
         it. Says whether it was taken.
+
+        With `again` the very version that is here is replaced too, if it was read in another way.
         """
         key = value.metadata.key
         version = version_of(value)
         if version <= self._deleted.get(key, -1):
             return False
         old = self._objects.get(key)
-        if version_of(old) >= version if old is not None else version < self._complete_as_of:
+        if old is None:
+            if version < self._complete_as_of:
+                return False
+        elif version_of(old) >= version and not (again and version_of(old) == version and old != value):
             return False
         self._put(key, old, value)
         return True
@@ -201,9 +229,11 @@ class Store(Generic[T]):
         deque(self.replacing(listed, resource_version=resource_version, rewound=rewound), maxlen=0)
 
     def replacing(
-        self, listed: dict[str, T | None], *, resource_version: str = "", rewound: bool = False
+        self, listed: dict[str, T | None], *, resource_version: str = "", rewound: bool = False, again: bool = False
     ) -> Generator[None, None, None]:
         """As `replace`, in steps, so that a list of any length can be taken in while others get their turn.
+
+        With `again` the versions that are here are replaced too, as by `observe`.
 
         `listed` holds the items by key, and None where what is held stays; it is emptied on the way, so that what is
         not needed is freed bit by bit. Whoever reads between two steps sees what a watch that catches up would show:
@@ -219,7 +249,7 @@ class Store(Generic[T]):
         with self.remembering():
             changed: list[tuple[int, str]] = []
             for key, value in listed.items():
-                if value is not None and (rewound or not self.holds(key, version_of(value))):
+                if value is not None and (rewound or again or not self.holds(key, version_of(value))):
                     changed.append((version_of(value), key))
                 else:
                     listed[key] = None
@@ -231,7 +261,7 @@ class Store(Generic[T]):
                     continue
                 old = self._objects.get(key)
                 if not rewound:
-                    self.observe(value)
+                    self.observe(value, again=again)
                 elif old != value:
                     self._put(key, old, value)
                 yield

@@ -4,39 +4,92 @@ Says nothing of how a call is sent, and never parses what it need not: the items
 """
 
 import contextlib
-from collections.abc import AsyncGenerator
-from typing import Any, Literal, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from app.api import names
-from app.api.errors import ConnectionLost, Expired
+from app.api.errors import ConnectionLost, Expired, NotFound
 from app.api.meta import Kind
-from app.kube import answers
+from app.kube import answers, auth
 from app.kube.retries import CONTENT_TYPES, PatchType
-from app.kube.wire import Guard, Params, Retry, Wire
+from app.kube.wire import JSON, Guard, Params, Retry, Wire
 
 T = TypeVar("T", bound=Kind)
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 PAGE_SIZE = 250
 """Objects of one answer to a list. To take apart an answer of so many usual ones holds the event loop for 0.5 ms."""
+FIRST_PAGE = 10
+"""Objects of the first answer: nothing is known of their size yet, and each may have 1.5 MiB."""
+PAGE_GROWTH = 5
+"""How many times as many objects a page may have as the one before it, for the next ones may be larger."""
+PAGE_BYTES = 4 * 2**20
+"""What a page should have in all."""
+
+_AS_METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_AS_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+
+def next_page(last: int, got: int, size: int, *, limit: int = PAGE_SIZE) -> int:
+    """How many objects to ask for after a page for which `last` were asked, and which had `got` in `size` bytes."""
+    fitting = PAGE_BYTES * got // size if size else limit
+    return max(1, min(limit, last * PAGE_GROWTH, fitting))
 
 
 class Transport(Wire):
-    """A client of one API server that speaks in kinds. Every method raises as those of `Wire` do."""
+    """A client of one API server that speaks in kinds. Every method raises as those of `Wire` do.
+
+    A kind that has several versions is read and written in the one that `served` names, once `find_version` was asked.
+    """
+
+    def __init__(self, access: auth.Access, **options: Any) -> None:
+        super().__init__(access, **options)
+        self.served: dict[type[Kind], str] = {}
+        """The version in which the server was last seen to have a kind."""
+
+    def collection_path(self, kind: type[Kind], namespace: str = "") -> str:
+        """As `Kind.collection_path`, in the version that the server has."""
+        return kind.collection_path(namespace, version=self.served.get(kind, ""))
+
+    def path(self, kind: type[Kind], name: str, namespace: str = "", subresource: str = "") -> str:
+        """As `Kind.path`, in the version that the server has."""
+        path = kind.path(name, namespace, version=self.served.get(kind, ""))
+        return f"{path}/{subresource}" if subresource else path
+
+    def decoder(self, kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
+        """The function that reads an object that this server answered with."""
+        return answers.decoder(kind, version=self.served.get(kind, ""))
+
+    async def find_version(self, kind: type[Kind], namespace: str = "") -> str:
+        """The version in which the server has a kind, the first one that it has; used from now on.
+
+        Raises NotFound if it has none of them.
+        """
+        *others, last = kind.VERSIONS or (kind.VERSION,)
+        for version in others:
+            with contextlib.suppress(NotFound):
+                return await self._try_version(kind, namespace, version)
+        return await self._try_version(kind, namespace, last)
+
+    async def _try_version(self, kind: type[Kind], namespace: str, version: str) -> str:
+        path = kind.collection_path(namespace, version=version)
+        await self.request("GET", path, params={"limit": 1}, accept=_AS_METADATA_LIST)
+        self.served[kind] = version
+        return version
 
     async def get(self, kind: type[T], name: str, namespace: str = "", *, timeout: float | None = None) -> T:
         """Read one object."""
-        answer = await self.request("GET", kind.path(name, namespace), timeout=timeout)
-        return answers.decoder(kind)(answer)
+        answer = await self.request("GET", self.path(kind, name, namespace), timeout=timeout)
+        return self.decoder(kind)(answer)
 
     async def list_all(
         self, kind: type[T], namespace: str = "", *, params: Params | None = None, timeout: float | None = None
     ) -> list[T]:
         """Read all objects of a kind, in all namespaces if none is given. `timeout` is for a page."""
-        items, _ = await self.list_raw(kind.collection_path(namespace), params=params, timeout=timeout)
-        decode = answers.decoder(kind)
+        items, _ = await self.list_raw(self.collection_path(kind, namespace), params=params, timeout=timeout)
+        decode = self.decoder(kind)
         return [decode(item) for item in items]
 
     async def list_raw(
@@ -67,19 +120,25 @@ class Transport(Wire):
         *,
         params: Params | None = None,
         page_size: int = PAGE_SIZE,
+        metadata_only: bool = False,
         timeout: float | None = None,
     ) -> AsyncGenerator[tuple[bool, answers.Page], None]:
         """The pages of one snapshot of a collection, and whether each is the first.
+
+        `page_size` is the most that a page may have; it has fewer if the objects are large. With `metadata_only` the
+        items are what the server calls PartialObjectMetadata.
 
         If the snapshot expires on the way (410), all is read again in one piece, and that is a first page once more:
         what came before it is void, as half of an old list and half of a new one would hide changes.
         """
         query = dict(params or {})
-        query["limit"] = page_size
+        query["limit"] = asked = min(page_size, FIRST_PAGE)
+        accept = _AS_METADATA_LIST if metadata_only else JSON
         while True:
             first = "continue" not in query
             try:
-                page = answers.decode_page(await self.request("GET", path, params=query, timeout=timeout))
+                body = await self.request("GET", path, params=query, accept=accept, timeout=timeout)
+                page = answers.decode_page(body)
             except Expired:
                 if first:
                     raise
@@ -91,6 +150,21 @@ class Transport(Wire):
             if not page.metadata.continue_:
                 return
             query["continue"] = page.metadata.continue_
+            query["limit"] = asked = next_page(asked, len(page.items or ()), len(body), limit=page_size)
+            del body, page  # what was read is not held while more is read
+
+    def watch(
+        self,
+        path: str,
+        *,
+        params: Params,
+        idle_timeout: float,
+        metadata_only: bool = False,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[bytes, None]:
+        """As `stream`; with `metadata_only` the objects in the events are PartialObjectMetadata."""
+        accept = _AS_METADATA if metadata_only else JSON
+        return self.stream(path, params=params, idle_timeout=idle_timeout, accept=accept, on_answer=on_answer)
 
     async def create(
         self,
@@ -106,14 +180,14 @@ class Transport(Wire):
         """Create an object from bytes, a struct or plain values. ConnectionLost means: read whether it is there."""
         answer = await self.request(
             "POST",
-            kind.collection_path(namespace),
+            self.collection_path(kind, namespace),
             params=_write_params(dry_run=dry_run),
             body=answers.encode(body),
             timeout=timeout,
             retry=retry,
             guard=guard,
         )
-        return answers.decoder(kind)(answer)
+        return self.decoder(kind)(answer)
 
     async def update(
         self,
@@ -131,14 +205,14 @@ class Transport(Wire):
         """Replace an object; with a resourceVersion in the body a stale one is refused."""
         answer = await self.request(
             "PUT",
-            _path(kind, name, namespace, subresource),
+            self.path(kind, name, namespace, subresource),
             params=_write_params(dry_run=dry_run),
             body=answers.encode(body),
             timeout=timeout,
             retry=retry,
             urgent=urgent,
         )
-        return answers.decoder(kind)(answer)
+        return self.decoder(kind)(answer)
 
     async def patch(
         self,
@@ -161,7 +235,7 @@ class Transport(Wire):
             params["force"] = "true" if force else "false"
         answer = await self.request(
             "PATCH",
-            _path(kind, name, namespace, subresource),
+            self.path(kind, name, namespace, subresource),
             params=params,
             body=answers.encode(body),
             content_type=CONTENT_TYPES[type],
@@ -169,7 +243,7 @@ class Transport(Wire):
             retry=retry,
             guard=guard,
         )
-        return answers.decoder(kind)(answer)
+        return self.decoder(kind)(answer)
 
     async def delete(
         self,
@@ -194,13 +268,8 @@ class Transport(Wire):
         if dry_run:
             body["dryRun"] = ["All"]
         await self.request(
-            "DELETE", kind.path(name, namespace), body=answers.encode(body), timeout=timeout, guard=guard
+            "DELETE", self.path(kind, name, namespace), body=answers.encode(body), timeout=timeout, guard=guard
         )
-
-
-def _path(kind: type[Kind], name: str, namespace: str, subresource: str) -> str:
-    path = kind.path(name, namespace)
-    return f"{path}/{subresource}" if subresource else path
 
 
 def _write_params(*, dry_run: bool) -> dict[str, str | int]:

@@ -39,6 +39,7 @@ CONNECT_TIMEOUT = 5.0
 BACKOFF = Backoff(first=0.1, limit=2.0)
 IN_FLIGHT = 64
 """Calls at once; what is above waits here instead of in the server's queues."""
+JSON = "application/json"
 LINE_LIMIT = 8 * 2**20
 """Bytes of a watch line. etcd takes objects up to 1.5 MiB; whatever is longer than this is no event."""
 
@@ -116,7 +117,8 @@ class Wire:
         *,
         params: Params | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
         timeout: float | None = None,
         retry: Retry = "auto",
         urgent: bool = False,
@@ -127,16 +129,21 @@ class Wire:
         `timeout` is in seconds and covers everything, retries and waiting for a slot included. `retry="always"` says
         that sending twice does no harm, `"never"` allows one attempt. `urgent` calls (a Lease) do not queue behind
         the others. `guard` is asked before each attempt's body is written to its connection, with nothing awaited in
-        between; what it raises ends the call, and nothing of that attempt was sent.
+        between; what it raises ends the call, and nothing of that attempt was sent. `accept` says in which form the
+        answer is wanted.
         """
         limit = self._timeout if timeout is None else timeout
         deadline = self._loop.time() + limit
         try:
             async with asyncio.timeout_at(deadline):
                 if urgent:
-                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
+                    return await self._attempts(
+                        method, path, params, body, content_type, accept, deadline, retry, guard
+                    )
                 async with self._slots:
-                    return await self._attempts(method, path, params, body, content_type, deadline, retry, guard)
+                    return await self._attempts(
+                        method, path, params, body, content_type, accept, deadline, retry, guard
+                    )
         except TimeoutError:
             self.stats.requests[method, "timeout"] += 1
             self.load.answered(limit)
@@ -149,6 +156,7 @@ class Wire:
         params: Params | None,
         body: bytes | None,
         content_type: str,
+        accept: str,
         deadline: float,
         retry: Retry,
         guard: Guard | None,
@@ -160,7 +168,7 @@ class Wire:
         while True:
             generation = self._generation
             try:
-                return await self._send(method, path, url, body, content_type, guard)
+                return await self._send(method, path, url, body, content_type, accept, guard)
             except Unauthorized:
                 if refreshed:
                     raise
@@ -181,7 +189,14 @@ class Wire:
             await asyncio.sleep(delay)
 
     async def _send(
-        self, method: str, path: str, url: yarl.URL, body: bytes | None, content_type: str, guard: Guard | None
+        self,
+        method: str,
+        path: str,
+        url: yarl.URL,
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+        guard: Guard | None,
     ) -> bytes:
         """One attempt."""
         started = self._loop.time()
@@ -192,7 +207,7 @@ class Wire:
                 method,
                 url,
                 data=body if sealed is None else sealed,
-                headers=self._headers(content_type if body is not None else None),
+                headers=self._headers(content_type if body is not None else None, accept=accept),
                 allow_redirects=False,
                 proxy=self._access.proxy,
                 server_hostname=self._access.server_name,
@@ -244,9 +259,17 @@ class Wire:
     # --- watches ------------------------------------------------------------------------------------------------------
 
     async def stream(
-        self, path: str, *, params: Params | None = None, idle_timeout: float
+        self,
+        path: str,
+        *,
+        params: Params | None = None,
+        idle_timeout: float,
+        accept: str = JSON,
+        on_answer: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
         """The lines of one long answer, without their line ends, until the server closes it cleanly.
+
+        `on_answer` is called once the server has begun to answer, which may be long before the first line.
 
         Raises an ApiError if the server refuses, RequestTimeout if it does not answer within `idle_timeout` seconds,
         Silent after so many without a byte from then on, ConnectionLost if the connection is cut (in mid-line too) or
@@ -258,7 +281,7 @@ class Wire:
         for last in (False, True):
             generation = self._generation
             try:
-                async with contextlib.aclosing(self._lines(path, url, timeout)) as lines:
+                async with contextlib.aclosing(self._lines(path, url, timeout, accept, on_answer)) as lines:
                     async for line in lines:
                         yield line
             except Unauthorized:
@@ -272,10 +295,12 @@ class Wire:
             else:
                 return
 
-    async def _lines(self, path: str, url: yarl.URL, timeout: aiohttp.ClientTimeout) -> AsyncGenerator[bytes, None]:
+    async def _lines(
+        self, path: str, url: yarl.URL, timeout: aiohttp.ClientTimeout, accept: str, on_answer: Callable[[], None]
+    ) -> AsyncGenerator[bytes, None]:
         opened = self._watches.get(
             url,
-            headers=self._headers(None),
+            headers=self._headers(None, accept=accept),
             timeout=timeout,
             allow_redirects=False,
             proxy=self._access.proxy,
@@ -286,9 +311,10 @@ class Wire:
                 self.stats.requests["WATCH", str(response.status)] += 1
                 if response.status != 200:
                     raise self._refused(response, await response.content.read(2**16))
-                if response.content_type != "application/json":
+                if response.content_type != JSON:
                     body = await response.content.read(2**16)
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")
+                on_answer()
                 rest: list[bytes] = []
                 turn = Slice()
                 while chunk := await self._heard(response, path, timeout, turn):
@@ -337,9 +363,9 @@ class Wire:
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
 
-    def _headers(self, content_type: str | None) -> list[tuple[str, str]]:
+    def _headers(self, content_type: str | None, *, accept: str) -> list[tuple[str, str]]:
         # No compression: the server would pay for it in CPU, and it is the server's CPU that is scarce.
-        headers = [("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", self._user_agent)]
+        headers = [("Accept", accept), ("Accept-Encoding", "identity"), ("User-Agent", self._user_agent)]
         if authorization := self._access.credentials.authorization():
             headers.append(("Authorization", authorization))
         if content_type is not None:

@@ -66,6 +66,7 @@ def pod(name: str, namespace: str, *, queue: str) -> Json:
 
 
 SELDOM = {
+    "customresourcedefinitions": "a kind of jobs that is not Kubernetes' own is enabled",
     "jobs/finalizers": "asked for by admission plugins that are not on here",
     "pods/finalizers": "asked for by admission plugins that are not on here",
     "cohorts/status": "shares, which are told under fair sharing",

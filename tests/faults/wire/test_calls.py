@@ -7,7 +7,7 @@ import pytest
 
 from app.api import errors
 from app.kube import auth
-from app.kube.transport import Transport
+from app.kube.transport import FIRST_PAGE, PAGE_BYTES, Transport
 from testbed import ControlPlane
 from testbed.ports import ReservedPort
 from tests.faults.proxy import Proxy, Request, answer, black_hole, drop, lose_answer
@@ -284,3 +284,15 @@ class TestPages:
         assert len(items) == 5
         assert int(version) > 0
         assert [request.query.get("limit") for request in proxy.requests] == ["2", "2", None]
+
+    async def test_large_objects_come_in_small_pages(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """After the first page, each has about as many bytes as are wanted, and nothing is left out."""
+        for number in range(30):
+            await direct.create(ConfigMap, namespace, config(f"c{number}", x="y" * 600_000))
+        items, _ = await through.list_raw(ConfigMap.collection_path(namespace))
+        assert len(items) == 30
+        limits = [int(request.query["limit"]) for request in proxy.requests]
+        assert limits[0] == FIRST_PAGE
+        assert {limit * 600_000 <= PAGE_BYTES < (limit + 1) * 610_000 for limit in limits[1:]} == {True}

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
+from app.controllers.wakes import job_concerned
 from app.jobs.options import Options, namespaces
+from app.kube import answers
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHILD = "batch/job:team/child"
@@ -44,6 +47,51 @@ def test_a_job_whose_namespace_is_gone_is_left_alone() -> None:
     cluster.delete(Namespace, "team")
     cluster.settle()
     assert cluster.writes == []
+
+
+class TestAKindThatIsNotRead:
+    """What is not seen of it may be there all the same."""
+
+    def test_a_job_that_is_not_seen_keeps_its_workload(self) -> None:
+        """Its Workload ends only once it is known that the job is gone."""
+        cluster = Cluster()
+        cluster.job()
+        cluster.settle()
+        jobs = cluster.world.jobs[Job]
+        jobs.doubt()
+        cluster.delete(Job, "team/train")
+        cluster.settle()
+        assert not Workload.decoder()(orjson.dumps(cluster.workload)).finished
+        jobs.believe()
+        cluster.settle()
+        assert Workload.decoder()(orjson.dumps(cluster.workload)).finished
+
+    def test_nothing_is_decided_about_a_job_that_is_seen(self) -> None:
+        """It may have changed since."""
+        cluster = Cluster()
+        cluster.world.jobs[Job].doubt()
+        cluster.job()
+        cluster.settle()
+        assert cluster.writes == []
+
+
+def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> None:
+    """Its namespace was not managed until now. That it is whole wakes it, though its version is the same."""
+    cluster = Cluster()
+    cluster.job()
+    jobs = cluster.world.jobs[Job]
+    whole = jobs.get("team/train")
+    assert whole is not None
+    light = answers.decoder(Job, keep=lambda job: False)(orjson.dumps(cluster.get(Job, "team/train")))
+    woken: list[bool] = []
+    jobs.subscribe(lambda _, old, new: woken.append(job_concerned(old, new, options=cluster.world.options)))
+    jobs.observe(light, again=True)
+    cluster.settle()
+    assert cluster.writes == []
+    jobs.observe(whole, again=True)
+    cluster.settle()
+    assert cluster.writes == ["create Workload"]
+    assert woken == [True, True]
 
 
 class TestAChild:

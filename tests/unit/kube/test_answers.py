@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -110,6 +110,19 @@ class TestObjects:
         assert holder.one is not None
         assert [bytes(each.raw) for each in (holder.one, *holder.many)] == [b"[1]", b"[2]", b"[3]"]
         assert bytes(holder.top) == b'{"x":4}'
+
+    def test_of_metadata_alone_nothing_else_is_read(self) -> None:
+        """Whatever form the server chose; the kind is the one that was asked for."""
+        body = b'{"kind":"PartialObjectMetadata","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"suspend":true}}'
+        job = answers.metadata_decoder(Job, version="v2")(body)
+        assert (job.kind, job.api_version, job.metadata.labels) == ("Job", "batch/v2", {"x": "y"})
+        assert job.spec == Job().spec
+
+    @pytest.mark.parametrize("decoder", [answers.decoder, answers.metadata_decoder])
+    def test_what_kubectl_keeps_for_itself_is_not_held(self, decoder: Any) -> None:
+        """It is the whole object once more."""
+        body = b'{"metadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}","a":"b"}}}'
+        assert decoder(Job)(body).metadata.annotations == {"a": "b"}
 
     @pytest.mark.parametrize("kind", [Job, Workload])
     def test_kinds_without_their_fields_decode(self, kind: type[Kind]) -> None:

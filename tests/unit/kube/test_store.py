@@ -54,6 +54,52 @@ class TestVersions:
         assert heard == ["ns/a"]
 
 
+class TestReadAgain:
+    """An object may be read in another way than before, in the same version."""
+
+    def test_the_same_version_is_taken_if_it_was_read_in_another_way(self) -> None:
+        """And told once; an older one never is."""
+        store = Store[Thing]()
+        store.observe(thing("a", 5))
+        heard: list[str] = []
+        store.subscribe(lambda key, old, new: heard.append(key))
+        assert store.observe(thing("a", 5, "red"), again=True)
+        assert not store.observe(thing("a", 5, "red"), again=True)
+        assert not store.observe(thing("a", 4), again=True)
+        assert heard == ["ns/a"]
+
+    def test_a_list_may_be_read_in_another_way_too(self) -> None:
+        """What is gone is gone, and what is newer here stays."""
+        store = Store[Thing]()
+        for name, version in (("a", 5), ("b", 9), ("gone", 1)):
+            store.observe(thing(name, version))
+        listed = {f"ns/{name}": thing(name, 5, "red") for name in ("a", "b")}
+        for _ in store.replacing({**listed}, resource_version="8", again=True):
+            pass
+        assert {each.metadata.name: each.colours for each in store.values()} == {"a": ["red"], "b": []}
+
+
+class TestCompleteness:
+    """Whether what is not here is not in the cluster either."""
+
+    def test_a_store_that_becomes_complete_says_so(self) -> None:
+        """Each time, and once."""
+        store = Store[Thing]()
+        heard: list[str] = []
+        stop = store.on_complete(lambda: heard.append("complete"))
+        assert store.complete
+        store.believe()
+        assert heard == []
+        for _ in range(2):
+            store.doubt()
+            store.believe()
+            store.believe()
+        stop()
+        store.doubt()
+        store.believe()
+        assert heard == ["complete", "complete"]
+
+
 class TestDeletions:
     """What is deleted stays deleted."""
 

@@ -1,0 +1,260 @@
+"""One kind of objects in memory: its store, the reflector that keeps it, and what becomes of a kind that is not there.
+
+A kind that every cluster has is watched for ever. An optional one may be absent: its definition is not installed, or
+is deleted later. It is *dormant* then: no watch, no request, an empty store. It is dormant only if the server says that
+there is no such kind (404) and no CustomResourceDefinition of it is known; a definition that is there and not served
+yet, or a server that is starting, is asked again. The watch of definitions (`crds`) wakes the kind. If we may not read
+definitions, the server is asked for the kind itself every half minute.
+
+`Store.complete` says whether what is not in the store is not in the cluster. It holds once everything was read, and
+while a kind is dormant. Never decides for how long others wait for a kind.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from app.api.errors import ApiError, NotFound, WireError
+from app.api.meta import Kind
+from app.kube.backoff import Backoff
+from app.kube.crds import DefinitionGone, Definitions
+from app.kube.reflector import Reflector
+from app.kube.store import Store
+from app.kube.transport import Transport
+from app.kube.wire import Params
+
+T = TypeVar("T", bound=Kind)
+
+AGAIN: Final = Backoff(first=0.1, limit=5.0)
+"""Pauses before a kind that is defined and not served is asked for again, and before something is read again."""
+PROBE_SECONDS: Final = 30.0
+"""How often an absent kind is asked for if we may not read definitions."""
+
+log = structlog.get_logger(__name__)
+
+
+class State(StrEnum):
+    """How well a kind is known."""
+
+    READING = "reading"
+    SYNCED = "synced"
+    DORMANT = "dormant"
+    FAILING = "failing"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of a kind, and the server's reason if it is failing."""
+
+    state: State
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What of a kind is held.
+
+    `namespace` and `params` (selectors) say which objects. `metadata_only`: nothing but their metadata is asked for.
+    Objects that `keep` does not want whole are held without their raw parts, such as pod templates; the kind `after` is
+    read before, as `keep` depends on it. `optional`: the server may not have the kind, or may not let us read it.
+    """
+
+    namespace: str = ""
+    params: Params | None = None
+    optional: bool = False
+    metadata_only: bool = False
+    keep: Callable[[Any], bool] | None = None
+    after: type[Kind] | None = None
+
+
+class Cache(Generic[T]):
+    """A store and its reflector. `await run(...)` in a task of its own."""
+
+    def __init__(
+        self, transport: Transport, kind: type[T], scope: Scope, *, probe_seconds: float = PROBE_SECONDS
+    ) -> None:
+        self.kind = kind
+        self.scope = scope
+        self.store = Store[T]()
+        self.reflector = Reflector(
+            transport,
+            self.store,
+            kind,
+            namespace=scope.namespace,
+            params=scope.params,
+            optional=scope.optional,
+            metadata_only=scope.metadata_only,
+            keep=scope.keep,
+        )
+        self._transport = transport
+        self._probe_seconds = probe_seconds
+        self._definitions: Definitions | None = None
+        self._dormant = False
+        self._defined = asyncio.Event()
+        self._to_read: dict[str, None] = {}
+        self._more_to_read = asyncio.Event()
+
+    @property
+    def standing(self) -> Standing:
+        """How well the kind is known now."""
+        if self._dormant:
+            return Standing(State.DORMANT)
+        if (error := self.reflector.error) is not None:
+            return Standing(State.FAILING, str(error))
+        return Standing(State.SYNCED if self.store.complete else State.READING)
+
+    @property
+    def settled(self) -> asyncio.Event:
+        """Set once nobody needs to wait for the kind any more: it was read or, if optional, could not be."""
+        return self.reflector.tried if self.scope.optional else self.reflector.synced
+
+    async def run(self, definitions: Definitions | None) -> None:
+        """Keep the store equal to the server's objects until cancelled; `definitions` if one may bring the kind."""
+        self._definitions = definitions
+        if definitions is not None:
+            definitions.on_appearance(self.kind, self._appeared)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read_again(), name=f"read {self.kind.PLURAL} again")
+            group.create_task(self._watch(), name=f"watch {self.kind.PLURAL}")
+
+    def read_again(self, namespace: str) -> None:
+        """Read the objects of a namespace once more, soon, and take them as `keep` wants them now."""
+        self._to_read[namespace] = None
+        self._more_to_read.set()
+
+    async def renew(self) -> None:
+        """As `Reflector.renew`. An optional kind that cannot be read is not complete until it was; that is seen to."""
+        if not self.scope.optional:
+            await self.reflector.renew()
+            return
+        if self._dormant:
+            if self._definitions is None or not self._definitions.readable:
+                self.store.doubt()  # until the server was asked again
+        elif self.reflector.synced.is_set():
+            try:
+                await self.reflector.renew()
+            except (WireError, ApiError) as error:
+                log.warning("cache.not_renewed", kind=self.kind.KIND, error=str(error))
+                self.store.doubt()
+                self.read_again("")
+
+    # --- what is read beside the watch --------------------------------------------------------------------------------
+
+    async def _read_again(self) -> None:
+        attempt = 0
+        while True:
+            await self._more_to_read.wait()
+            await self.reflector.synced.wait()
+            namespace = next(iter(self._to_read), None)
+            if namespace is None:
+                self._more_to_read.clear()
+                continue
+            del self._to_read[namespace]
+            try:
+                if namespace:
+                    await self.reflector.read_again(namespace)
+                else:
+                    await self.reflector.renew()
+                    self.store.believe()
+                attempt = 0
+            except NotFound:
+                pass  # the watch finds out as well, and a new start reads everything
+            except (WireError, ApiError) as error:
+                log.warning("cache.not_read_again", kind=self.kind.KIND, namespace=namespace, error=str(error))
+                self._to_read.setdefault(namespace)
+                await asyncio.sleep(AGAIN.delay(attempt, random.random))
+                attempt += 1
+
+    # --- a kind that may be absent ------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        if not self.scope.optional:
+            await self.reflector.run()
+            return
+        attempt = 0
+        while True:
+            relisted = self.reflector.relisted
+            error = await self._until_refused()
+            if self.reflector.relisted > relisted:
+                attempt = 0
+            if isinstance(error, DefinitionGone):
+                await self.reflector.forget()  # its objects were deleted before it
+                self.store.doubt()
+            if await self._absent():
+                await self._sleep()
+                attempt = 0
+            elif not isinstance(error, DefinitionGone):
+                # Not established yet, or the server is starting: what is held may still be there.
+                self.reflector.failed(error)
+            await asyncio.sleep(AGAIN.delay(attempt, random.random))
+            attempt += 1
+
+    async def _until_refused(self) -> NotFound:
+        """Follow the kind until the server says that there is none, or its definition goes; returns what was said."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.reflector.run(), name=f"follow {self.kind.PLURAL}")
+                if self._definitions is not None:
+                    group.create_task(self._definitions.gone(self.kind), name=f"definition of {self.kind.PLURAL}")
+        except* NotFound as refusals:
+            error = next(each for each in refusals.exceptions if isinstance(each, NotFound))
+        return error
+
+    async def _absent(self) -> bool:
+        """Whether a kind that the server does not have is to be taken for absent."""
+        definitions = self._definitions
+        if definitions is None:
+            return True
+        await definitions.reflector.tried.wait()
+        return not definitions.has(self.kind) if definitions.readable else definitions.forbidden
+
+    async def _sleep(self) -> None:
+        """Be dormant until there is a definition of the kind.
+
+        Where definitions may not be read, the first 404 may come from a server that is starting: what is held is
+        believed to be gone only after another one.
+        """
+        self._defined.clear()
+        self._dormant = True
+        self.store.doubt()
+        self.reflector.tried.set()
+        log.info("kind.dormant", kind=self.kind.KIND, group=self.kind.GROUP)
+        while not self._defined.is_set():
+            if self._sees_definitions:
+                await self.reflector.forget()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._probe_seconds):
+                    await self._defined.wait()
+            if not (self._sees_definitions or self._defined.is_set()) and await self._served():
+                break
+        self._dormant = False
+        self.store.doubt()
+        log.info("kind.awake", kind=self.kind.KIND, group=self.kind.GROUP)
+
+    @property
+    def _sees_definitions(self) -> bool:
+        return self._definitions is not None and self._definitions.readable
+
+    async def _served(self) -> bool:
+        """Ask the server for the kind itself; if it has none, forget what is held."""
+        try:
+            await self._transport.find_version(self.kind, self.scope.namespace)
+        except NotFound:
+            await self.reflector.forget()
+            return False
+        except WireError:
+            return False
+        except ApiError:
+            return True  # it is there, and the watch will tell what is wrong with it
+        return True
+
+    def _appeared(self) -> None:
+        self._defined.set()
+        if self._dormant:
+            self.store.doubt()

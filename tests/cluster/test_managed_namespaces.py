@@ -1,0 +1,93 @@
+"""Jobs are held whole where their namespace is managed, and become so when it is relabelled."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from app.api.core import Job, Namespace
+from app.api.selectors import LabelSelector
+from app.controllers.managed import ManagedNamespaces
+from app.jobs.options import Options
+from app.kube import raws
+from app.kube.caches import Caches
+from app.kube.transport import Transport
+from testbed import Api, ControlPlane
+from testbed.client import resource_path
+from testbed.installation import MANAGED
+from tests.cluster.absent_kinds import running, until
+from tests.cluster.scenario import Scenario, job, job_path
+from tests.turnstile import Turnstile
+
+pytestmark = pytest.mark.cluster
+
+LABEL = next(iter(MANAGED))
+
+
+def label(api: Api, namespace: str, value: str | None) -> None:
+    """Give a namespace the label that makes it managed, or take it away."""
+    api.patch(resource_path("v1", "namespaces", namespace), {"metadata": {"labels": {LABEL: value}}})
+
+
+@pytest_asyncio.fixture
+async def transport(control_plane: ControlPlane) -> AsyncIterator[Transport]:
+    """A transport as administrator."""
+    async with await Transport.connect(str(control_plane.kubeconfig())) as transport:
+        yield transport
+
+
+@pytest.fixture
+def away(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, str]) -> Iterator[Scenario]:
+    """A namespace that is not managed."""
+    scenario = Scenario(control_plane.api, control_plane.namespace("away"))
+    yield scenario
+    scenario.remove()
+
+
+def test_a_job_is_queued_once_its_namespace_is_managed(away: Scenario) -> None:
+    """Its Workload has the templates of the Job, which were not held until then."""
+    flavor = away.flavor("plain", labels={"pool": "plain"})
+    away.queue("main", {flavor: {"cpu": "1"}})
+    away.job("late", queue="main", cpu="1")
+    path = resource_path("kueue.x-k8s.io/v1beta2", "workloads", namespace=away.namespace)
+    assert away.api.items(path) == []
+    label(away.api, away.namespace, "true")
+    (pod_set,) = away.workload_of("late")["spec"]["podSets"]
+    (container,) = pod_set["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "1"}
+    away.wait_admitted("late")
+    away.wait_started("late")
+
+
+@pytest.mark.asyncio
+async def test_templates_are_held_while_the_namespace_is_managed(
+    control_plane: ControlPlane, transport: Transport
+) -> None:
+    """What was there before it was relabelled is read again, in both directions, and also when the rules change."""
+    api = control_plane.api
+    namespace = await asyncio.to_thread(control_plane.namespace, "relabelled")
+    caches = Caches(transport)
+    options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
+    managed = ManagedNamespaces(caches, options)
+    store = caches.of(Job, optional=True, keep=managed.keep[Job], after=Namespace)
+    key = f"{namespace}/a"
+
+    def template() -> bytes:
+        found = store.get(key)
+        return bytes(found.spec.template) if found is not None else b"not seen"
+
+    async with running(caches):
+        await asyncio.wait_for(caches.synced(), 10)
+        await asyncio.to_thread(api.create, job("a", namespace=namespace, queue=None))
+        await until(lambda: template() == b"")
+        found = store.get(key)
+        assert found is not None
+        assert raws.stripped(found)
+        for value, whole in (("true", True), (None, False), ("true", True)):
+            await asyncio.to_thread(label, api, namespace, value)
+            await until(lambda whole=whole: (b"containers" in template()) == whole)  # type: ignore[misc]
+        managed.take_options(Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"other": "label"})))
+        await until(lambda: template() == b"")
+    await asyncio.to_thread(api.delete, job_path(namespace, "a"))
+    await asyncio.to_thread(api.delete, resource_path("v1", "namespaces", namespace))

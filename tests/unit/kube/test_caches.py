@@ -1,0 +1,41 @@
+"""Which stores a process has."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from app.api.core import Job, Namespace
+from app.kube import auth
+from app.kube.cache import Standing, State
+from app.kube.caches import Caches
+from app.kube.transport import Transport
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def caches() -> AsyncIterator[Caches]:
+    """No server, and nothing started."""
+    async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
+        yield Caches(transport)
+
+
+async def test_a_kind_is_held_in_one_way(caches: Caches) -> None:
+    """To ask for it again is to get the same store, to ask for something else of it is an error."""
+    store = caches.of(Job, metadata_only=True)
+    assert caches.of(Job, metadata_only=True) is store
+    assert caches.held(Job) is store
+    for other in ({}, {"metadata_only": True, "namespace": "a"}, {"metadata_only": True, "params": {"limit": 1}}):
+        with pytest.raises(ValueError, match="Job is held as"):
+            caches.of(Job, **other)  # type: ignore[arg-type]
+    assert caches.held(Namespace) is None
+
+
+async def test_before_anything_was_read_nothing_is_complete(caches: Caches) -> None:
+    """Nobody may take an object for deleted."""
+    for optional, kind in ((True, Job), (False, Namespace)):
+        assert not caches.of(kind, optional=optional).complete
+        assert caches.standing(kind) == Standing(State.READING)
+    assert caches.missing() == ["jobs.batch", "namespaces"]
+    assert caches.failing() == []
