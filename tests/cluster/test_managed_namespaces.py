@@ -10,6 +10,7 @@ from app.api.core import Job, Namespace
 from app.api.selectors import LabelSelector
 from app.controllers.managed import ManagedNamespaces
 from app.jobs.options import Options
+from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.caches import Caches
 from app.kube.transport import Transport
@@ -69,7 +70,7 @@ async def test_templates_are_held_while_the_namespace_is_managed(
     namespace = await asyncio.to_thread(control_plane.namespace, "relabelled")
     caches = Caches(transport)
     options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
-    managed = ManagedNamespaces(caches, options)
+    managed = ManagedNamespaces(caches, options, Registry(["batch/job"]))
     store = caches.of(Job, optional=True, keep=managed.keep[Job], after=Namespace)
     key = f"{namespace}/a"
 

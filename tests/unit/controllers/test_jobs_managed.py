@@ -8,6 +8,7 @@ import pytest
 from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
 from app.controllers.wakes import job_concerned
+from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import Options, namespaces
 from app.kube import answers
 from tests.unit.controllers.job_cluster import JOB, Cluster
@@ -84,7 +85,9 @@ def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> N
     assert whole is not None
     light = answers.decoder(Job, keep=lambda job: False)(orjson.dumps(cluster.get(Job, "team/train")))
     woken: list[bool] = []
-    jobs.subscribe(lambda _, old, new: woken.append(job_concerned(old, new, options=cluster.world.options)))
+    jobs.subscribe(
+        lambda _, old, new: woken.append(job_concerned(old, new, integration=BatchJob(), options=cluster.world.options))
+    )
     jobs.observe(light, again=True)
     cluster.settle()
     assert cluster.writes == []
