@@ -71,7 +71,7 @@ async def test_templates_are_held_while_the_namespace_is_managed(
     caches = Caches(transport)
     options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
     managed = ManagedNamespaces(caches, options, Registry(["batch/job"]))
-    store = caches.of(Job, optional=True, keep=managed.keep[Job], after=Namespace)
+    store = caches.of(Job, optional=True, keep=managed.keep, after=Namespace)
     key = f"{namespace}/a"
 
     def template() -> bytes:
