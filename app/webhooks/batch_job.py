@@ -11,7 +11,7 @@ import msgspec
 from app.api import names
 from app.api.core import Job
 from app.api.meta import Object, ObjectMeta
-from app.api.validation.errors import FieldError, forbidden, invalid
+from app.api.validation.errors import FieldError, brought, forbidden, invalid
 from app.kube.patch import JsonPatch
 from app.webhooks.gotext import parse_bool, parse_int
 from app.webhooks.job_rules import create_errors, is_elastic
@@ -57,6 +57,10 @@ def _pods(job: JobView) -> int:
     return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
 
 
+def _minimum(job: JobView) -> str | None:
+    return job.metadata.annotations.get(names.JOB_MIN_PARALLELISM)
+
+
 def _suspended(job: JobView) -> bool:
     return bool(job.spec.suspend) and job.metadata.annotations.get(names.JOB_STOPPING) != "true"
 
@@ -70,15 +74,16 @@ def _synchronized(job: JobView) -> bool:
     return parse_bool(job.metadata.annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM, "")) is True
 
 
-def _create_errors(job: JobView) -> list[FieldError]:
+def _create_errors(job: JobView, *, counted: bool = True) -> list[FieldError]:
+    """What is wrong with a Job, whatever it was before. `counted`: its parallelism is what its owner asks for."""
     annotations = job.metadata.annotations
     errors: list[FieldError] = []
     pods = _pods(job)
-    if (value := annotations.get(names.JOB_MIN_PARALLELISM)) is not None:
+    if (value := _minimum(job)) is not None:
         minimum = parse_int(value)
         if isinstance(minimum, str):
             errors.append(invalid(MIN_PARALLELISM_PATH, value, minimum))
-        elif not 0 < minimum < pods:
+        elif minimum <= 0 or (counted and minimum >= pods):
             errors.append(invalid(MIN_PARALLELISM_PATH, minimum, f"should be between 0 and {pods - 1}"))
         if is_elastic(job.metadata):
             detail = "partial admission and elastic job cannot be used together"
@@ -95,7 +100,7 @@ def _create_errors(job: JobView) -> list[FieldError]:
                 detail = f"should be equal to parallelism when {key} annotation is true"
                 errors.append(invalid("spec.completions", job.spec.completions, detail))
     template = job.spec.template.metadata.annotations
-    errors += topology_errors(template, _TEMPLATE_ANNOTATIONS, count=pods)
+    errors += topology_errors(template, _TEMPLATE_ANNOTATIONS, count=pods if counted else None)
     if is_elastic(job.metadata):
         errors += [
             forbidden(f"{_TEMPLATE_ANNOTATIONS}.{key}", f"{word} topology is not supported with elastic jobs")
@@ -106,11 +111,15 @@ def _create_errors(job: JobView) -> list[FieldError]:
 
 
 def _update_errors(old: JobView, new: JobView) -> list[FieldError]:
-    errors = create_errors(new.metadata, _KIND) + _create_errors(new)
+    # While a Job runs its parallelism is what was admitted, which may be its minimum.
+    counted = _suspended(new) or _minimum(new) != _minimum(old)
+    errors = brought(
+        create_errors(new.metadata, _KIND) + _create_errors(new, counted=counted),
+        lambda: create_errors(old.metadata, _KIND) + _create_errors(old),
+    )
     if old.spec.suspend:  # also while a stop is under way, which puts the parallelism back
         return errors
-    partial = names.JOB_MIN_PARALLELISM in old.metadata.annotations
-    if partial and _or_one(old.spec.parallelism) != _or_one(new.spec.parallelism):
+    if _minimum(old) is not None and _or_one(old.spec.parallelism) != _or_one(new.spec.parallelism):
         detail = "cannot change when partial admission is enabled and the job is not suspended"
         errors.append(forbidden("spec.parallelism", detail))
     if _synchronized(old) != _synchronized(new):

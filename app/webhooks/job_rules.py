@@ -82,12 +82,12 @@ def update_errors(
     if old_queue and not queue and default_queue:
         errors.append(invalid(QUEUE_PATH, "", "queue-name must not be empty in namespace with default queue"))
 
-    if suspended or is_elastic(new):
+    prebuilt, path = identifier(new, names.PREBUILT_WORKLOAD)
+    changed = prebuilt != identifier(old, names.PREBUILT_WORKLOAD)[0]
+    if changed and not (suspended or is_elastic(new)):
+        errors.append(invalid(path, prebuilt, IMMUTABLE))
+    elif changed or (was_suspended and suspended):  # a start or a stop is not refused for a name that was there before
         errors += _prebuilt(new, kind)
-    else:
-        prebuilt, path = identifier(new, names.PREBUILT_WORKLOAD)
-        if prebuilt != identifier(old, names.PREBUILT_WORKLOAD)[0]:
-            errors.append(invalid(path, prebuilt, IMMUTABLE))
 
     if not (was_suspended and suspended):
         limit = new.labels.get(names.MAX_EXEC_TIME_LABEL, "")

@@ -14,7 +14,7 @@ import msgspec
 from app.api import names
 from app.api.core import Pod
 from app.api.meta import Object, ObjectMeta
-from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
+from app.api.validation.errors import IMMUTABLE, FieldError, brought, forbidden, invalid, required
 from app.api.validation.labels import subdomain_faults
 from app.jobs import table
 from app.kube.patch import JsonPatch
@@ -221,7 +221,9 @@ def _rules(pod: PodView) -> list[FieldError]:
 
 
 def _update_errors(old: PodView, new: PodView) -> list[FieldError]:
-    errors = _rules(new)
+    # A Pod that was not managed is no precedent: one that becomes managed is asked like a new one.
+    becomes_managed = _managed(new) and not _managed(old)
+    errors = _rules(new) if becomes_managed else brought(_rules(new), lambda: _rules(old))
     old_group, _ = identifier(old.metadata, names.POD_GROUP_NAME)
     group, path = identifier(new.metadata, names.POD_GROUP_NAME)
     if old_group and group != old_group:
@@ -232,8 +234,12 @@ def _update_errors(old: PodView, new: PodView) -> list[FieldError]:
     return errors
 
 
+def _managed(pod: PodView) -> bool:
+    return pod.metadata.labels.get(names.MANAGED_LABEL) == "true"
+
+
 def _warnings(pod: PodView) -> tuple[str, ...]:
-    claims = pod.metadata.labels.get(names.MANAGED_LABEL) == "true"
+    claims = _managed(pod)
     owner = pod.metadata.controller
     return (MANAGED_OWNER_WARNING,) if claims and owner is not None and table.by_owner(owner) is not None else ()
 

@@ -4,7 +4,7 @@ Texts are part of the API: people match on them. Source: the documentation of ap
 Must never decide what is a fault.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -65,6 +65,18 @@ def format_errors(errors: Iterable[FieldError]) -> str:
     """The text of a denial: one error bare, several as `[e1, e2]`, repetitions left out, nothing as the empty text."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""
+
+
+def brought(errors: list[FieldError], before: Callable[[], Iterable[FieldError]]) -> list[FieldError]:
+    """The errors that an update brings; `before` finds those of the object as it was, by the same rules.
+
+    An object may have come past a rule: made while no webhook answered, or before the rule. What was wrong with it is
+    no reason to refuse an update of something else, or it could neither be labelled, nor run, nor finish.
+    """
+    if not errors:
+        return errors
+    known = {str(error) for error in before()}
+    return [error for error in errors if str(error) not in known]
 
 
 def invalid(path: str, value: object, detail: str) -> FieldError:
