@@ -225,8 +225,11 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
 
 
 def _answered(workload: Workload, world: World) -> Decision | None:
-    """A check that rejects ends the attempts; one that wants to try again ends this attempt."""
-    if workload.evicted:
+    """A check that rejects ends the attempts; one that wants to try again ends this attempt.
+
+    Without quota there is no attempt to end: such a Workload is not considered until its checks say otherwise.
+    """
+    if workload.evicted or not workload.quota_reserved:
         return None
     draft = _with_checks(workload, world)
     if not workload.admitted:

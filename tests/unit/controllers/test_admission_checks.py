@@ -165,6 +165,18 @@ class TestRetry:
         assert conditions(decision)["Requeued"][0] == "True"
 
 
+@pytest.mark.parametrize("answer", ["Retry", "Rejected"])
+def test_a_workload_without_quota_is_neither_evicted_nor_deactivated(answer: str) -> None:
+    """There is no attempt that could end; it waits as it is."""
+    waits = (
+        condition("QuotaReserved", "False", "PendingEvaluation"),
+        condition("Admitted", "False", "NoReservation", "The workload has no reservation"),
+    )
+    told = state("a", answer, "no", requeueAfterSeconds=0)
+    waiting = workload(*waits, more_status={"admissionChecks": [told]})
+    assert decide("ns/wl", world(waiting, local_queue(), queue(a=[]))).actions == []
+
+
 class TestRejection:
     def test_it_is_deactivated(self) -> None:
         """A rejection counts before a retry; all who reject are named."""
