@@ -54,6 +54,7 @@ def decide(key: str, world: World) -> Decision:
         or _requeue(workload, world)
         or _gated(workload, world)
         or _answered(workload, world)
+        or _complete(workload, world)
         or _stopped(workload, world)
         or _checked(workload, world)
         or _timed(workload, world)
@@ -247,17 +248,31 @@ def _answered(workload: Workload, world: World) -> Decision | None:
     return None
 
 
+def _complete(workload: Workload, world: World) -> Decision | None:
+    """Admit it when all the checks that it needs are ready, one that is evicted excepted.
+
+    Before its queues are asked: whether its last check or the end of a queue was seen first decides nothing. Which
+    checks a ClusterQueue that is gone asked for is told by those that are listed.
+    """
+    if not workload.quota_reserved or workload.admitted or workload.evicted:
+        return None
+    draft = _with_checks(workload, world)
+    draft.sync_admitted()
+    known = bool(draft.checks) or _queue_of(workload, world) is not None
+    if not known or not is_true(draft.conditions, wl.ADMITTED):
+        return None
+    return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
+
+
 def _checked(workload: Workload, world: World) -> Decision | None:
-    """List the admission checks that it needs, and admit it when all are ready.
+    """List the admission checks that it needs.
 
     Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
-    its job takes quota and admission back. One that is evicted is not admitted, whatever its checks say.
+    its job takes quota and admission back.
     """
     draft = _with_checks(workload, world)
     if workload.quota_reserved and not workload.admitted and not workload.evicted and _queue_of(workload, world):
         draft.sync_admitted()
-        if is_true(draft.conditions, wl.ADMITTED):
-            return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
     return Decision([draft.patch()], why="waits for its checks") if draft.changed else None
 
 

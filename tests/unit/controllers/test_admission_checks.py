@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
@@ -98,6 +99,20 @@ class TestAdmission:
         decision = decide("ns/wl", world(reserved(state("a", "Pending")), local_queue(), cluster_queue()))
         assert conditions(decision)["Admitted"][0] == "True"
         assert status(decision)["admissionChecks"] == []
+
+    @pytest.mark.parametrize(
+        "left",
+        [
+            [local_queue()],
+            [queue(a=[])],
+            [local_queue(stopPolicy="Hold"), queue(a=[])],
+            [local_queue(stopPolicy="HoldAndDrain"), queue(a=[])],
+        ],
+    )
+    def test_it_is_admitted_before_its_queues_are_asked(self, left: list[ClusterQueue | LocalQueue]) -> None:
+        """Its last check came before the end of its queue was seen: only a HoldAndDrain evicts it then."""
+        decision = decide("ns/wl", world(reserved(state("a", "Ready")), *left))
+        assert conditions(decision)["Admitted"][0] == conditions(decision)["QuotaReserved"][0] == "True"
 
     def test_one_on_its_way_out_is_not_admitted(self) -> None:
         """Its checks were reset; whoever is ready at once is not asked."""
