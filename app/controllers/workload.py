@@ -51,6 +51,7 @@ def decide(key: str, world: World) -> Decision:
         )
     return (
         _deactivated(workload, world)
+        or _without_quota(workload, world)
         or _requeue(workload, world)
         or _gated(workload, world)
         or _answered(workload, world)
@@ -82,6 +83,15 @@ def _orphan(workload: Workload, world: World) -> Decision:
             Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, {"finalizers": finalizers}))
         )
     return decision
+
+
+def _without_quota(workload: Workload, world: World) -> Decision | None:
+    """An admission that is left over where no quota is held tells who reads it of a reservation that is not there."""
+    if workload.quota_reserved or workload.status.admission is None:
+        return None
+    draft = world.draft(workload)
+    draft.field("admission", None)
+    return Decision([draft.patch()], why="an admission is left over")
 
 
 def _deactivated(workload: Workload, world: World) -> Decision | None:
