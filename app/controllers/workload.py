@@ -51,6 +51,7 @@ def decide(key: str, world: World) -> Decision:
         )
     return (
         _deactivated(workload, world)
+        or _without_quota(workload, world)
         or _requeue(workload, world)
         or _gated(workload, world)
         or _answered(workload, world)
@@ -83,6 +84,15 @@ def _orphan(workload: Workload, world: World) -> Decision:
             Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, {"finalizers": finalizers}))
         )
     return decision
+
+
+def _without_quota(workload: Workload, world: World) -> Decision | None:
+    """An admission that is left over where no quota is held tells who reads it of a reservation that is not there."""
+    if workload.quota_reserved or workload.status.admission is None:
+        return None
+    draft = world.draft(workload)
+    draft.field("admission", None)
+    return Decision([draft.patch()], why="an admission is left over")
 
 
 def _deactivated(workload: Workload, world: World) -> Decision | None:
@@ -239,8 +249,11 @@ def _queues(workload: Workload, world: World) -> list[tuple[str, str, LocalQueue
 
 
 def _answered(workload: Workload, world: World) -> Decision | None:
-    """A check that rejects ends the attempts; one that wants to try again ends this attempt."""
-    if workload.evicted:
+    """A check that rejects ends the attempts; one that wants to try again ends this attempt.
+
+    Without quota there is no attempt to end: such a Workload is not considered until its checks say otherwise.
+    """
+    if workload.evicted or not workload.quota_reserved:
         return None
     draft = _with_checks(workload, world)
     if not workload.admitted:
