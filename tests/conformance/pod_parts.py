@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import msgspec
-from app.jobs.kinds.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
+from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 
 from app.api.core import Pod
 from app.api.pods import Toleration
