@@ -93,7 +93,7 @@ is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- range $known -}}
 {{- if has .framework $named -}}{{- $enabled = append $enabled (set . "id" (lower .kind)) -}}{{- end -}}
 {{- end -}}
-{{- range dig "integrations" "customKinds" list .Values.config -}}
+{{- range dig "integrations" "customKinds" list (default dict .Values.config) -}}
 {{- $enabled = append $enabled (include "turnstile.customKind" (list $ .) | fromJson) -}}
 {{- end -}}
 {{- toJson $enabled -}}
