@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import msgspec
-from app.jobs.kinds.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 
 from app.api.core import Pod
 from app.api.pods import Toleration
@@ -15,6 +14,7 @@ from app.api.workload import PodSet, Workload
 from app.engine.info import Info, Surroundings
 from app.engine.options import Options
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
