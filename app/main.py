@@ -93,7 +93,7 @@ def controller_world(caches: Caches, options: Options, registry: Registry) -> Wo
         jobs=_job_stores(caches, registry),
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues)
-    index_jobs(world.workloads, registry)
+    index_jobs(world.workloads, registry, world.jobs)
     return world
 
 
