@@ -104,7 +104,7 @@ def controller_world(caches: Caches, options: Options, registry: Registry, keep:
         },
     )
     index_stores(world.workloads, world.local_queues, world.cluster_queues, world.flavors)
-    index_jobs(world.workloads, registry)
+    index_jobs(world.workloads, registry, world.jobs)
     return world
 
 

@@ -136,13 +136,19 @@ class Job(Kind):
     status: JobStatus = msgspec.field(default_factory=JobStatus)
 
 
+class PodCondition(JobCondition):
+    """corev1.PodCondition."""
+
+    last_transition_time: str | None = None
+
+
 class PodStatus(Object):
     """corev1.PodStatus."""
 
     phase: str = ""
     message: str = ""
     reason: str = ""
-    conditions: list[JobCondition] = []
+    conditions: list[PodCondition] = []
 
 
 class Pod(Kind):

@@ -19,6 +19,7 @@ FINISHED = "Finished"
 EVICTED = "Evicted"
 PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
+WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
 DEACTIVATION_TARGET = "DeactivationTarget"
 BLOCKED_ON_PREEMPTION_GATES = "BlockedOnPreemptionGates"
 

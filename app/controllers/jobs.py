@@ -7,40 +7,58 @@ a job in a namespace that is not managed. Order, reasons, events and messages fo
 what is seen then. What is so already is not written.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import orjson
 
+from app.api import names
 from app.api import workload as wl
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers import podsready
 from app.controllers.actions import Action, Create, Decision, Patch, RequeueAfter
-from app.controllers.look import RETRY_SECONDS, released
+from app.controllers.look import RETRY_SECONDS, discarded, released
 from app.controllers.matching import Matching
 from app.controllers.world import World
 from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.ancestors import Ancestor, managed_ancestor
-from app.jobs.integration import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
-from app.jobs.labels import queue_name
-from app.jobs.naming import split_job_key, workload_name
+from app.jobs.integration import (
+    NOT_ADMITTED,
+    WORKLOAD_DELETED,
+    WORKLOAD_EVICTED,
+    CannotCompose,
+    Change,
+    GroupIntegration,
+    Integration,
+)
+from app.jobs.labels import prebuilt_name, queue_name
+from app.jobs.naming import group_in, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
 
 WORKLOADS_BY_JOB: Final = "job"
 """Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
+JOBS_BY_GROUP: Final = "group"
+"""Index of objects by the key of their group (`pod:team-a/group/train`)."""
 
 _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 
 
-def index_jobs(workloads: Store[Workload], registry: Registry) -> None:
-    """Declare the index that `decide` looks Workloads up by."""
+def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
+    """Declare the indexes that `decide` looks Workloads and the members of groups up by."""
     workloads.add_index(WORKLOADS_BY_JOB, registry.jobs_of)
+    for kind, store in jobs.items():
+        if (integration := registry.of(kind())).groups is not None:
+            _index_groups(store, integration, registry)
+
+
+def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
+    store.add_index(JOBS_BY_GROUP, lambda job: [registry.key_of(job)] if integration.group_of(job) else [])
 
 
 def decide(key: str, world: World) -> Decision:
@@ -52,19 +70,37 @@ def decide(key: str, world: World) -> Decision:
     store = world.jobs[integration.kind]
     if not store.complete:
         return Decision([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
-    job = store.get(name)
     workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
+    if integration.groups is not None and (group := group_in(name)):
+        members = [each for each in store.by_index(JOBS_BY_GROUP, key) if not integration.skip(each)]
+        job = _composed(integration.groups, group, members, world) if members else None
+        integration = integration.groups
+    else:
+        job = store.get(name)
     if job is None:
         actions = _ownerless(workloads, world)
         return Decision(actions, why="the job is gone")
+    if integration.group_of(job):
+        actions = [action for workload in workloads for action in discarded(workload)]
+        return Decision(actions, why="the object has joined a group, which has a Workload of its own")
     return _Job(integration, job, workloads, world).decide()
+
+
+def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], world: World) -> Kind:
+    """A group, with the Workload of its name, or with the one that its members bring along."""
+    name = next((found for each in members if (found := prebuilt_name(each))), group)
+    workload = world.workloads.get(f"{members[0].metadata.namespace}/{name}")
+    composed: Kind = integration.compose(group, members, workload, now=world.now)
+    return composed
 
 
 def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
     """Free quota at once, then let the garbage collector have the Workloads of a job that is gone or going."""
     actions: list[Action] = []
     for workload in workloads:
-        if not workload.finished and not workload.metadata.deletion_timestamp and workload.metadata.controller:
+        meta = workload.metadata
+        made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
+        if not workload.finished and not meta.deletion_timestamp and made_for_job:
             draft = world.draft(workload)
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
@@ -87,9 +123,15 @@ class _Job(Matching):
         for step in steps:
             if why := step():
                 return self._decision(why)
+        if (seconds := self.integration.due(self.job)) is not None:
+            self.actions.append(RequeueAfter(seconds))
         try:
             matching, why = self._ensure_one_workload()
             return self._decision(why or self._follow(matching))
+        except CannotCompose as error:
+            self._emit("ErrWorkloadCompose", str(error), warning=True)
+            self._dissolve()
+            return self._decision(str(error))  # the next member wakes the group
         except build.PriorityClassMissing as error:
             self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
             return self._decision(str(error))  # its creation wakes the job
@@ -118,9 +160,6 @@ class _Job(Matching):
             return f"namespace {namespace.metadata.name} is not managed"
         if raws.stripped(self.job):
             return "its pod templates are being read"  # it was held without them while its namespace was not managed
-        if refusal := self.integration.refusal(self.job):
-            self._emit("ErrWorkloadCompose", refusal, warning=True)
-            return refusal
         return ""
 
     def _child(self) -> str:
@@ -174,6 +213,8 @@ class _Job(Matching):
             if self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted"):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
+        if self._tell_of_replacements(workload):
+            return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
@@ -186,7 +227,7 @@ class _Job(Matching):
         if workload.evicted:
             return self._evicted(workload)
         if workload.admitted:
-            return self._start(workload) if self.suspended or self._half_stopped else "running"
+            return self._start(workload) if self.integration.waits(self.job) or self._half_stopped else "running"
         if not self.suspended:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "not admitted"
@@ -199,10 +240,10 @@ class _Job(Matching):
         if self.integration.active(self.job):
             return "pods of an earlier run are still there"
         body = build.body(self.integration, self.job, self.pod_sets, self._priority())
-        meta = self.job.metadata
-        name = workload_name(self.integration.kind, meta.name, meta.uid)
-        self.actions.append(Create(Workload, meta.namespace, name, orjson.dumps(body)))
-        self._emit("CreatedWorkload", f"Created Workload: {meta.namespace}/{name}")
+        namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
+        self._remove_excess()
+        self.actions.append(Create(Workload, namespace, name, orjson.dumps(body)))
+        self._emit("CreatedWorkload", f"Created Workload: {namespace}/{name}")
         return "a Workload is made"
 
     def _after_end(self, workload: Workload) -> str:
@@ -266,17 +307,20 @@ class _Job(Matching):
             return "a stop that was cut short is finished first"
         try:
             infos = podsets.infos_of(workload, self.world.flavors.get)
-            change = self.integration.start(self.job, infos)
+            started = self.integration.start(self.job, infos) or ()
         except PermanentError as error:
+            if self._group is not None and self._to_stop:  # some members may have been started before
+                self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=f"Cannot start: {error}")
+                return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, "FailedToStart", str(error))
             return f"cannot start: {error}"
-        if change is None:
-            return "admitted, but pods of an earlier run are still there"
-        self.actions.append(self._patch(change))
-        if change.subresource == "":
-            queue = workload.status.admission.cluster_queue if workload.status.admission else ""
-            self._emit("Started", f"Admitted by clusterQueue {queue}")
-        return "admitted"
+        for change in [started] if isinstance(started, Change) else started:
+            self.actions.append(self._patch(change))
+            if change.subresource == "":
+                queue = workload.status.admission.cluster_queue if workload.status.admission else ""
+                about = [change.target] if change.target is not None else None
+                self._emit("Started", f"Admitted by clusterQueue {queue}", about=about)
+        return "admitted" if started else "admitted, but pods of an earlier run are still there"
 
     def _waiting(self, workload: Workload) -> str:
         self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
@@ -289,14 +333,14 @@ class _Job(Matching):
                 if check.state == "Pending" and check.message
             ]
             if checks:
-                self._emit("UpdatedAdmissionCheck", "; ".join(checks))
+                self._emit("UpdatedAdmissionCheck", "; ".join(checks), about=self.integration.members(self.job))
             return "waiting for admission checks"
         return self._moved(workload) or "waiting"
 
     def _moved(self, workload: Workload) -> str:
         """Follow the job to another queue; empty if it stays."""
         queue = queue_name(self.job)
-        if queue == (workload.spec.queue_name or ""):
+        if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
             return ""
         meta = workload.metadata
         body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"queueName": queue or None}}

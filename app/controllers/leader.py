@@ -196,7 +196,9 @@ class Leader:
             return
         integration = self.world.registry.of(job)
         if wakes.job_concerned(old, new, integration=integration, options=self.world.options):
-            self.jobs.add(self.world.registry.key_of(job))
+            for version in (old, new):  # an object may leave a group, or join one
+                if version is not None:
+                    self.jobs.add(self.world.registry.key_of(version))
 
     def _workload_changed(self, key: str, old: Workload | None, new: Workload | None) -> None:
         if wakes.workload_concerned(old, new):
@@ -206,6 +208,9 @@ class Leader:
         if latest is not None and wakes.owner_concerned(old, new):
             for job in self.world.registry.jobs_of(latest):
                 self.jobs.add(job)
+            if new is None:
+                for group in self.world.registry.groups_named(latest):
+                    self.jobs.add(group)  # whatever it was made for, its name is free now
         for version in (old, new):
             if version is None:
                 continue

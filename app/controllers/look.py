@@ -3,6 +3,7 @@
 A look only collects actions. It must never carry one out, and never decide by itself what follows from what.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -17,7 +18,7 @@ from app.controllers.actions import Action, Decision, Delete, Emit, Patch
 from app.controllers.status import metadata_patch
 from app.controllers.world import World
 from app.jobs import workload as build
-from app.jobs.integration import Change, Integration
+from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
 
 RETRY_SECONDS: Final = 5.0
@@ -34,9 +35,18 @@ def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
     return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
 
 
+def discarded(workload: Workload) -> list[Action]:
+    """The deletion of a Workload that does not fit its job, our finalizer first."""
+    meta = workload.metadata
+    actions = released(workload)
+    if not meta.deletion_timestamp:
+        actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+    return actions
+
+
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
-    """The write of a change of a job; with the job's resourceVersion if the change must not meet a newer one."""
-    meta, body = job.metadata, change.body
+    """The write of a change of a job; with the resourceVersion if the change must not meet a newer version."""
+    meta, body = (change.target or job).metadata, change.body
     if isinstance(body, JsonPatch):
         if change.fresh:
             # Set and not tested: a wrong version is then a conflict, as with a merge patch, and not an invalid patch.
@@ -82,6 +92,11 @@ class Look:
         return self.integration.finished(self.job)
 
     @property
+    def _group(self) -> GroupIntegration[Any] | None:
+        """The integration, if the job is a group."""
+        return self.integration if isinstance(self.integration, GroupIntegration) else None
+
+    @property
     def _half_stopped(self) -> bool:
         return self.integration.half_stopped(self.job)
 
@@ -97,15 +112,23 @@ class Look:
     def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add what is left to do to stop the job; whether nothing will be left then."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
-        meta = self.job.metadata
-        for step in stop.steps:
+        self._add(stop.steps)
+        if stop.announce:
+            deleted = [step.target for step in stop.steps if isinstance(step, Removal) and step.target is not None]
+            self._emit("Stopped", message, about=deleted or None)
+        return stop.complete
+
+    def _add(self, steps: Iterable[Step]) -> None:
+        """Add the writes of an integration."""
+        for step in steps:
             if isinstance(step, Change):
                 self.actions.append(self._patch(step))
-            else:
-                self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
-        if stop.announce:
-            self._emit("Stopped", message)
-        return stop.complete
+                continue
+            target = step.target or self.job
+            meta = target.metadata
+            self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
+            if step.event is not None:
+                self._emit(*step.event, about=[target])
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
         draft = self.world.draft(workload)
@@ -113,13 +136,15 @@ class Look:
         self.actions.append(draft.patch())
 
     def _finalize(self) -> None:
-        self.actions.extend(self._patch(change) for change in self.integration.finalize(self.job))
+        self._add(self.integration.finalize(self.job))
 
     def _patch(self, change: Change) -> Patch:
         return job_patch(self.integration.kind, self.job, change)
 
-    def _emit(self, reason: str, note: str, *, warning: bool = False) -> None:
-        self.actions.append(Emit(self.job, "Warning" if warning else "Normal", reason, note))
+    def _emit(self, reason: str, note: str, *, warning: bool = False, about: Sequence[Kind] | None = None) -> None:
+        """Add an event; about a group it is recorded on the oldest member."""
+        for regarding in about or self.integration.members(self.job)[:1]:
+            self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 
     def _decision(self, why: str) -> Decision:
         return Decision(self.actions, why=why)

@@ -12,20 +12,22 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.workload import Workload
-from app.controllers.actions import Delete, Patch, RequeueAfter
-from app.controllers.look import RETRY_SECONDS, Look, released
-from app.controllers.status import metadata_patch
+from app.controllers.actions import Patch, RequeueAfter
+from app.controllers.groups import Grouping
+from app.controllers.look import RETRY_SECONDS, discarded
 from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.integration import NO_MATCHING_WORKLOAD
 from app.jobs.labels import max_execution_seconds, prebuilt_name
 
 
-class Matching(Look):
+class Matching(Grouping):
     """The part of a look that settles on one Workload."""
 
     def _ensure_one_workload(self) -> tuple[Workload | None, str]:
         """The Workload that fits the job, if any; or why the decision ends here."""
+        if conflict := self._name_conflict():
+            return None, conflict
         if prebuilt_name(self.job):
             return self._prebuilt()
         matching: Workload | None = None
@@ -53,7 +55,7 @@ class Matching(Look):
             for workload in surplus:
                 self._discard(workload)
             return None, "extra workloads" if matching else "no matching workloads"
-        if matching is not None and self._synchronize(matching):
+        if matching is not None and (self._tidied(matching) or self._synchronize(matching)):
             return None, "the Workload follows its job"
         return matching, ""
 
@@ -66,30 +68,32 @@ class Matching(Look):
         meta = self.job.metadata
         workload = self.world.workloads.get(f"{meta.namespace}/{name}")
         owner = workload.metadata.controller if workload is not None else None
-        if workload is None or (owner is not None and owner.uid != meta.uid):
+        if workload is None or (owner is not None and owner.uid not in self._uids):
             self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return None, f"prebuilt workload not found: {name}"
-        if owner is None:
-            others = [to_plain(each) for each in workload.metadata.owner_references]
-            reference = build.owner_reference(self.integration.kind, self.job)
-            body = metadata_patch(
-                workload, {"labels": build.job_uid_label(self.job), "ownerReferences": [*others, reference]}
-            )
-            self.actions.append(Patch(Workload, meta.namespace, name, body))
+        if owner is None and self._own(workload):
             return None, f"takes over prebuilt workload {name}"
         if not workload.finished and not self._fits(workload):
+            if self._group is not None and self._to_stop:
+                self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+                return None, f"prebuilt workload {name} does not fit the pods, which are stopped first"
             self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             return None, f"prebuilt workload {name} does not fit the job"
-        return workload, ""
+        return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")
 
     def _fits(self, workload: Workload) -> bool:
         """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""
-        owner = workload.metadata.controller
-        if owner is None or owner.uid != self.job.metadata.uid:
-            return False
+        if self._group is None:
+            owner = workload.metadata.controller
+            if owner is None or owner.uid != self.job.metadata.uid:
+                return False
+        elif workload.finished or workload.metadata.deletion_timestamp:
+            return True
         if workload.spec.maximum_execution_time_seconds != max_execution_seconds(self.job):
             return False
+        if self._group is not None:
+            return self._group.fits(self.job)
         if workload.quota_reserved:
             try:
                 infos = podsets.infos_of(workload, self.world.flavors.get)
@@ -112,11 +116,9 @@ class Matching(Look):
         self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
 
     def _discard(self, workload: Workload) -> None:
-        meta = workload.metadata
-        self.actions.extend(released(workload))
-        if not meta.deletion_timestamp:
-            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
-            self._emit("DeletedWorkload", f"Deleted not matching Workload: {meta.key}")
+        self.actions.extend(discarded(workload))
+        if not workload.metadata.deletion_timestamp:
+            self._emit("DeletedWorkload", f"Deleted not matching Workload: {workload.metadata.key}")
 
     def _synchronize(self, workload: Workload) -> bool:
         """Carry priority class and admission gates over to the Workload; whether anything was written."""

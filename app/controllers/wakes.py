@@ -45,7 +45,8 @@ def workload_concerned(old: Workload | None, new: Workload | None) -> bool:
 def _metadata(meta: ObjectMeta) -> tuple[object, ...]:
     """What is decided by, without finalizers of a Workload's own."""
     finalizers = [each for each in meta.finalizers if each != names.RESOURCE_IN_USE]
-    return meta.uid, meta.deletion_timestamp, meta.labels, meta.annotations, finalizers, meta.owner_references
+    deletion = meta.deletion_timestamp, meta.deletion_grace_period_seconds
+    return meta.uid, deletion, meta.labels, meta.annotations, finalizers, meta.owner_references
 
 
 def _to_release(old: Workload, new: Workload) -> bool:
@@ -63,6 +64,7 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
         find_condition(status.conditions, wl.EVICTED),
         find_condition(status.conditions, wl.FINISHED),
         find_condition(status.conditions, wl.PODS_READY),
+        find_condition(status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS),
         status.admission,
         status.admission_checks,
         status.reclaimable_pods,

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
+from app.api.errors import PermanentError
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError, brought
-from app.api.workload import PodSet
+from app.api.workload import PodSet, Workload
+from app.jobs.naming import workload_name
 from app.jobs.podsets import JobPodSet, PodSetInfo
 
 J = TypeVar("J", bound=Kind)
@@ -32,21 +34,33 @@ class Change:
     """A patch of the job: a merge patch, or a JSON Patch where something inside a list changes.
 
     `strategic` sends the merge patch as a strategic one, which merges the lists of built-in kinds by their key.
-    `fresh`: the API server is to refuse the patch if the job has changed since it was read.
+    `fresh`: the API server is to refuse the patch if the job has changed since it was read. `target` is the object to
+    change where a job consists of several.
     """
 
     body: dict[str, Any] | JsonPatch
     subresource: Literal["", "status"] = ""
     strategic: bool = False
     fresh: bool = False
+    target: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Deletion of the job object itself."""
+    """Deletion of the job object itself, or of `target` where a job consists of several objects.
+
+    `event` is a reason and a note to record about the object.
+    """
+
+    target: Kind | None = None
+    event: tuple[str, str] | None = None
 
 
 Step = Change | Removal
+
+
+class CannotCompose(PermanentError):
+    """The objects of a group do not make up a job, or not yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +140,10 @@ class Integration(ABC, Generic[J]):
     """Whether a job may name a Workload that exists already."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
+    controls: ClassVar[bool] = True
+    """Whether the job is the controller of its Workload. The objects of a group are plain owners."""
+    marks: ClassVar[Mapping[str, str]] = {}
+    """Annotations of each Workload made for a job of the kind."""
 
     @property
     def webhook_path(self) -> str:
@@ -174,13 +192,38 @@ class Integration(ABC, Generic[J]):
         """Why the reconciler leaves this object alone; empty if it does not."""
         return ""
 
-    def refusal(self, job: J) -> str:
-        """Why this object cannot be queued although it asks for it; empty if it can. Told to its owner by an event."""
+    def group_of(self, job: J) -> str:
+        """Name of the group with whose other objects this one is handled as one job; empty if it is one by itself."""
         return ""
+
+    @property
+    def groups(self) -> "GroupIntegration[Any] | None":
+        """What handles a group as one job; None if objects of the kind do not come in groups."""
+        return None
+
+    def members(self, job: J) -> Sequence[Kind]:
+        """The objects that a job consists of: one, but for a group."""
+        return (job,)
+
+    def owners(self, job: J) -> Sequence[Kind]:
+        """The objects of a job that are to own its Workload."""
+        return self.members(job)
+
+    def workload_name(self, job: J) -> str:
+        """Name of the Workload to make for a job."""
+        return workload_name(self.kind, job.metadata.name, job.metadata.uid)
 
     @abstractmethod
     def active(self, job: J) -> bool:
         """Whether pods of the job still run, so that its quota must not be given away."""
+
+    def waits(self, job: J) -> bool:
+        """Whether pods are held back that an admission would let run."""
+        return self.suspended(job)
+
+    def due(self, job: J) -> float | None:
+        """Seconds after which time alone changes one of these answers."""
+        return None
 
     def half_stopped(self, job: J) -> bool:
         """Whether a stop of several steps has begun and not ended."""
@@ -199,9 +242,9 @@ class Integration(ABC, Generic[J]):
         """What the job asks for now. Raises PermanentError if it is not to be understood."""
 
     @abstractmethod
-    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
-        """The one patch that lets the pods run where admission wants them; carries resourceVersion. None while pods of
-        an earlier run stand in the way; the job changes when they are gone.
+    def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | Sequence[Change] | None:
+        """The one patch that lets the pods run where admission wants them (one an object, for a group); carries
+        resourceVersion. None while pods of an earlier run stand in the way; the job changes when they are gone.
 
         Raises PermanentError if a pod template wants something else.
         """
@@ -218,9 +261,9 @@ class Integration(ABC, Generic[J]):
         """The patch that only suspends, for a child of a job that waits; None if the kind has no such field."""
         return None
 
-    def finalize(self, job: J) -> list[Change]:
+    def finalize(self, job: J) -> Sequence[Step]:
         """Writes once nothing more is to be done for the job, such as removing our finalizer."""
-        return []
+        return ()
 
     def pods_ready(self, job: J) -> bool:
         """Whether all pods are ready or have succeeded."""
@@ -239,6 +282,10 @@ class Integration(ABC, Generic[J]):
         """
         return (job.metadata.resource_version,)
 
+    def follows_queue(self, job: J) -> bool:
+        """Whether the Workload moves when the job names another queue."""
+        return True
+
     def managed_by(self, job: J) -> str | None:
         """The controller that runs the job, if it says so."""
         return None
@@ -246,3 +293,29 @@ class Integration(ABC, Generic[J]):
     def priority_class_name(self, job: J) -> str | None:
         """PriorityClass of the pods: that of the first pod set that names one."""
         return next((name for each in self.pod_sets(job) if (name := each.view.spec.priority_class_name)), None)
+
+
+class GroupIntegration(Integration[J]):
+    """A kind whose objects are handled in groups: `J` is the group, made from the objects that are seen."""
+
+    controls = False
+
+    @abstractmethod
+    def compose(self, name: str, members: Sequence[Any], workload: Workload | None, *, now: datetime) -> J:
+        """The group of that name, with the Workload that has its name. There is at least one member."""
+
+    @abstractmethod
+    def fits(self, job: J) -> bool:
+        """Whether the group's Workload charges for the pods that are there."""
+
+    @abstractmethod
+    def tidy(self, job: J) -> Sequence[Step]:
+        """What is left to do with members that are too many, and with those that others have replaced."""
+
+    @abstractmethod
+    def incomplete(self, job: J) -> bool:
+        """Whether members have to be replaced."""
+
+    @abstractmethod
+    def dissolve(self, job: J) -> Sequence[Step]:
+        """Let members go that are being deleted, for a group that has no Workload."""

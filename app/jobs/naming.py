@@ -4,7 +4,7 @@ Kueue's rule for Workload names (pkg/controller/jobframework/workload_names.go),
 Kueue and Turnstile keeps its objects. Must never depend on anything that can change while a job lives.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha1
 
 from app.api.meta import Kind, OwnerReference
@@ -12,6 +12,7 @@ from app.api.workload import Workload
 
 MAX_NAME = 253
 _HASH = 5
+_GROUP = "group/"
 
 
 def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "") -> str:
@@ -36,15 +37,34 @@ def split_job_key(key: str) -> tuple[str, str]:
     return framework, name
 
 
-def owner_keys(workload: Workload, frameworks: Mapping[tuple[str, str], str]) -> Iterator[str]:
+def group_key(framework: str, namespace: str, name: str) -> str:
+    """The key of several objects that are one job: `pod:team-a/group/train`. No object's name has a slash."""
+    return job_key(framework, namespace, f"{_GROUP}{name}")
+
+
+def group_in(name: str) -> str:
+    """The name of the group in the `namespace/name` of a key; empty if the key is that of one object."""
+    _, _, rest = name.partition("/")
+    return rest.removeprefix(_GROUP) if rest.startswith(_GROUP) else ""
+
+
+def owner_keys(
+    workload: Workload, frameworks: Mapping[tuple[str, str], str], *, grouping: Collection[str] = ()
+) -> Iterator[str]:
     """Keys of the jobs that a Workload is owned by; `frameworks` maps (group, kind) to framework names.
 
-    By name, not uid: a job that is gone is known by name alone.
+    By name, not uid: a job that is gone is known by name alone. Objects of the frameworks in `grouping` that own a
+    Workload together, none of them its controller, are a group of the Workload's name.
     """
-    for owner in workload.metadata.owner_references:
+    meta = workload.metadata
+    for owner in meta.owner_references:
         framework = frameworks.get((group_of(owner), owner.kind))
-        if framework is not None:
-            yield job_key(framework, workload.metadata.namespace, owner.name)
+        if framework is None:
+            continue
+        if framework in grouping and not owner.controller:
+            yield group_key(framework, meta.namespace, meta.name)
+        else:
+            yield job_key(framework, meta.namespace, owner.name)
 
 
 def group_of(owner: OwnerReference) -> str:

@@ -7,6 +7,7 @@ enable different kinds. Must never know which kinds the API server serves; `app.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from app.api import names
 from app.api.meta import Kind, OwnerReference
 from app.api.workload import Workload
 from app.jobs.integration import Integration
@@ -14,7 +15,7 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.pod import PlainPod
-from app.jobs.naming import group_of, job_key, owner_keys
+from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
     BatchJob(),
@@ -51,6 +52,7 @@ class Registry:
         self._by_framework = {each.framework: each for each in self.enabled}
         self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in self.enabled}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
+        self._grouping = tuple(each.framework for each in self.enabled if each.groups is not None)
 
     @property
     def watched(self) -> tuple[Integration[Any], ...]:
@@ -78,9 +80,20 @@ class Registry:
         return (group_of(owner), owner.kind) in self.external
 
     def key_of(self, job: Kind) -> str:
-        """The key of a job for the work queue: `batch/job:team-a/train`."""
-        return job_key(self.of(job).framework, job.metadata.namespace, job.metadata.name)
+        """The key of a job for the work queue: `batch/job:team-a/train`; that of its group if it is in one."""
+        integration, meta = self.of(job), job.metadata
+        if group := integration.group_of(job):
+            return group_key(integration.framework, meta.namespace, group)
+        return job_key(integration.framework, meta.namespace, meta.name)
 
     def jobs_of(self, workload: Workload) -> list[str]:
-        """Keys of the jobs that own a Workload, by name."""
-        return list(owner_keys(workload, self._frameworks))
+        """Keys of the jobs that own a Workload, by name; a group's Workload has the name of the group."""
+        keys = list(owner_keys(workload, self._frameworks, grouping=self._grouping))
+        if workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true":
+            keys += self.groups_named(workload)
+        return list(dict.fromkeys(keys))
+
+    def groups_named(self, workload: Workload) -> list[str]:
+        """Keys of the groups whose Workload would have the name of this one."""
+        meta = workload.metadata
+        return [group_key(framework, meta.namespace, meta.name) for framework in self._grouping]

@@ -17,7 +17,6 @@ from app.api.workload import PriorityClassRef, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.integration import Integration
 from app.jobs.labels import max_execution_seconds, queue_name
-from app.jobs.naming import workload_name
 from app.jobs.podsets import JobPodSet
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -123,16 +122,15 @@ def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[s
 
 def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
     """The Workload to create for a job."""
-    kind, meta = integration.kind, job.metadata
     metadata: dict[str, Any] = {
-        "name": workload_name(kind, meta.name, meta.uid),
-        "namespace": meta.namespace,
+        "name": integration.workload_name(job),
+        "namespace": job.metadata.namespace,
         "finalizers": [names.RESOURCE_IN_USE],
-        "ownerReferences": [owner_reference(kind, job)],
+        "ownerReferences": [owner_reference(integration, member) for member in integration.owners(job)],
     }
-    if labels := job_uid_label(job):
+    if integration.controls and (labels := job_uid_label(job)):
         metadata["labels"] = labels
-    if annotations := copied_annotations(job):
+    if annotations := {**integration.marks, **copied_annotations(job)}:
         metadata["annotations"] = annotations
     return {
         "apiVersion": names.API_VERSION,
@@ -142,16 +140,16 @@ def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet]
     }
 
 
-def owner_reference(kind: type[Kind], job: Kind) -> dict[str, Any]:
-    """The reference that makes a job the controller of its Workload."""
-    return {
+def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:
+    """The reference that makes a job the controller of its Workload, or an object of a group one of its owners."""
+    kind = integration.kind
+    reference: dict[str, Any] = {
         "apiVersion": f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION,
         "kind": kind.KIND,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
     }
+    return reference | ({"controller": True, "blockOwnerDeletion": True} if integration.controls else {})
 
 
 def job_uid_label(job: Kind) -> dict[str, str]:

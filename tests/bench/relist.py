@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from app.api.workload import Workload
 from app.controllers.jobs import index_jobs
 from app.controllers.world import index_stores
+from app.jobs.registry import Registry
 from app.kube import auth
 from app.kube.reflector import Reflector
 from app.kube.slices import in_slices
@@ -117,7 +118,7 @@ async def _measure(server: str, count: int) -> list[Figure]:
     rows = _figures("a bare loop in slices", _Measured(bare, 2.0, 0))
     store = Store[Workload]()
     index_stores(store, Store(), Store(), Store())
-    index_jobs(store)
+    index_jobs(store, Registry(), {})
     heard: list[str] = []
     store.subscribe(lambda key, old, new: heard.append(key))
     access = auth.Access(server, None, auth.Fixed("Bearer t"))

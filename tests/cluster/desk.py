@@ -51,7 +51,8 @@ class Desk:
         self.fence = Fence(clock=time.monotonic, epoch=1, renewed_at=time.monotonic(), span=600.0)
         self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
         registry = Registry()
-        jobs.index_jobs(self.stores[Workload], registry)
+        of_jobs: dict[type[Kind], Store[Any]] = {Job: self.stores[Job], Pod: self.stores[Pod]}
+        jobs.index_jobs(self.stores[Workload], registry, of_jobs)
         self.executor = Executor(transport, self.stores, self.notes, fence=self.fence)
         self.world = World(
             clock=lambda: datetime.now(UTC),
@@ -68,7 +69,7 @@ class Desk:
             runtime_classes=Store(),
             priority_classes=self.stores[PriorityClass],
             workload_priority_classes=self.stores[WorkloadPriorityClass],
-            jobs={Job: self.stores[Job], Pod: self.stores[Pod]},
+            jobs=of_jobs,
             registry=registry,
         )
 

@@ -193,6 +193,33 @@ def test_plain_pods(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
+def test_pod_groups(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Pods of a group wait and start together, one is replaced, and all are deleted."""
+    use_up(team_a, 40, 20)
+    page = Reader("pod-groups.md", control_plane)
+    page.do()
+    gated = [rf"{name} .*SchedulingGated" for name in ("ring-leader", "ring-worker-1", "ring-worker-2")]
+    page.see(*gated, r"ring +default +False")
+    team_a.delete_job("large-0")
+    team_a.delete_job("large-1")
+
+    def runs(name: str) -> None:
+        path = resource_path("v1", "pods", name, namespace="team-a")
+        team_a.api.wait_for(path, lambda seen: seen["status"].get("phase") == "Running", describe="runs")
+
+    for name in ("ring-leader", "ring-worker-1", "ring-worker-2"):
+        runs(name)
+    page.do()
+    page.see("Some Failed pods need replacement")
+    page.do()
+    runs("ring-worker-3")
+    team_a.api.wait_gone(resource_path("v1", "pods", "ring-worker-2", namespace="team-a"))
+    page.do()
+    workload = resource_path(GROUP, "workloads", "ring", namespace="team-a")
+    team_a.api.wait_gone(workload, timeout=60)  # the garbage collector may learn of the CRD only now
+    page.end()
+
+
 def test_maintenance(control_plane: ControlPlane, team_a: Scenario) -> None:
     """A queue is held, drained and opened again; so are one namespace and one Job."""
     page = Reader("maintenance.md", control_plane)

@@ -28,8 +28,9 @@ HEEDED: Final = frozenset((
 
 ALWAYS_ON: Final = frozenset((
     "AdmissionGatedBy", "AssignQueueLabelsForPods", "FinishOrphanedWorkloads",
-    "ManagedJobsNamespaceSelectorAlwaysRespected", "SkipAncestorCheckForDeletedWorkloads", "TLSOptions",
-    "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
+    "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
+    "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "WorkloadIdentifierAnnotations",
+    "WorkloadPriorityClassDefaulting",
 ))  # fmt: skip
 """Gates whose behaviour cannot be switched off."""
 
@@ -61,7 +62,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "LocalQueueMetrics": _METRICS,
     "MetricForWorkloadCreationLatency": "the metric of creation latency is not built yet",
     "MetricsForCohorts": _METRICS,
-    "PodIntegrationValidateGroupOwner": "pod groups are not built yet",
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
     "SparkApplicationIntegration": "SparkApplications are not built yet",

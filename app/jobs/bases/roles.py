@@ -1,13 +1,21 @@
 """The role of a pod in its group: which of its peers ask for the same.
 
 Pods of one role make up one pod set. Must never look at images, commands, environment or volumes: quota and placement
-do not depend on them. Source: Kueue's pkg/controller/jobs/pod, role hash.
+do not depend on them. What a pod says of its own role is a hint and never believed alone. Source: Kueue's
+pkg/controller/jobs/pod, role hash, which believes the annotation.
 """
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+
+from app.api.errors import InvalidValue
+from app.api.pods import Container, PodSpec, Quantity, ResourceRequirements, Toleration
+from app.api.quantity import parse
 
 
 class _Resources(msgspec.Struct):
@@ -47,6 +55,11 @@ def role_hash(spec: bytes | msgspec.Raw) -> str:
     writes it, so that both agree on the role of one pod: keys sorted, absent parts null, Go's escapes of `<`, `>`, `&`.
     Raises `msgspec.MsgspecError` if the spec is not a pod's.
     """
+    return _hashed(bytes(spec))
+
+
+@lru_cache(maxsize=2048)
+def _hashed(spec: bytes) -> str:
     decoded = _decode(spec)
     shape: dict[str, Any] = {
         "affinity": decoded.affinity,
@@ -78,3 +91,69 @@ def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | N
         }
         for container in containers
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a pod asks for: the directives that an admission may add to, and all else that counts."""
+
+    node_selector: Mapping[str, str]
+    tolerations: frozenset[tuple[object, ...]]
+    demands: tuple[object, ...]
+
+    def fits(self, wanted: "Shape") -> bool:
+        """Whether a pod asks for just what is wanted, or was started with more directives than that."""
+        return (
+            wanted.demands == self.demands
+            and wanted.tolerations <= self.tolerations
+            and wanted.node_selector.items() <= self.node_selector.items()
+        )
+
+
+def shape_of(spec: PodSpec) -> Shape:
+    """The shape of a pod or of a pod set's template."""
+    return Shape(spec.node_selector, frozenset(_toleration(each) for each in spec.tolerations), _demands(spec))
+
+
+def role_in(pod_sets: Mapping[str, Shape], pod: Shape, hints: Iterable[str]) -> str:
+    """The first of the names in `hints` whose pod set is what the pod asks for; empty if there is none."""
+    return next((name for name in hints if name in pod_sets and pod.fits(pod_sets[name])), "")
+
+
+def _demands(spec: PodSpec) -> tuple[object, ...]:
+    """What quota and placement depend on and no admission changes."""
+    return (
+        [_demand(each) for each in spec.containers],
+        [(_demand(each), each.restart_policy) for each in spec.init_containers],
+        _requests(spec.resources),
+        _amounts(spec.overhead),
+        spec.affinity,
+        spec.runtime_class_name or None,
+        spec.resource_claims,
+        spec.topology_spread_constraints,
+    )
+
+
+def _demand(container: Container) -> tuple[object, ...]:
+    return _requests(container.resources), container.ports
+
+
+def _requests(resources: ResourceRequirements | None) -> dict[str, str]:
+    """Where only a limit is given, the request is the same."""
+    return _amounts({**resources.limits, **resources.requests}) if resources is not None else {}
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, str]:
+    return {resource: _amount(quantity) for resource, quantity in quantities.items()}
+
+
+def _amount(quantity: Quantity) -> str:
+    try:
+        return str(parse(quantity))
+    except InvalidValue:
+        return str(quantity)
+
+
+def _toleration(toleration: Toleration) -> tuple[object, ...]:
+    seconds = toleration.toleration_seconds
+    return toleration.key, toleration.operator or "Equal", toleration.value or "", toleration.effect or "", seconds

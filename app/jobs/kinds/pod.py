@@ -1,32 +1,28 @@
-"""v1 Pod on its own: held back by a scheduling gate, never brought back once it ran.
+"""v1 Pod: held back by a scheduling gate, never brought back once it ran.
 
-A gate can only be lifted, and a node selector only be added to while one is there, so a Pod is started by one patch and
-stopped by deleting it; its owner, if it has one, makes another. Pods of a group are refused, not guessed at. Source:
-Kueue's pkg/controller/jobs/pod, single pods.
+A Pod is started by lifting the gate and stopped by deleting it; its owner, if it has one, makes another. The webhook
+handles each Pod by itself; those that name a group are one job to the reconciler. Source: Kueue's
+pkg/controller/jobs/pod.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from app.api import names
-from app.api.conditions import timestamp
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.gotext import parse_int
-from app.api.meta import Object
 from app.api.patch import JsonPatch
-from app.api.pods import PodSpec, PodTemplate
 from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, required
 from app.api.validation.labels import subdomain_faults
 from app.api.workload import PodSet
+from app.jobs.bases import pods
+from app.jobs.bases.pod_group import PodGroups
 from app.jobs.bases.roles import role_hash
-from app.jobs.integration import WORKLOAD_DELETED, Asked, Change, Integration, Outcome, Removal, Right, Step, Stop
+from app.jobs.integration import WORKLOAD_DELETED, Asked, Change, Integration, Outcome, Right, Stop
 from app.jobs.labels import identifier
-from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
+from app.jobs.podsets import JobPodSet, PodSetInfo
 from app.jobs.topologyrequest import topology_errors
 
 MANAGED_PATH: Final = f"metadata.labels[{names.MANAGED_LABEL}]"
@@ -35,7 +31,6 @@ RETRIABLE_PATH: Final = f"metadata.annotations[{names.RETRIABLE_IN_GROUP}]"
 MANAGED_OWNER_WARNING: Final = (
     f"pod owner is managed by kueue, label '{names.MANAGED_LABEL}=true' might lead to unexpected behaviour"
 )
-_OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
 _PLAIN_OR_QUEUED: Final = (
     # The Job accounts for its pods, which name no queue. Pods of other controllers queue one by one, as in Kueue, where
     # the namespace has a default queue.
@@ -49,18 +44,6 @@ _QUEUED: Final = (
     "[object, oldObject].exists(o, o != null && has(o.metadata.labels) && o.metadata.labels.exists(k, k in "
     "['kueue.x-k8s.io/queue-name', 'kueue.x-k8s.io/managed', 'kueue.x-k8s.io/pod-group-name']))"
 )
-_decode: Final = msgspec.json.Decoder(PodSpec).decode
-
-
-class _Gate(Object):
-    name: str
-
-
-class _Gated(Object):
-    scheduling_gates: list[_Gate] = []
-
-
-_decode_gates: Final = msgspec.json.Decoder(_Gated).decode
 
 
 class PlainPod(Integration[Pod]):
@@ -71,7 +54,7 @@ class PlainPod(Integration[Pod]):
 
     kind = Pod
     framework = "pod"
-    summary = "held by a scheduling gate, deleted to stop it"
+    summary = "held by a scheduling gate, deleted to stop it; Pods of a group together"
     built_in = True
     selector = f"{names.MANAGED_LABEL}=true"  # every pod of the cluster would be watched otherwise
     rights = (Right("pods", ("delete",)), Right("pods/status", ("patch",)))
@@ -100,7 +83,7 @@ class PlainPod(Integration[Pod]):
             patch.put(meta.labels, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
             if names.POD_FINALIZER not in meta.finalizers:
                 _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
-        gates = _gates(job)
+        gates = pods.gates(job)
         if names.ADMISSION_GATE not in gates:
             _append(patch, gates, "spec", "schedulingGates", value={"name": names.ADMISSION_GATE})
         if names.ROLE_HASH not in meta.annotations:
@@ -158,16 +141,18 @@ class PlainPod(Integration[Pod]):
             return "the framework pod is not enabled"
         return ""
 
-    def refusal(self, job: Pod) -> str:
-        """Pod groups are not served."""
-        group = job.metadata.annotations.get(names.POD_GROUP_NAME) or job.metadata.labels.get(names.POD_GROUP_NAME)
-        if not group:
-            return ""
-        return f"pod group '{group}' cannot be queued: remove {names.POD_GROUP_NAME} to queue each pod by itself"
+    def group_of(self, job: Pod) -> str:
+        """By annotation or label; the webhook lets a pod stay in its group."""
+        return identifier(job.metadata, names.POD_GROUP_NAME)[0]
+
+    @property
+    def groups(self) -> PodGroups:
+        """Pods of one group are one job."""
+        return _GROUPS
 
     def suspended(self, job: Pod) -> bool:
         """Gated, or over."""
-        return self.finished(job) is not None or names.ADMISSION_GATE in _gates(job)
+        return pods.is_over(job) or pods.is_gated(job)
 
     def active(self, job: Pod) -> bool:
         """Never: quota of a single pod is free as soon as its deletion is asked for."""
@@ -175,70 +160,45 @@ class PlainPod(Integration[Pod]):
 
     def finished(self, job: Pod) -> Outcome | None:
         """By its phase."""
-        if job.status.phase not in ("Succeeded", "Failed"):
+        if not pods.is_over(job):
             return None
         return Outcome(success=job.status.phase == "Succeeded", message=job.status.message)
 
     def pod_sets(self, job: Pod) -> list[JobPodSet]:
         """One pod; the template is its spec alone."""
-        template = b'{"metadata":{},"spec":' + bytes(job.spec) + b"}"
-        return [JobPodSet(name=names.DEFAULT_PODSET, count=1, template=template)]
+        return [JobPodSet(name=names.DEFAULT_PODSET, count=1, template=pods.template(job))]
 
     def start(self, job: Pod, infos: Sequence[PodSetInfo]) -> Change:
         """Lift the gate and say where to run, in one patch."""
         if len(infos) != 1:
             raise PermanentError(f"a Pod has one pod set, admission has {len(infos)}: let the Workload be made anew")
-        current = Directives.of(PodTemplate(metadata=job.metadata, spec=_decode(job.spec)))
-        merged = merge(current, infos[0])
-        kept = [gate for gate in merged.scheduling_gates if gate not in _OURS or gate in infos[0].scheduling_gates]
-        body = changes(current, replace(merged, scheduling_gates=tuple(kept)))
-        return Change(body, fresh=True)
+        return pods.started(job, infos[0])
 
     def stop(self, job: Pod, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Say why, then delete. A gated pod stays; one that is over stays unless its Workload was deleted."""
-        over = self.finished(job) is not None
+        over = pods.is_over(job)
         if job.metadata.deletion_timestamp or (self.suspended(job) and not (over and reason == WORKLOAD_DELETED)):
             return Stop()
-        condition = {
-            "type": "TerminationTarget",
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": timestamp(now),
-        }
-        target: dict[str, Any] = {"metadata": {"uid": job.metadata.uid}, "status": {"conditions": [condition]}}
-        steps: list[Step] = [Change(target, subresource="status", strategic=True), Removal()]
-        if _is_true(job, "TerminationTarget"):
-            del steps[0]
-        return Stop(steps, announce=True)
+        return Stop(pods.stopped(job, reason=reason, message=message, now=now), announce=True)
 
-    def finalize(self, job: Pod) -> list[Change]:
+    def finalize(self, job: Pod) -> Sequence[Change]:
         """Let the pod go."""
-        meta = job.metadata
-        if names.POD_FINALIZER not in meta.finalizers:
-            return []
-        rest = [finalizer for finalizer in meta.finalizers if finalizer != names.POD_FINALIZER]
-        return [Change({"metadata": {"finalizers": rest}}, fresh=True)]
+        return pods.released(job)
 
     def pods_ready(self, job: Pod) -> bool:
         """By its condition Ready."""
-        return _is_true(job, "Ready")
+        return pods.is_true(job, "Ready")
 
     def significant(self, job: Pod) -> tuple[object, ...]:
         """The spec, how it ended, and whether its stop was announced."""
-        return job.spec, self.finished(job), _is_true(job, "TerminationTarget")
+        return job.spec, self.finished(job), pods.is_true(job, "TerminationTarget")
 
 
 def _managed(pod: Pod) -> bool:
     return pod.metadata.labels.get(names.MANAGED_LABEL) == "true"
 
 
-def _is_true(pod: Pod, condition: str) -> bool:
-    return any(each.type == condition and each.status == "True" for each in pod.status.conditions)
-
-
-def _gates(pod: Pod) -> list[str]:
-    return [gate.name for gate in _decode_gates(pod.spec).scheduling_gates]
+_GROUPS: Final = PodGroups()
 
 
 def _append(patch: JsonPatch, current: Sequence[object], *path: str, value: object) -> None:

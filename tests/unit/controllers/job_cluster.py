@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonpatch
 
+from app.api.conditions import timestamp
 from app.api.core import Job, Namespace, Pod, PriorityClass
 from app.api.meta import Kind
 from app.api.patch import apply_merge_patch, merge_patch
@@ -57,7 +58,7 @@ class Cluster:
         jobs_stores: dict[type[Kind], Store[Any]] = {each.kind: Store() for each in registry.watched}
         stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
-        jobs.index_jobs(stores[Workload], registry)
+        jobs.index_jobs(stores[Workload], registry, jobs_stores)
         self.world = World(
             clock=lambda: self.now,
             options=options or Options(),
@@ -118,7 +119,10 @@ class Cluster:
         body = self.get(kind, key)
         if body is None:
             return
-        body["metadata"].setdefault("deletionTimestamp", "2026-01-02T03:04:05Z")
+        if "deletionTimestamp" not in body["metadata"]:
+            grace = 30 if kind is Pod and body["spec"].get("nodeName") else 0
+            end = self.now + timedelta(seconds=grace)
+            body["metadata"] |= {"deletionTimestamp": timestamp(end), "deletionGracePeriodSeconds": grace}
         self.put(kind, body)
 
     def job(self, *, name: str = "train", suspend: bool = True, labels: Body | None = None, **spec: Any) -> None:

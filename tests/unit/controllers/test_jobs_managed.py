@@ -233,19 +233,6 @@ class TestAPod:
         cluster.settle(self.KEY)
         assert cluster.writes == []
 
-    @pytest.mark.parametrize("where", ["labels", "annotations"])
-    def test_of_a_group_is_refused_with_a_word_to_its_owner(self, where: str) -> None:
-        """And let go when it is deleted."""
-        cluster = Cluster()
-        cluster.pod(**{where: {"kueue.x-k8s.io/pod-group-name": "g"}})
-        cluster.settle(self.KEY)
-        assert cluster.writes == []
-        assert [reason for reason, _ in cluster.events] == ["ErrWorkloadCompose"]
-        assert "'g'" in cluster.events[0][1]
-        cluster.delete(Pod, "team/train")
-        cluster.settle(self.KEY)
-        assert cluster.get(Pod, "team/train") is None
-
 
 def test_admission_checks_that_wait_are_told() -> None:
     """In one event."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from app.api.core import Job, Pod
 from app.api.meta import ObjectMeta, OwnerReference
 from app.api.workload import Workload
-from app.jobs.naming import MAX_NAME, job_key, split_job_key, workload_name
+from app.jobs.naming import MAX_NAME, group_in, job_key, split_job_key, workload_name
 from app.jobs.registry import Registry
 
 
@@ -43,7 +43,30 @@ def test_a_workload_knows_the_jobs_that_own_it_by_name() -> None:
         OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="w"),
     ]
     workload = Workload(metadata=ObjectMeta(name="wl", namespace="team", owner_references=owners))
-    assert Registry().jobs_of(workload) == ["batch/job:team/train", "pod:team/one"]
+    assert Registry().jobs_of(workload) == ["batch/job:team/train", "pod:team/group/wl"]
+
+
+def test_a_workload_of_a_group_knows_the_group_by_its_own_name() -> None:
+    """Its pods may be gone; one that controls it is known too."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name="one", uid="v", controller=True)
+    meta = ObjectMeta(
+        name="ring",
+        namespace="team",
+        owner_references=[owner],
+        annotations={"kueue.x-k8s.io/is-group-workload": "true"},
+    )
+    assert Registry().jobs_of(Workload(metadata=meta)) == ["pod:team/one", "pod:team/group/ring"]
+
+
+def test_pods_of_a_group_have_its_key() -> None:
+    """By annotation or label; a pod that is named `group` is no group."""
+    registry = Registry()
+    for where in ("labels", "annotations"):
+        meta = ObjectMeta(name="a", namespace="team", **{where: {"kueue.x-k8s.io/pod-group-name": "ring"}})
+        assert registry.key_of(Pod(metadata=meta)) == "pod:team/group/ring"
+    assert registry.key_of(Pod(metadata=ObjectMeta(name="group", namespace="team"))) == "pod:team/group"
+    assert group_in("team/group/ring") == "ring"
+    assert group_in("team/group") == ""
 
 
 def test_a_registry_finds_each_kind_by_all_its_names() -> None:

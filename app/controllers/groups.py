@@ -1,0 +1,111 @@
+"""The part of a look that only groups need: a Workload of the group's name, owned by all its members, which changes as
+members come, fail and are replaced. Nothing here concerns a job that is one object.
+
+Must never start or stop a member for lack of quota; that follows from the Workload as for any job.
+"""
+
+from app.api import names
+from app.api import workload as wl
+from app.api.meta import find_condition, to_plain
+from app.api.workload import Workload
+from app.controllers.actions import Emit, Patch
+from app.controllers.look import Look
+from app.controllers.status import metadata_patch
+from app.jobs import workload as build
+from app.jobs.integration import NO_MATCHING_WORKLOAD
+from app.jobs.labels import prebuilt_name
+
+_FAILED = ("PodsFailed", "Some Failed pods need replacement")
+_REPLACED = ("PodsReady", "No pods need replacement")
+
+
+class Grouping(Look):
+    """A look at a job that may be a group."""
+
+    @property
+    def _uids(self) -> set[str]:
+        return {each.metadata.uid for each in self.integration.members(self.job)}
+
+    def _name_conflict(self) -> str:
+        """Why the group cannot be admitted: a Workload has its name that was not made for a group. Empty if none has.
+
+        The members wait, or are stopped; those that are being deleted are let go.
+        """
+        if self._group is None or prebuilt_name(self.job):
+            return ""
+        name = self.integration.workload_name(self.job)
+        workload = self.world.workloads.get(f"{self.job.metadata.namespace}/{name}")
+        if workload is None:
+            return ""
+        owner = workload.metadata.controller
+        of_group = workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD) == "true"
+        if of_group and (owner is None or (owner.kind, owner.api_version) == ("Pod", "v1")):
+            return ""
+        self._emit(
+            "WorkloadNameConflict",
+            f'A Workload named "{name}" already exists but is not a pod group workload; this pod group cannot be '
+            "admitted",
+            warning=True,
+        )
+        self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+        self._dissolve()
+        return f"the Workload {name} is not a group's"
+
+    def _tidied(self, workload: Workload) -> bool:
+        """Delete members that are too many, let those go that were replaced, and have the others own the Workload;
+        whether anything was written."""
+        if self._group is None or workload.finished or workload.metadata.deletion_timestamp:
+            return False
+        before = len(self.actions)
+        self._add(self._group.tidy(self.job))
+        return self._own(workload) or len(self.actions) > before
+
+    def _own(self, workload: Workload) -> bool:
+        """Have the job own a Workload that nobody else controls; whether anything was written."""
+        meta = workload.metadata
+        owners = {each.uid for each in meta.owner_references}
+        missing = [each for each in self.integration.owners(self.job) if each.metadata.uid not in owners]
+        if not missing and not self.integration.controls:
+            return False
+        added = [build.owner_reference(self.integration, each) for each in missing or (self.job,)]
+        metadata: dict[str, object] = {"ownerReferences": [*(to_plain(each) for each in meta.owner_references), *added]}
+        if self.integration.controls:
+            metadata["labels"] = build.job_uid_label(self.job)
+        self.actions.append(Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, metadata)))
+        if not self.integration.controls:
+            note = f"Added {len(missing)} owner reference(s)"
+            self.actions.append(Emit(workload, "Normal", "OwnerReferencesAdded", note))
+        return True
+
+    def _remove_excess(self) -> None:
+        """Delete members that a Workload made now would not charge for."""
+        if self._group is not None:
+            self._add(self._group.tidy(self.job))
+
+    def _dissolve(self) -> None:
+        """Let members of a group without a Workload go that are being deleted."""
+        if self._group is not None:
+            self._add(self._group.dissolve(self.job))
+
+    def _tell_of_replacements(self, workload: Workload) -> bool:
+        """Keep the condition WaitingForReplacementPods; whether it was written."""
+        if self._group is None:
+            return False
+        told = find_condition(workload.status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS)
+        waited = told is not None and told.status == "True"
+        evicted = find_condition(workload.status.conditions, wl.EVICTED)
+        if not self._group.incomplete(self.job):
+            if not waited:
+                return False
+            status, (reason, message) = "False", _REPLACED
+        elif evicted is not None and evicted.status == "True":
+            status, reason, message = "True", evicted.reason, evicted.message
+        elif told is not None and waited:
+            return False
+        else:
+            status, (reason, message) = "True", _FAILED
+        draft = self.world.draft(workload)
+        draft.set(wl.WAITING_FOR_REPLACEMENT_PODS, status, reason=reason, message=message)  # type: ignore[arg-type]
+        if draft.changed:
+            self.actions.append(draft.patch())
+        return draft.changed

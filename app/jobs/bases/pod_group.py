@@ -1,0 +1,203 @@
+"""Pod groups: several pods that name one group are one job, with a pod set for each role.
+
+A role is what quota and placement of a pod depend on, worked out from the pod itself. The Workload charges for so many
+pods of each role: more are deleted, or stay held. The places of failed and deleted pods are kept for pods that replace
+them; until then our finalizer keeps such pods. A pod that is being deleted has its place until it is gone or its grace
+period is over, so a replacement never runs beside it beyond the quota. The total count is only the size that the group
+announces: how much may run follows from the Workload. Source: Kueue's pkg/controller/jobs/pod, pod groups.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from app.api import names
+from app.api.core import Pod
+from app.api.errors import PermanentError
+from app.api.meta import Kind
+from app.api.patch import JsonPatch
+from app.api.workload import PodSet, Workload
+from app.jobs.bases import pods
+from app.jobs.bases.pod_members import MAY_RUN, Member, PodGroup, Stage, compose, grace_end
+from app.jobs.integration import WORKLOAD_DELETED, CannotCompose, Change, GroupIntegration, Outcome, Removal, Step, Stop
+from app.jobs.podsets import JobPodSet, PodSetInfo
+
+EXCESS: Final = ("ExcessPodDeleted", "Excess pod deleted")
+
+
+class PodGroups(GroupIntegration[PodGroup]):
+    """Groups of pods, of the framework `pod`."""
+
+    kind = Pod
+    framework = "pod"
+    top_level = True
+    marks: ClassVar = {names.IS_GROUP_WORKLOAD: "true"}
+
+    def compose(self, name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
+        """Sort the pods by age and find out stage and role of each."""
+        return compose(name, members, workload, now=now)
+
+    def members(self, job: PodGroup) -> Sequence[Kind]:
+        """The pods, the oldest first."""
+        return [each.pod for each in job.members]
+
+    def owners(self, job: PodGroup) -> Sequence[Kind]:
+        """The pods that stay."""
+        leaving = {id(each) for each in job.excess + (job.replaced if job.workload is not None else [])}
+        return [each.pod for each in job.members if id(each) not in leaving]
+
+    def workload_name(self, job: PodGroup) -> str:
+        """The name of the group."""
+        return job.metadata.name
+
+    def hold(self, job: PodGroup, patch: JsonPatch) -> None:
+        """Never asked: the webhook holds each pod by itself."""
+
+    def suspended(self, job: PodGroup) -> bool:
+        """No member may run."""
+        return not job.at(*MAY_RUN)
+
+    def waits(self, job: PodGroup) -> bool:
+        """A member is held; also one that came late."""
+        return bool(job.at(Stage.HELD))
+
+    def active(self, job: PodGroup) -> bool:
+        """While any member may run."""
+        return not self.suspended(job)
+
+    def due(self, job: PodGroup) -> float | None:
+        """When the first grace period of those that are leaving is over."""
+        ends = [grace_end(each.pod) for each in job.at(Stage.LEAVING)]
+        return max((min(ends) - job.now).total_seconds(), 0.0) if ends else None
+
+    def finished(self, job: PodGroup) -> Outcome | None:
+        """All have succeeded, or the group cannot be mended; and none may run.
+
+        The end of a group counts as success, as in Kueue. The total count alone ends nothing: a tenant may lower it.
+        """
+        if job.serving or job.at(*MAY_RUN):
+            return None
+        pod_sets = job.workload.spec.pod_sets if job.workload is not None else []
+        succeeded = max(len(job.at(Stage.SUCCEEDED)), sum(job.succeeded(each.name) for each in pod_sets))
+        unretriable = any(
+            each.pod.metadata.annotations.get(names.RETRIABLE_IN_GROUP) == "false" for each in job.members
+        )
+        if not 0 < job.total <= succeeded and not (unretriable and not job.at(Stage.HELD)):
+            return None
+        return Outcome(success=True, message=f"Pods succeeded: {succeeded}/{job.total}.")
+
+    def pod_sets(self, job: PodGroup) -> list[JobPodSet]:
+        """A pod set for each role, sorted by name. Raises CannotCompose while pods are missing or contradict."""
+        if job.problem:
+            raise CannotCompose(job.problem)
+        live = sorted(job.at(Stage.RUNNING, Stage.HELD), key=lambda each: each.rank)
+        succeeded = job.at(Stage.SUCCEEDED)[: job.total]
+        kept = live[: job.total - len(succeeded)] + succeeded
+        if job.fast and kept:
+            return [JobPodSet(name=kept[0].own_role, count=job.total, template=pods.template(kept[0].pod))]
+        if len(kept) < job.total:
+            raise CannotCompose(f"'{job.metadata.name}' group has fewer runnable pods than expected")
+        of_role: dict[str, list[Member]] = {}
+        for member in kept:
+            of_role.setdefault(member.own_role, []).append(member)
+        return [
+            JobPodSet(name=role, count=len(of_role[role]), template=pods.template(_example(of_role[role])))
+            for role in sorted(of_role)
+        ]
+
+    def fits(self, job: PodGroup) -> bool:
+        """Each pod that may run, or wants to, has a role in the Workload. That pods are missing does not matter."""
+        dropped = {id(each) for each in job.excess}
+        live = [each for each in job.at(Stage.RUNNING, Stage.HELD) if id(each) not in dropped]
+        return all(each.role for each in live) and any(each.role for each in job.members)
+
+    def start(self, job: PodGroup, infos: Sequence[PodSetInfo]) -> Sequence[Change]:
+        """Lift the gates of as many as the Workload charges for and as have not run before."""
+        changes: list[Change] = []
+        known = {info.name for info in infos}
+        if unknown := [each for each in job.at(Stage.HELD) if each.role not in known]:
+            meta = unknown[0].pod.metadata
+            raise PermanentError(f"pod {meta.name} has no role in the admission, which has {', '.join(sorted(known))}")
+        for info in infos:
+            taken = job.succeeded(info.name) + len(job.at(*MAY_RUN, role=info.name))
+            held = sorted(job.at(Stage.HELD, role=info.name), key=lambda each: each.rank)
+            changes += [pods.started(each.pod, info) for each in held[: max(info.count - taken, 0)]]
+        return changes
+
+    def stop(
+        self, job: PodGroup, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime
+    ) -> Stop:
+        """Delete what runs, as single pods are; when the Workload was deleted, let the others go too.
+
+        Not complete while any pod may run: until then the Workload must hold the quota.
+        """
+        steps: list[Step] = []
+        running = job.at(Stage.RUNNING)
+        for member in running:
+            steps += pods.stopped(member.pod, reason=reason, message=message, now=now)
+        if reason == WORKLOAD_DELETED:
+            over = [each.pod for each in job.members if pods.is_over(each.pod)]
+            for pod in over:
+                if not pod.metadata.deletion_timestamp:
+                    steps += pods.stopped(pod, reason=reason, message=message, now=now)
+            steps += self.dissolve(job)
+        return Stop(steps, announce=bool(running), complete=self.suspended(job))
+
+    def finalize(self, job: PodGroup) -> Sequence[Step]:
+        """Let the pods go. One that may run has no right to: nothing is charged for it any more."""
+        steps: list[Step] = []
+        for member in job.members:
+            if member.stage is Stage.RUNNING:
+                steps.append(Removal(target=member.pod, event=EXCESS))
+            else:
+                steps += pods.released(member.pod)
+        return steps
+
+    def dissolve(self, job: PodGroup) -> Sequence[Step]:
+        """Without a Workload nobody waits for a replacement."""
+        gone = [each.pod for each in job.members if each.pod.metadata.deletion_timestamp and each.stage not in MAY_RUN]
+        return [step for pod in gone for step in pods.released(pod)]
+
+    def tidy(self, job: PodGroup) -> Sequence[Step]:
+        """Delete excess pods; take our finalizer from those that were replaced."""
+        steps: list[Step] = [Removal(target=each.pod, event=EXCESS) for each in job.excess]
+        if job.workload is not None:
+            steps += [step for each in job.replaced for step in pods.released(each.pod)]
+        return steps
+
+    def incomplete(self, job: PodGroup) -> bool:
+        """A role has fewer pods than it is charged for; with fast admission, none."""
+        present = (Stage.RUNNING, Stage.HELD, Stage.LEAVING)
+        return any(
+            len(job.at(*present, role=each.name)) + job.succeeded(each.name) < (1 if job.fast else each.count)
+            for each in (job.workload.spec.pod_sets if job.workload is not None else ())
+        )
+
+    def pods_ready(self, job: PodGroup) -> bool:
+        """As many as are announced are ready or have succeeded."""
+        ready = [each for each in job.members if pods.is_true(each.pod, "Ready") or each.stage is Stage.SUCCEEDED]
+        return 0 < job.total <= len(ready)
+
+    def reclaimable(self, job: PodGroup) -> dict[str, int]:
+        """Those that have succeeded, by role; none of a serving group."""
+        if job.serving:
+            return {}
+        counts: dict[str, int] = {}
+        for member in job.at(Stage.SUCCEEDED):
+            counts[member.role] = counts.get(member.role, 0) + 1
+        return counts
+
+    def follows_queue(self, job: PodGroup) -> bool:
+        """A serving group stays in its queue, and one whose pods name several queues where it is."""
+        return not job.serving and not job.problem
+
+
+def _example(members: Sequence[Member]) -> Pod:
+    """The pod whose template stands for its role. Raises CannotCompose if another one of the role asks for more: what
+    makes an init container a sidecar is not part of Kueue's role hash."""
+    first = members[0].pod
+    for member in members[1:]:
+        if not pods.is_over(member.pod) and not pods.shape(member.pod).fits(pods.shape(first)):
+            both = f"pods '{first.metadata.name}' and '{member.pod.metadata.name}'"
+            raise CannotCompose(f"{both} have the same role hash but ask for different resources")
+    return first

@@ -1,0 +1,238 @@
+"""The pods of one group as seen at one moment: how far each has come, which role it has, and how many are too many.
+
+Roles and counts are worked out from the pods and from the Workload that charges for them; what pods say of themselves
+is a hint. Must never say what to do about it; that is `app.jobs.bases.pod_group`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+from app.api import names
+from app.api.conditions import instant
+from app.api.core import Pod
+from app.api.meta import Kind, ObjectMeta
+from app.api.workload import Workload
+from app.jobs.bases import pods
+from app.jobs.bases.roles import Shape, role_hash, role_in, shape_of
+from app.jobs.labels import queue_name
+
+_GRACE_SECONDS: Final = 30
+
+
+class Stage(Enum):
+    """Where a pod of a group is in its life."""
+
+    HELD = "held"
+    """By our gate."""
+    RUNNING = "running"
+    """Not held: it runs, or may be scheduled at any moment."""
+    LEAVING = "leaving"
+    """Being deleted; its containers may still run."""
+    SUCCEEDED = "succeeded"
+    LOST = "lost"
+    """Failed, or deleted and sure not to run."""
+
+
+MAY_RUN: Final = (Stage.RUNNING, Stage.LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a group: its stage, its role in the group's Workload ("" if it has none there), and the role that it
+    would have in a Workload made now."""
+
+    pod: Pod
+    stage: Stage
+    role: str
+    own_role: str
+
+    @property
+    def rank(self) -> tuple[bool, bool, str, str]:
+        """Members in the order in which they are kept: ours, started and old ones first."""
+        meta = self.pod.metadata
+        unfinalized = names.POD_FINALIZER not in meta.finalizers
+        return unfinalized, self.stage is Stage.HELD, meta.creation_timestamp or "", meta.name
+
+    @property
+    def lost_since(self) -> tuple[bool, str, str]:
+        """Lost members in the order in which they are let go, first those without our finalizer, then by time."""
+        meta = self.pod.metadata
+        since = meta.deletion_timestamp or next(
+            (each.last_transition_time for each in self.pod.status.conditions if each.type == "ContainersReady"), None
+        )
+        return names.POD_FINALIZER in meta.finalizers, since or "9999", meta.name
+
+
+class PodGroup(Kind, kw_only=True):
+    """The pods of a group as seen at one moment, and the Workload of the group's name.
+
+    The metadata are those of the oldest pod that is not lost, under the group's name. The deletion timestamp is set if
+    the whole group was deleted, and not by us.
+    """
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Pod"
+    PLURAL: ClassVar = "pods"
+    NAMESPACED: ClassVar = True
+
+    members: tuple[Member, ...]
+    workload: Workload | None
+    now: datetime
+    total: int
+    problem: str
+    """Why these pods make no group; empty if they do."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether the group serves for ever instead of coming to an end."""
+        return self.metadata.annotations.get(names.POD_GROUP_SERVING) == "true"
+
+    @property
+    def fast(self) -> bool:
+        """Whether the Workload is made from the first pod, without waiting for the others."""
+        return self.metadata.annotations.get(names.POD_GROUP_FAST_ADMISSION) == "true"
+
+    def at(self, *stages: Stage, role: str | None = None) -> list[Member]:
+        """Members in these stages, of one role if given."""
+        return [each for each in self.members if each.stage in stages and (role is None or each.role == role)]
+
+    def succeeded(self, role: str) -> int:
+        """How many pods of a role are done: those that are seen, or that gave their quota back before they went."""
+        seen = len(self.at(Stage.SUCCEEDED, role=role))
+        return max(seen, self._reclaimed(role))
+
+    def _reclaimed(self, role: str) -> int:
+        told = self.workload.status.reclaimable_pods if self.workload is not None else []
+        return next((each.count for each in told if each.name == role), 0)
+
+    @property
+    def excess(self) -> list[Member]:
+        """Members that the Workload does not charge for, or that are more than the group announces."""
+        live = sorted(self.at(Stage.RUNNING, Stage.HELD), key=lambda each: each.rank)
+        if self.workload is None:
+            return live[max(self.total - len(self.at(Stage.SUCCEEDED)), 0) :] if not self.problem else []
+        found: list[Member] = []
+        places = 0
+        for pod_set in self.workload.spec.pod_sets:
+            places += pod_set.count - self.succeeded(pod_set.name)
+            of_role = [each for each in live if each.role == pod_set.name]
+            found += of_role[max(pod_set.count - self.succeeded(pod_set.name), 0) :]
+        strangers = [each for each in live if not each.role]
+        others = len(live) - len(found) - len(strangers)
+        room = 0 if self.fast else max(places - others, 0)  # one role is all that a fast admission knows
+        return found + strangers[room:]
+
+    @property
+    def replaced(self) -> list[Member]:
+        """Lost members whose places others have taken, and those that have no place to keep."""
+        pod_sets = self.workload.spec.pod_sets if self.workload is not None else []
+        found = self.at(Stage.LOST, role="")
+        for pod_set in pod_sets:
+            lost = sorted(self.at(Stage.LOST, role=pod_set.name), key=lambda each: each.lost_since)
+            present = len(self.at(Stage.RUNNING, Stage.HELD, role=pod_set.name)) + self.succeeded(pod_set.name)
+            found += lost[: max(len(lost) + present - pod_set.count, 0)]
+        return found
+
+
+def compose(name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
+    """The group of that name, from its pods and the Workload of its name. There is at least one pod."""
+    pod_sets = workload.spec.pod_sets if workload is not None else []
+    shapes = {each.name: shape_of(each.template.spec) for each in pod_sets}
+    seen = [_member(pod, shapes, now) for pod in members]
+    seen.sort(key=lambda each: (each.pod.metadata.creation_timestamp or "", each.pod.metadata.name))
+    first = next((each for each in seen if each.stage is not Stage.LOST), seen[0]).pod
+    total, problem = _announced(name, first, seen)
+    meta = first.metadata
+    return PodGroup(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=meta.namespace,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=_deleted(seen, workload, total),
+            labels=meta.labels,
+            annotations=meta.annotations,
+        ),
+        members=tuple(seen),
+        workload=workload,
+        now=now,
+        total=total,
+        problem=problem,
+    )
+
+
+def _member(pod: Pod, pod_sets: Mapping[str, Shape], now: datetime) -> Member:
+    stage = _stage(pod, now)
+    own, told = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
+    label = pod.metadata.labels.get(names.PODSET_LABEL, "")
+    # The hash of a pod that was started is another one: its spec holds what the admission added.
+    role = role_in(pod_sets, pods.shape(pod), (own, told) if _is_gated(pod) else (label, told, own))
+    return Member(pod, stage, role, (told or own) if pods.is_over(pod) else own)
+
+
+def _stage(pod: Pod, now: datetime) -> Stage:
+    if pod.status.phase == "Succeeded":
+        return Stage.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return Stage.LOST
+    gated = _is_gated(pod)
+    if not pod.metadata.deletion_timestamp:
+        return Stage.HELD if gated else Stage.RUNNING
+    bound = pods.view(pod).node_name
+    return Stage.LEAVING if bound and not gated and now < grace_end(pod) else Stage.LOST
+
+
+def _is_gated(pod: Pod) -> bool:
+    return any(gate.name == names.ADMISSION_GATE for gate in pods.view(pod).scheduling_gates)
+
+
+def grace_end(pod: Pod) -> datetime:
+    """When a pod that is being deleted is sure not to run any more.
+
+    Kubernetes sets the deletion timestamp to the end of the grace period; once more so long is waited, as in Kueue,
+    for the clock of the node may be late.
+    """
+    seconds = pod.metadata.deletion_grace_period_seconds
+    begin = instant(pod.metadata.deletion_timestamp)
+    assert begin is not None
+    return begin + timedelta(seconds=_GRACE_SECONDS if seconds is None else seconds)
+
+
+def _announced(name: str, first: Pod, members: Iterable[Member]) -> tuple[int, str]:
+    """The size that the group announces, and what is wrong with it."""
+    total = _total(first)
+    if total < 1:
+        return 0, f"pod '{first.metadata.name}' has no valid annotation {names.POD_GROUP_TOTAL_COUNT}"
+    for member in members:
+        pod = member.pod
+        both = f"pods '{first.metadata.name}' and '{pod.metadata.name}' of group '{name}' have different"
+        if member.stage is Stage.LOST:
+            continue
+        if queue_name(pod) != queue_name(first):
+            return total, f"{both} queue names: '{queue_name(first)}' and '{queue_name(pod)}'"
+        if _total(pod) != total:
+            return total, f"{both} values of {names.POD_GROUP_TOTAL_COUNT}: {total} and {_total(pod)}"
+    return total, ""
+
+
+def _total(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(names.POD_GROUP_TOTAL_COUNT, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def _deleted(members: Sequence[Member], workload: Workload | None, total: int) -> str | None:
+    """When the group was deleted as a whole; None if it was not, or if that was us, who expect replacements.
+
+    Of a group without a Workload each pod is let go as it is deleted.
+    """
+    uids = {each.pod.metadata.uid for each in members}
+    if workload is None or not any(owner.uid in uids for owner in workload.metadata.owner_references):
+        return None
+    ours = workload.evicted or any(pods.is_true(each.pod, "TerminationTarget") for each in members)
+    times: list[Any] = [each.pod.metadata.deletion_timestamp for each in members]
+    if ours or not all(times) or len(members) < total or any(each.stage in MAY_RUN for each in members):
+        return None
+    return str(max(times))

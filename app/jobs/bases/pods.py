@@ -1,0 +1,111 @@
+"""One pod, alone or in a group: held by a scheduling gate, started by lifting it, stopped by deleting the pod.
+
+A gate can only be lifted, and a node selector only be added to while one is there, so a pod is started by one patch and
+is never held again. Source: Kueue's pkg/controller/jobs/pod.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from app.api import names
+from app.api.conditions import timestamp
+from app.api.core import Pod
+from app.api.meta import Object
+from app.api.pods import PodSpec, PodTemplate
+from app.jobs.bases.roles import Shape, shape_of
+from app.jobs.integration import Change, Removal, Step
+from app.jobs.podsets import Directives, PodSetInfo, changes, merge
+
+_OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
+_decode: Final[Callable[[bytes], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
+
+
+class _Gate(Object):
+    name: str
+
+
+class _Gated(Object):
+    scheduling_gates: list[_Gate] = []
+
+
+_decode_gates: Final = msgspec.json.Decoder(_Gated).decode
+
+
+@lru_cache(maxsize=2048)
+def _seen(spec: bytes) -> tuple[PodSpec, Shape]:
+    """Kept, for a group is decided about at each change of one of its pods."""
+    view = _decode(spec)
+    return view, shape_of(view)
+
+
+def view(pod: Pod) -> PodSpec:
+    """The part of the spec that matters for quota and placement. Shared: must not be changed."""
+    return _seen(bytes(pod.spec))[0]
+
+
+def shape(pod: Pod) -> Shape:
+    """What the pod asks for."""
+    return _seen(bytes(pod.spec))[1]
+
+
+def gates(pod: Pod) -> list[str]:
+    """Names of the scheduling gates."""
+    return [gate.name for gate in _decode_gates(pod.spec).scheduling_gates]
+
+
+def is_gated(pod: Pod) -> bool:
+    """Whether our gate keeps the pod from being scheduled."""
+    return names.ADMISSION_GATE in gates(pod)
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether no container will run any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def is_true(pod: Pod, condition: str) -> bool:
+    """Whether the pod has that condition with status True."""
+    return any(each.type == condition and each.status == "True" for each in pod.status.conditions)
+
+
+def template(pod: Pod) -> bytes:
+    """The pod template that a Workload gets for a pod: its spec alone."""
+    return b'{"metadata":{},"spec":' + bytes(pod.spec) + b"}"
+
+
+def started(pod: Pod, info: PodSetInfo) -> Change:
+    """Lift the gate and say where to run, in one patch. Raises PermanentError if the pod wants something else."""
+    current = Directives.of(PodTemplate(metadata=pod.metadata, spec=view(pod)))
+    merged = merge(current, info)
+    kept = [gate for gate in merged.scheduling_gates if gate not in _OURS or gate in info.scheduling_gates]
+    return Change(changes(current, replace(merged, scheduling_gates=tuple(kept))), fresh=True, target=pod)
+
+
+def stopped(pod: Pod, *, reason: str, message: str, now: datetime) -> list[Step]:
+    """Say why in the condition TerminationTarget, then delete."""
+    condition = {
+        "type": "TerminationTarget",
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(now),
+    }
+    target: dict[str, Any] = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+    steps: list[Step] = [Change(target, subresource="status", strategic=True, target=pod), Removal(target=pod)]
+    if is_true(pod, "TerminationTarget"):
+        del steps[0]
+    return steps
+
+
+def released(pod: Pod) -> Sequence[Change]:
+    """Take our finalizer away; nothing if it is not there."""
+    meta = pod.metadata
+    if names.POD_FINALIZER not in meta.finalizers:
+        return ()
+    rest = [finalizer for finalizer in meta.finalizers if finalizer != names.POD_FINALIZER]
+    return (Change({"metadata": {"finalizers": rest}}, fresh=True, target=pod),)
