@@ -248,7 +248,6 @@ def answers(integration: Integration[Any], job: Any, infos: list[PodSetInfo], po
         lambda: integration.managed_by(job),
         lambda: integration.priority_class_name(job),
         lambda: integration.skip(job),
-        lambda: integration.refusal(job),
         lambda: integration.finalize(job),
     ]
     if integration.suspended(job) or integration.half_stopped(job):
