@@ -39,14 +39,15 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
-from app.controllers.certificates import CertificateKeeper
+from app.controllers.certificates import Certificates
+from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
-from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.runner import Runner
 from app.controllers.world import World, index_stores
 from app.engine import State
 from app.http.certificates import service_hosts
@@ -245,7 +246,7 @@ class Turnstile:
         if self._managed is not None:
             self._managed.take_options(self.options)
         if self._leader is not None:
-            self._leader.look_at_everything()
+            self._leader.reconcile_all()
 
     def _busy(self) -> bool:
         """Whether events must give way: admissions are on their way, or the API server sheds load."""
@@ -345,13 +346,12 @@ class Turnstile:
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = self._leader = Leader(world, executor, self._ledger(fence), self._metrics)
+        installation = Runner(executor, self._installation())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(self._definitions(executor).run(), name="definitions")
-                if self.settings.manage_certificates:
-                    group.create_task(self._certificates(executor).run(), name="certificates")
+                group.create_task(installation.run(), name="installation")
         finally:
             self._leader = None
 
@@ -361,29 +361,30 @@ class Turnstile:
             return State(settings.engine)
         return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
 
-    def _certificates(self, executor: Executor) -> CertificateKeeper:
+    def _installation(self) -> list[Controller]:
+        """What keeps our own installation right: versions and conversion of our kinds, and certificates."""
         settings = self.settings
-        return CertificateKeeper(
-            executor,
-            namespace=settings.namespace,
-            secret_name=self._secret_name,
-            prefix=settings.name,
-            hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
-            secrets=self._secrets,
-            mutating=self._mutating,
-            validating=self._validating,
-            clock=now,
-            definitions=self._definition_store,
-        )
-
-    def _definitions(self, executor: Executor) -> DefinitionKeeper:
-        return DefinitionKeeper(
-            executor,
-            configuration=f"{self.settings.name}-validating-webhook-configuration",
-            definitions=self._definition_store,
-            validating=self._validating,
-            serve_older=self._serve_older,
-        )
+        controllers = [
+            definitions.controller(
+                configuration=f"{settings.name}-validating-webhook-configuration",
+                definitions=self._definition_store,
+                validating=self._validating,
+                serve_older=self._serve_older,
+            )
+        ]
+        if settings.manage_certificates:
+            controllers += Certificates(
+                namespace=settings.namespace,
+                secret_name=self._secret_name,
+                prefix=settings.name,
+                hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
+                secrets=self._secrets,
+                mutating=self._mutating,
+                validating=self._validating,
+                clock=now,
+                definitions=self._definition_store,
+            ).controllers()
+        return controllers
 
     def _serve_older(self, kinds: Definition) -> bool:
         """Whether the older versions of a kind are to be served."""

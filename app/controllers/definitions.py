@@ -19,9 +19,8 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS, Definition
 from app.api.meta import to_plain
 from app.controllers.actions import Decision, Emit, Patch
-from app.controllers.executor import Executor
+from app.controllers.controller import Controller, Watch
 from app.kube.store import Store
-from app.kube.workqueue import WorkQueue, run_workers
 
 PATH: Final = "/convert"
 LABEL_SELECTOR: Final = "app.kubernetes.io/part-of=turnstile"
@@ -83,56 +82,36 @@ def decide(
     return Decision([patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes))
 
 
-class DefinitionKeeper:
-    """The reconciler around the decision: looks at each definition when it, or the webhook configuration, changes.
+def controller(
+    *,
+    configuration: str,
+    definitions: Store[CustomResourceDefinition],
+    validating: Store[ValidatingWebhookConfiguration],
+    serve_older: Callable[[Definition], bool],
+) -> Controller:
+    """Reconciles each of our definitions when it, or the webhook configuration, changes.
 
-    The stores must be full before `run`. `configuration` is the name of our validating webhook configuration.
+    The stores must be full before it runs. `configuration` is the name of our validating webhook configuration.
     `serve_older` says of a kind whether its older versions are to be served.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        *,
-        configuration: str,
-        definitions: Store[CustomResourceDefinition],
-        validating: Store[ValidatingWebhookConfiguration],
-        serve_older: Callable[[Definition], bool],
-    ) -> None:
-        self._executor = executor
-        self._configuration = configuration
-        self._definitions = definitions
-        self._validating = validating
-        self._serve_older = serve_older
+    def decide_key(key: str) -> Decision:
+        definition = definitions.get(key)
+        if definition is None:
+            return Decision(why="gone")
+        client = conversion_client(validating.get(configuration))
+        return decide(definition, _OURS[key], client, serve_older=serve_older(_OURS[key]))
 
-    async def run(self) -> None:
-        """Keep everything right until cancelled."""
-        queue = WorkQueue(base_delay=0.02, max_delay=30.0)
+    def changed(key: str, _: object, __: object) -> tuple[str, ...]:
+        return (key,) if key in _OURS else ()
 
-        def look_at_all(*_change: object) -> None:
-            for key in _OURS:
-                queue.add(key)
-
-        def look_at(key: str, *_change: object) -> None:
-            if key in _OURS:
-                queue.add(key)
-
-        async def handle(key: str) -> None:
-            definition = self._definitions.get(key)
-            if definition is not None:
-                await self._executor.carry_out(CustomResourceDefinition, key, self._decide(key, definition), queue)
-
-        def report(key: str, error: Exception) -> None:
-            self._executor.report(CustomResourceDefinition, key, error)
-
-        undo = [self._definitions.subscribe(look_at), self._validating.subscribe(look_at_all)]
-        look_at_all()
-        try:
-            await run_workers(queue, handle, workers=2, on_error=report)
-        finally:
-            for unsubscribe in undo:
-                unsubscribe()
-
-    def _decide(self, key: str, definition: CustomResourceDefinition) -> Decision:
-        client = conversion_client(self._validating.get(self._configuration))
-        return decide(definition, _OURS[key], client, serve_older=self._serve_older(_OURS[key]))
+    return Controller(
+        name=CustomResourceDefinition.KIND,
+        kind=CustomResourceDefinition,
+        decide=decide_key,
+        watches=[Watch(definitions, changed), Watch(validating, lambda key, old, new: _OURS)],
+        initial=lambda: iter(_OURS),
+        workers=2,
+        base_delay=0.02,
+        max_delay=30.0,
+    )

@@ -18,9 +18,10 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import podsready
+from app.controllers import podsready, wakes
 from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
+from app.controllers.controller import Controller, every
 from app.controllers.status import StatusDraft, metadata_patch
 from app.controllers.world import World
 
@@ -452,10 +453,13 @@ def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | Non
     return world.cluster_queues.get(queue.spec.cluster_queue)
 
 
-def pending(workload: Workload) -> bool:
-    """Whether a Workload waits for quota: neither reserved, nor finished, nor on its way out."""
-    return not (
-        workload.finished
-        or workload.metadata.deletion_timestamp
-        or is_true(workload.status.conditions, wl.QUOTA_RESERVED)
+def controller(world: World) -> Controller:
+    """Reconciles Workloads when they change, and when their queues or their namespace do."""
+    return Controller(
+        name=Workload.KIND,
+        kind=Workload,
+        decide=lambda key: decide(key, world),
+        watches=wakes.of_workloads(world),
+        initial=lambda: every(world.workloads),
+        workers=8,
     )

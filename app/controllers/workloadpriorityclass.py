@@ -8,9 +8,8 @@ import orjson
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.actions import Decision, Patch
+from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.world import WORKLOADS_BY_PRIORITY_CLASS, World
-
-__all__ = ["WorkloadPriorityClass", "decide"]
 
 
 def decide(name: str, world: World) -> Decision:
@@ -26,3 +25,15 @@ def decide(name: str, world: World) -> Decision:
         body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"priority": priority_class.value}}
         decision.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
     return decision
+
+
+def controller(world: World) -> Controller:
+    """Reconciles classes when they change."""
+    classes = world.workload_priority_classes
+    return Controller(
+        name=WorkloadPriorityClass.KIND,
+        kind=WorkloadPriorityClass,
+        decide=lambda name: decide(name, world),
+        watches=[Watch(classes, itself)],
+        initial=lambda: every(classes),
+    )
