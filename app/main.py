@@ -66,6 +66,7 @@ from app.kube.transport import Transport
 from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
+from app.process.metrics import ProcessMetrics, Term
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -164,11 +165,13 @@ class Turnstile:
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
+        self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
         self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
+        self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         if settings.tls_cert is None:
@@ -347,13 +350,14 @@ class Turnstile:
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = self._leader = Leader(world, executor, self._ledger(fence), self._metrics)
         installation = Runner(executor, self._installation())
+        self._term = Term(executor, leader.scheduler, (leader.runner, installation))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
                 group.create_task(installation.run(), name="installation")
         finally:
-            self._leader = None
+            self._leader = self._term = None
 
     def _ledger(self, fence: Fence) -> State:
         settings = self.settings

@@ -41,6 +41,8 @@ class WorkQueue:
         self._delayed: dict[str, asyncio.TimerHandle] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
+        self.adds = 0
+        """How often a key was added that did not wait already."""
 
     def __len__(self) -> int:
         """Number of keys that wait for a worker now; neither delayed ones nor those being worked on."""
@@ -62,6 +64,7 @@ class WorkQueue:
             return
         if key not in self._dirty:
             self._dirty.add(key)
+            self.adds += 1
         elif not urgent or key in self._urgent or key in self._processing:
             return
         if key in self._processing:
