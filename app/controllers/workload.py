@@ -19,7 +19,7 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import podsready, wakes
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Action, Decision, Emit, Patch, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.controller import Controller, every
 from app.controllers.status import StatusDraft, metadata_patch
@@ -50,19 +50,34 @@ def decide(key: str, world: World) -> Decision:
         return Decision(
             [Patch(Workload, meta.namespace, meta.name, orjson.dumps(body))], why=f"deactivated: {target.message}"
         )
-    return (
-        _deactivated(workload, world)
-        or _requeue(workload, world)
-        or _gated(workload, world)
-        or _answered(workload, world)
-        or _stopped(workload, world)
-        or _ready(workload, world)
-        or _abandoned(workload, world)
-        or _checked(workload, world)
-        or _timed(workload, world)
-        or _unreserved(workload, world)
-        or Decision(why="nothing to do")
-    )
+    waits: list[tuple[float, str]] = []
+    for step in (
+        _deactivated,
+        _requeue,
+        _gated,
+        _answered,
+        _stopped,
+        _ready,
+        _abandoned,
+        _checked,
+        _not_ready,
+        _overdue,
+        _unreserved,
+    ):
+        decision = step(workload, world)
+        match decision:
+            case None:
+                continue
+            case Decision(actions=[RequeueAfter(seconds=seconds)]):
+                waits.append((seconds, decision.why))  # nothing to do before a deadline; later steps may have
+            case _:
+                return Decision([*decision.actions, *_first_of(waits)], why=decision.why)
+    return Decision(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
+
+
+def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
+    """The deadline that ends first."""
+    return [RequeueAfter(min(waits)[0])] if waits else []
 
 
 def _orphaned(workload: Workload) -> bool:
@@ -306,14 +321,6 @@ def _admitted(workload: Workload, world: World) -> Emit:
     queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
     note = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
     return Emit(workload, "Normal", "Admitted", note)
-
-
-def _timed(workload: Workload, world: World) -> Decision | None:
-    """What its time limits ask for; until then it is looked at again when the first of them ends."""
-    steps = [step for step in (_not_ready(workload, world), _overdue(workload, world)) if step is not None]
-    due = {action.seconds: step for step in steps for action in step.actions if isinstance(action, RequeueAfter)}
-    now = next((step for step in steps if step not in due.values()), None)
-    return now or (due[min(due)] if due else None)
 
 
 def _not_ready(workload: Workload, world: World) -> Decision | None:
