@@ -24,6 +24,7 @@ from app.api.core import Secret
 from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
 from app.controllers.controller import Controller, Watch
+from app.controllers.writes import fresh_patch
 from app.http.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
 from app.kube.store import Store
 
@@ -116,8 +117,7 @@ def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[s
         return [Create(Secret, namespace, name, msgspec.json.encode(body))]
     changed: dict[str, bytes | None] = {key: value for key, value in data.items() if secret.data.get(key) != value}
     changed |= {key: None for key in secret.data if key not in data}
-    body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": changed}
-    return [Patch(Secret, namespace, name, msgspec.json.encode(body))]
+    return [fresh_patch(secret, {"data": changed})]
 
 
 class Certificates:

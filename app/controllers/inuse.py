@@ -17,7 +17,6 @@ from app.api.topology import Topology
 from app.controllers import wakes
 from app.controllers.actions import Decision, Patch
 from app.controllers.controller import Controller, Watch, every, itself
-from app.controllers.status import encode
 from app.controllers.world import (
     CLUSTER_QUEUES_BY_CHECK,
     CLUSTER_QUEUES_BY_FLAVOR,
@@ -27,6 +26,7 @@ from app.controllers.world import (
     checks_in,
     flavors_in,
 )
+from app.controllers.writes import fresh_patch
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
@@ -44,8 +44,7 @@ def finalize(obj: Kind, *, user: str) -> list[Patch]:
         return []
     else:
         wanted = [*meta.finalizers, names.RESOURCE_IN_USE]
-    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": wanted}})
-    return [Patch(type(obj), meta.namespace, meta.name, body)]
+    return [fresh_patch(obj, {"metadata": {"finalizers": wanted}})]
 
 
 def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:

@@ -16,6 +16,7 @@ from app.api.workload import PodSet, Workload
 from app.controllers.actions import Action, Decision, Delete, Emit, Patch
 from app.controllers.status import metadata_patch
 from app.controllers.world import World
+from app.controllers.writes import fresh
 from app.jobs import workload as build
 from app.jobs.integration import Change, Integration
 from app.jobs.podsets import JobPodSet
@@ -45,7 +46,7 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
             body = versioned
         return Patch(kind, meta.namespace, meta.name, body.encode(), type="json", subresource=change.subresource)
     if change.fresh:
-        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
+        body = fresh(meta, body)
     return Patch(
         kind,
         meta.namespace,

@@ -19,8 +19,9 @@ from app.controllers import wakes
 from app.controllers.actions import Action, Decision, Patch, RequeueAfter
 from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.inuse import finalize, user_of_cluster_queue
-from app.controllers.status import condition_body, encode
+from app.controllers.status import condition_body
 from app.controllers.world import CLUSTER_QUEUES_BY_CHECK, LOCAL_QUEUES_BY_CLUSTER_QUEUE, World
+from app.controllers.writes import encode
 
 Keys = Iterator[str | None]
 

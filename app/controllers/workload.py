@@ -9,8 +9,6 @@ Order, reasons and texts follow Kueue's workload controller (pkg/controller/core
 
 from datetime import timedelta
 
-import orjson
-
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
@@ -19,11 +17,13 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import podsready, wakes
-from app.controllers.actions import Action, Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Action, Decision, Emit, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.controller import Controller, every
-from app.controllers.status import StatusDraft, metadata_patch
+from app.controllers.look import released
+from app.controllers.status import StatusDraft
 from app.controllers.world import World
+from app.controllers.writes import fresh_patch
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
@@ -45,11 +45,7 @@ def decide(key: str, world: World) -> Decision:
         return later
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     if target is not None and target.status == "True" and workload.spec.active:
-        body = {"metadata": {"resourceVersion": workload.metadata.resource_version}, "spec": {"active": False}}
-        meta = workload.metadata
-        return Decision(
-            [Patch(Workload, meta.namespace, meta.name, orjson.dumps(body))], why=f"deactivated: {target.message}"
-        )
+        return Decision([fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}")
     waits: list[tuple[float, str]] = []
     for step in (
         _deactivated,
@@ -93,11 +89,8 @@ def _orphan(workload: Workload, world: World) -> Decision:
         draft = world.draft(workload)
         draft.finish("OwnerNotFound", "The workload's owner no longer exists")
         decision.actions.append(draft.patch())
-    elif names.RESOURCE_IN_USE in meta.finalizers:
-        finalizers = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-        decision.actions.append(
-            Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, {"finalizers": finalizers}))
-        )
+    else:
+        decision.actions.extend(released(workload))
     return decision
 
 
