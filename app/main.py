@@ -339,7 +339,7 @@ class Turnstile:
     async def _lead(self, world: World, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins with a look at the server itself: what the watches told last may be older than what the late leader
+        It begins by reading everything from the server: what the watches saw last may be older than what the late leader
         wrote, and quota would be given twice. Jobs come last, so that the owner of each Workload has been seen.
         """
         await self.caches.synced()

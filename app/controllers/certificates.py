@@ -30,8 +30,8 @@ from app.kube.store import Store
 
 SETTLED_AFTER = 10.0
 """Seconds for which all bundles must have been right before a leaf may change its CA: API servers notice by a watch."""
-LOOK_AGAIN = 3600.0
-"""Longest time in seconds between two looks, for clocks that jump."""
+AT_LATEST = 3600.0
+"""Seconds after which the Secret is reconciled again in any case, for clocks that jump."""
 
 _REASONS = {
     Step.START_OVER: "CertificatesCreated",
@@ -64,7 +64,7 @@ def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> De
     settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
     if due.step is Step.NOTHING:
-        wait = min(LOOK_AGAIN, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
+        wait = min(AT_LATEST, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
         return Decision([RequeueAfter(max(1.0, wait))], due.why)
     actions = _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
     if seen.secret is not None:

@@ -2,10 +2,10 @@
 
 Two things of each: whether its older versions are served, which values of the chart say, and where its objects are
 converted. The latter is copied from our own validating webhook configuration, which always says how the API server
-reaches us and what it trusts, whoever made the certificates. A kind whose versions differ serves its older ones only
+reaches us and what it trusts, whatever made the certificates. A kind whose versions differ serves its older ones only
 once it has a conversion: until then the API server would store objects with fields that the stored version drops.
 
-Writes exactly these fields, by a patch of the very version that was looked at.
+Writes exactly these fields, by a patch of the very version that was decided about.
 """
 
 from collections.abc import Callable, Mapping

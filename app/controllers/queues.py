@@ -141,7 +141,7 @@ def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
     """Status of one LocalQueue. Under admission fair sharing what it consumed is kept there, from which the next leader
-    goes on, and it is looked at again when that is to be counted anew."""
+    goes on, and it is reconciled again when that is to be counted anew."""
     queue = world.local_queues.get(key)
     if queue is None:
         return Decision(why="gone")

@@ -154,7 +154,7 @@ _RESTARTED = "The {} was restarted after being stopped"
 
 
 def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decision | None:
-    """Wait for the time of the next attempt, and wake a Workload that waited in line for it. None without such a time.
+    """Wait for the time of the next attempt, and requeue a Workload that waited for it. None without such a time.
 
     Of one that holds quota the time is kept: it is for the attempt after its eviction.
     """

@@ -1,4 +1,4 @@
-"""What reconcilers may look at: the stores, the options, and one reading of the clock. Read-only.
+"""What reconcilers may read: the stores, the options, and one reading of the clock. Read-only.
 
 A decision that needs something else gets it added here, where tests can give it too.
 """
