@@ -201,7 +201,7 @@ class Turnstile:
             collector.begin()
             self.caches.start(watches)
             watches.create_task(self._look_after_memory(collector), name="memory")
-            watches.create_task(self._tell_of_caches(), name="first lists")
+            watches.create_task(self._report_caches(), name="first lists")
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
@@ -262,11 +262,11 @@ class Turnstile:
         collector.settle()
         await collector.run()
 
-    async def _tell_of_caches(self) -> None:
+    async def _report_caches(self) -> None:
         await self.caches.synced()
         failing = self.caches.failing()
-        tell = log.warning if failing else log.info
-        tell("caches.synced", failing=failing)
+        report = log.warning if failing else log.info
+        report("caches.synced", failing=failing)
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
@@ -339,7 +339,7 @@ class Turnstile:
     async def _lead(self, world: World, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins by reading everything from the server: what the watches saw last may be older than what the late leader
+        It begins by reading everything anew: what the watches saw last may be older than what the late leader
         wrote, and quota would be given twice. Jobs come last, so that the owner of each Workload has been seen.
         """
         await self.caches.synced()

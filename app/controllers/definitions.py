@@ -9,7 +9,7 @@ Writes exactly these fields, by a patch of the very version that was decided abo
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -18,8 +18,10 @@ from app.api.admissionregistration import ValidatingWebhookConfiguration, Webhoo
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS, Definition
 from app.api.meta import to_plain
+from app.api.patch import JsonPatch
 from app.controllers.actions import Decision, Emit, Patch
 from app.controllers.controller import Controller, Watch
+from app.controllers.writes import fresh_operations
 from app.kube.store import Store
 
 PATH: Final = "/convert"
@@ -55,18 +57,16 @@ def decide(
     converts = kinds.converted and (serve_older or stored_older)
     if converts and client is None:
         return Decision(why="it is not known yet where objects are converted")
-    operations: list[dict[str, Any]] = []
+    operations = JsonPatch()
     for index, version in enumerate(definition.spec.versions):
         if version.name in kinds.older and version.served != serve_older:
-            operations.append({"op": "replace", "path": f"/spec/versions/{index}/served", "value": serve_older})
+            operations.replace("spec", "versions", index, "served", value=serve_older)
     served = bool(operations)
     if converts and definition.conversion_webhook != client:
         webhook = {"clientConfig": to_plain(client), "conversionReviewVersions": _REVIEW_VERSIONS}
-        operations.append(
-            {"op": "add", "path": "/spec/conversion", "value": {"strategy": "Webhook", "webhook": webhook}}
-        )
+        operations.add("spec", "conversion", value={"strategy": "Webhook", "webhook": webhook})
     elif not converts and definition.spec.conversion.strategy != "None":
-        operations.append({"op": "add", "path": "/spec/conversion", "value": {"strategy": "None"}})
+        operations.add("spec", "conversion", value={"strategy": "None"})
     if not operations:
         return Decision(why="it is as it should be")
     changes = []
@@ -74,11 +74,8 @@ def decide(
         changes.append(f"{', '.join(kinds.older)} {'served' if serve_older else 'not served any more'}")
     if len(operations) > served:
         changes.append(f"objects converted {'by our webhook' if converts else 'by the API server itself'}")
-    # Not as a test: a stale version is a conflict then, and not a fault of the request.
-    operations.insert(
-        0, {"op": "add", "path": "/metadata/resourceVersion", "value": definition.metadata.resource_version}
-    )
-    patch = Patch(CustomResourceDefinition, "", kinds.name, msgspec.json.encode(operations), type="json")
+    body = fresh_operations(definition.metadata, operations).encode()
+    patch = Patch(CustomResourceDefinition, "", kinds.name, body, type="json")
     return Decision([patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes))
 
 

@@ -178,7 +178,7 @@ class Executor:
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._tell_refusal(decision, action, error)
+            self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
@@ -395,7 +395,7 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _tell_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
+    def _report_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
         """An event on the object that the decision is about: its owner is the one who can do something."""
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):

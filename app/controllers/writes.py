@@ -1,4 +1,4 @@
-"""How a merge patch is made refusable: the one place where the resourceVersion becomes a precondition.
+"""The one place where the resourceVersion becomes the precondition of a patch.
 
 A patch that carries the resourceVersion it was decided from is refused (409) if the object has changed since, and is
 decided about again. Must never decide what is written.
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.api.meta import Kind, ObjectMeta
+from app.api.patch import JsonPatch
 from app.controllers.actions import Patch
 
 
@@ -25,6 +26,16 @@ def fresh_patch(
 def fresh(meta: ObjectMeta, body: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a merge patch, with the resourceVersion as precondition."""
     return {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
+
+
+def fresh_operations(meta: ObjectMeta, patch: JsonPatch) -> JsonPatch:
+    """A JSON Patch, with the resourceVersion as precondition.
+
+    Set and not tested: a wrong version is then a conflict, as with a merge patch, and not an invalid patch.
+    """
+    versioned = JsonPatch().replace("metadata", "resourceVersion", value=meta.resource_version)
+    versioned.operations += patch.operations
+    return versioned
 
 
 def encode(value: Any) -> bytes:
