@@ -79,7 +79,8 @@ floors: venv ## Check that imports go one way
 generate: venv ## Write the CRDs of the chart, its list of job kinds and docs/reference from the types in app/
 	@$(PY) -m app.api.crd charts/turnstile/crds
 	@$(PY) -m app.api.reference docs/reference/api.md
-	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml docs/reference/kinds.md
+	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml \
+	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md
 
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)

@@ -273,7 +273,7 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate()
-        health = Health({"caches": self._caches_fault}, certificate=certificate)
+        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
         app = create_app(routes(reviewer, gates=settings.gates), health=health, registry=self.registry)
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(certificate), name="certificate")
@@ -303,7 +303,7 @@ class Turnstile:
             log.warning("certificate.unusable", secret=self._secret_key, error=str(error))
 
     async def _probes(self, address: tuple[str, int]) -> None:
-        health = Health({"caches": self._caches_fault})
+        health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
         app = create_probes(health=health, registry=self.registry)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 

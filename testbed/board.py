@@ -177,10 +177,10 @@ def _together(nodes: Sequence[str]) -> str:
 
 
 def brief(why: str) -> str:
-    """The sentence for a narrow column: where amounts explain why flavors cannot be assigned, only these."""
-    before, assigning, after = why.partition("couldn't assign flavors")
-    _, opened, amounts = after.partition(" (")
-    return f"{before}{amounts[:-1]}" if assigning and opened and amounts.endswith(")") else why
+    """The sentence for a narrow column: why flavors cannot be assigned, without the words that say that they cannot."""
+    before, assigning, after = why.partition("couldn't assign flavors to pod set ")
+    _, _, reason = after.partition(": ")
+    return f"{before}{reason}" if assigning and reason else why
 
 
 def _line(row: Row) -> str:

@@ -154,17 +154,18 @@ def tolerating_nulls(decode: Callable[[bytes | msgspec.Raw], T]) -> Callable[[by
             if b"null" not in raw:
                 raise
             try:
-                return decode(orjson.dumps(_without_nulls(orjson.loads(raw))))
+                return decode(orjson.dumps(without_nulls(orjson.loads(raw))))
             except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError) as error:
                 raise msgspec.ValidationError(str(error)) from None
 
     return tolerant
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """A plain value without the members that are null, at any depth."""
     if isinstance(value, dict):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+        return {key: without_nulls(part) for key, part in value.items() if part is not None}
+    return [without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def to_plain(value: Any) -> Any:

@@ -4,8 +4,9 @@ A decision is pure: it returns these and does nothing. So every decision can be 
 stop between any two actions. Each action is idempotent: done twice, it leaves what it left the first time.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from app.api.meta import Kind
 
@@ -23,10 +24,25 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What a merge patch makes of an object, as the share of one field manager for server-side apply.
+
+    Applied instead of the patch, it leaves the fields with that manager, and what the manager leaves out of its next
+    apply goes: so another program that applies as the same manager can take over, and be taken over from. What other
+    managers hold stays when it is left out: `rest` tells from the answer what a merge patch has still to take away.
+    """
+
+    manager: str
+    body: bytes
+    rest: Callable[[Any], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Patch:
     """Change an object; `subresource` is empty or `status`. A body with a resourceVersion is refused if it is stale.
 
-    `deferrable` marks housekeeping that may wait until nothing more urgent is to be written.
+    `deferrable` marks housekeeping that may wait until nothing more urgent is to be written. With a `claim` that is
+    applied, to the same effect.
     """
 
     kind: type[Kind]
@@ -36,6 +52,7 @@ class Patch:
     type: PatchType = "merge"
     subresource: Literal["", "status"] = ""
     deferrable: bool = False
+    claim: Claim | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

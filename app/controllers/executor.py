@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
 import orjson
 import structlog
 
+from app.api import names
 from app.api.errors import (
     AlreadyExists,
     ApiError,
@@ -33,7 +34,7 @@ from app.api.errors import (
     WireError,
 )
 from app.api.meta import Kind
-from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
+from app.controllers.actions import Create, Decision, Delete, Emit, Patch, PatchType, RequeueAfter
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.kube.wire import TIMEOUT
@@ -298,7 +299,17 @@ class Executor:
             raise
 
     async def _send_patch(self, action: Patch) -> Any:
-        """The one write of a patch; the caller has the right to write the object."""
+        """Write a patch; the caller has the right to write the object. A claim may take a second request."""
+        claim = action.claim
+        if claim is None:
+            return await self._send(action, action.body, type=action.type)
+        answer = await self._send(action, claim.body, type="apply", manager=claim.manager)
+        if (rest := claim.rest(answer)) is not None:
+            answer = await self._send(action, rest, type="merge")
+        return answer
+
+    async def _send(self, action: Patch, body: bytes, *, type: PatchType, manager: str = names.FIELD_MANAGER) -> Any:  # noqa: A002
+        """One request for a patch."""
         store, (_, key) = self._stores.get(action.kind), _target(action)
         before = store.get(key) if store is not None else None
         try:
@@ -307,9 +318,10 @@ class Executor:
                     action.kind,
                     action.name,
                     action.namespace,
-                    action.body,
-                    type=action.type,
+                    body,
+                    type=type,
                     subresource=action.subresource,
+                    manager=manager,
                     **bounds,
                 )
         except NotFound as error:

@@ -24,7 +24,7 @@ from app.controllers.world import World
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
-from app.jobs.ancestors import managed_ancestor
+from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, WORKLOAD_DELETED, WORKLOAD_EVICTED
 from app.jobs.labels import queue_name
 from app.jobs.naming import split_job_key, workload_name
@@ -127,7 +127,7 @@ class _Job(Matching):
     def _child(self) -> str:
         """A child of a managed job only waits with it; a job of its own must name a queue."""
         options = self.world.options
-        ancestor: Kind | None = None
+        ancestor: Ancestor | None = None
         if not self.integration.top_level:
             try:
                 ancestor = managed_ancestor(self.job, self._find, options=options, registry=self.world.registry)
@@ -139,11 +139,13 @@ class _Job(Matching):
                 return str(error)
         if ancestor is None:
             return "" if options.manage_jobs_without_queue_name or queue_name(self.job) else "no queue name"
+        if ancestor.job is None:
+            return f"managed elsewhere with {ancestor.kind} {ancestor.name}"
         running = not self.integration.suspended(self.job) and self.integration.finished(self.job) is None
-        if running and not self._admitted(ancestor) and (change := self.integration.suspend(self.job)) is not None:
+        if running and not self._admitted(ancestor.job) and (change := self.integration.suspend(self.job)) is not None:
             self.actions.append(self._patch(change))
             self._emit("Suspended", "Kueue managed child job suspended")
-        return f"queued with {type(ancestor).KIND} {ancestor.metadata.name}"
+        return f"queued with {ancestor.kind} {ancestor.name}"
 
     def _find(self, kind: type[Kind], key: str) -> Kind | None:
         store = self.world.jobs.get(kind)

@@ -34,7 +34,7 @@ class Matching(Look):
                 matching = workload
             else:
                 surplus.append(workload)
-        if matching is None and self.outcome is None and self._to_stop:
+        if matching is None and self.outcome is None and (self._to_stop or self._pods_hold_quota(surplus)):
             known = surplus[0].spec.pod_sets if len(surplus) == 1 else None
             complete = self._stop(
                 known,
@@ -55,6 +55,10 @@ class Matching(Look):
         if matching is not None and self._synchronize(matching):
             return None, "the Workload follows its job"
         return matching, ""
+
+    def _pods_hold_quota(self, workloads: list[Workload]) -> bool:
+        """Whether pods of a stopped job still run under the quota of one of these Workloads."""
+        return any(each.quota_reserved for each in workloads) and self.integration.active(self.job)
 
     def _prebuilt(self) -> tuple[Workload | None, str]:
         name = prebuilt_name(self.job)

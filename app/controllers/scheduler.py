@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -42,6 +41,7 @@ from app.controllers.executor import Executor
 from app.controllers.ledger import Change
 from app.controllers.world import World
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
+from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
 from app.kube.slices import Slice
 
@@ -55,6 +55,8 @@ REFUSED = Backoff(first=1.0, limit=60.0)
 """How long a Workload stands back whose admission the server refuses time and again."""
 UNSAID_SECONDS = 1.0
 """How long after a cycle it is told of Workloads that were not looked at why they wait."""
+INSUFFICIENT_QUOTA = "InsufficientQuota"
+"""Reason of the event that names amounts; Kueue has none of that name."""
 _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 """After these it is not known whether the server would take the write, or has taken it already."""
 
@@ -388,18 +390,23 @@ class Scheduler:
             if workload.metadata.uid != decision.uid or not _in_line(workload):
                 return None
             draft = self.world.draft(workload)
-            draft.unreserve(reason=decision.condition_reason, message=reason_message(decision))
+            draft.unreserve(reason=decision.condition_reason, message=decision.message)
             if decision.outcome == "gated":
-                draft.set(
-                    wl.BLOCKED_ON_PREEMPTION_GATES, "True", reason="PreemptionGated", message=reason_message(decision)
-                )
+                draft.set(wl.BLOCKED_ON_PREEMPTION_GATES, "True", reason="PreemptionGated", message=decision.message)
             draft.requests(decision.resource_requests)
             said = draft.changed
             return draft.patch() if said else None
 
         after = await self.executor.update(Workload, key, patch, urgent=False)
         if said:
-            self.executor.emit(Emit(after, "Warning", decision.condition_reason, reason_message(decision)))
+            self.executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
+            self._tell_amounts(after, decision)
+
+    def _tell_amounts(self, workload: Workload, decision: Decision) -> None:
+        """Where amounts are the reason, name what was requested and what is there. That is an event of its own: what
+        Kueue says, in a condition or an event, people's tools match to the letter."""
+        if decision.explanation:
+            self.executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, decision.explanation))
 
     async def _write_unsaid(self) -> None:
         """Say of Workloads that no cycle looked at, because an equal one failed, that this is why they wait."""
@@ -408,12 +415,12 @@ class Scheduler:
             await asyncio.sleep(UNSAID_SECONDS)
             self._unsaid.clear()
             state, turn = self.state, Slice()
-            looked_at: dict[str, Decision] = {}
+            looked_at: dict[tuple[str, str], Decision] = {}
             for key, decision in list(state.last_decisions.items()):
                 if turn.over:
                     await turn.rest()
                 if (info := state.waiting.get(key)) is not None:
-                    looked_at[info.hash] = decision
+                    looked_at[decision.cluster_queue, info.hash] = decision
             for key in list(state.waiting):
                 if turn.over:
                     await turn.rest()
@@ -421,10 +428,8 @@ class Scheduler:
                 if info is None or _told(info.workload) or state.waits(key) is None:
                     continue
                 await self.executor.quiet()
-                equal = looked_at.get(info.hash)
-                write = partial(self._why_bypassed, explanation=equal.explanation if equal is not None else "")
                 try:
-                    await self.executor.update(Workload, key, write, urgent=False)
+                    await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
                 except NotLeading:
                     raise
@@ -435,28 +440,28 @@ class Scheduler:
                     if isinstance(error, _IN_DOUBT):
                         self._unsaid.set()
 
-    def _why_bypassed(self, workload: Workload, *, explanation: str) -> Patch | None:
-        why = self.state.waits(workload.metadata.key)
-        if why is None or not _in_line(workload) or _told(workload):
-            return None
-        draft = self.world.draft(workload)
-        draft.unreserve(reason=why.reason, message=_sentence(why.message, explanation))
-        return draft.patch()
+    async def _write_bypassed(self, key: str, equal: Decision | None) -> None:
+        bypassed = False
+
+        def patch(workload: Workload) -> Patch | None:
+            nonlocal bypassed
+            why = self.state.waits(key)
+            if why is None or not _in_line(workload) or _told(workload):
+                return None
+            bypassed = why.message == BYPASSED
+            draft = self.world.draft(workload)
+            draft.unreserve(reason=why.reason, message=why.message)
+            return draft.patch()
+
+        after = await self.executor.update(Workload, key, patch, urgent=False)
+        if bypassed and equal is not None:
+            self._tell_amounts(after, equal)
 
 
 def _told(workload: Workload) -> bool:
     """Whether its status says why it waits."""
     reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     return reserved is not None and reserved.reason != "PendingEvaluation"
-
-
-def reason_message(decision: Decision) -> str:
-    """Kueue's message, and where amounts are the reason a sentence that names what was requested and what is there."""
-    return _sentence(decision.message, decision.explanation)
-
-
-def _sentence(message: str, explanation: str) -> str:
-    return f"{message} ({explanation})" if explanation else message
 
 
 def queued_since(workload: Workload) -> datetime | None:

@@ -1,11 +1,14 @@
-"""A Workload's status, changed in memory and written as one merge patch.
+"""A Workload's status, changed in memory and written as one patch.
 
 Every write of a status costs the API server about 10 ms, so a decision collects all its changes in a `StatusDraft` and
 writes once, and only what differs. The patch carries the resourceVersion it was decided from: the list of conditions
 is replaced as a whole, and a writer that saw an older list must be refused (409) and decide again.
+
+It goes out as server-side apply with Kueue's field managers (`controllers.ownership`), so that Kueue may take over.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +19,7 @@ from app.api.quantity import to_int
 from app.api.workload import Admission, AdmissionCheckState, PodSetRequest, RequeueState, Workload
 from app.controllers.actions import Patch
 from app.controllers.admissionchecks import reset
+from app.controllers.ownership import claim
 from app.controllers.writes import encode, fresh, fresh_patch
 
 _BEFORE_GRANULAR: Final = {
@@ -195,7 +199,7 @@ class StatusDraft:
             status["conditions"] = [condition_body(condition) for condition in self.conditions]
         if self.checks != self.workload.status.admission_checks:
             status["admissionChecks"] = to_plain(self.checks)
-        return status_patch(self.workload, status)
+        return replace(status_patch(self.workload, status), claim=claim(self.workload, status))
 
 
 def _amounts(requests: Iterable[PodSetRequest]) -> list[tuple[str, dict[str, int]]]:

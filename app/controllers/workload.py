@@ -49,6 +49,7 @@ def decide(key: str, world: World) -> Decision:
     waits: list[tuple[float, str]] = []
     for step in (
         _deactivated,
+        _without_quota,
         _requeue,
         _gated,
         _answered,
@@ -92,6 +93,15 @@ def _orphan(workload: Workload, world: World) -> Decision:
     else:
         decision.actions.extend(released(workload))
     return decision
+
+
+def _without_quota(workload: Workload, world: World) -> Decision | None:
+    """An admission that is left over where no quota is held tells who reads it of a reservation that is not there."""
+    if workload.quota_reserved or workload.status.admission is None:
+        return None
+    draft = world.draft(workload)
+    draft.field("admission", None)
+    return Decision([draft.patch()], why="an admission is left over")
 
 
 def _deactivated(workload: Workload, world: World) -> Decision | None:
@@ -248,8 +258,11 @@ def _queues(workload: Workload, world: World) -> list[tuple[str, str, LocalQueue
 
 
 def _answered(workload: Workload, world: World) -> Decision | None:
-    """A check that rejects ends the attempts; one that wants to try again ends this attempt."""
-    if workload.evicted:
+    """A check that rejects ends the attempts; one that wants to try again ends this attempt.
+
+    Without quota there is no attempt to end: such a Workload is not considered until its checks say otherwise.
+    """
+    if workload.evicted or not workload.quota_reserved:
         return None
     draft = _with_checks(workload, world)
     if not workload.admitted:

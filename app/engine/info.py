@@ -233,6 +233,11 @@ class Info:
         return self.order[1]
 
     @property
+    def failed_checks(self) -> bool:
+        """Whether an admission check wants to try again or rejects it: then it is not considered."""
+        return any(check.state in {"Retry", "Rejected"} for check in self.checks)
+
+    @property
     def effective(self) -> list[EffectivePod]:
         """Pods after defaults, by pod set."""
         if self._effective is None:

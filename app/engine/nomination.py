@@ -50,8 +50,7 @@ class Nomination:
             queue.pending.inflight = None
             return False
         labels = state.namespaces.get(namespace)
-        checks = info.checks
-        if checks and any(check.state in {"Retry", "Rejected"} for check in checks):
+        if info.failed_checks:
             entry.message, entry.quota_reason = "The workload has failed admission checks", PENDING_EVALUATION
         elif not queue.active or (state.ledger.broken and state.ledger.cyclic(queue.node)):
             entry.message, entry.quota_reason = f"ClusterQueue {queue.name} is inactive", SUSPENDED

@@ -278,6 +278,7 @@ def could_help(old: "Info", new: "Info") -> bool:
         or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
         or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
         or preemption_gated(before) != preemption_gated(after)
+        or (old.failed_checks and not new.failed_checks)
         or not same_requests(old.totals, new.totals)
     )
 

@@ -24,13 +24,19 @@ class Health:
     """State of the probes of one server.
 
     `checks` are asked in their order. `certificate` is the one the server shows, None when it serves plain HTTP.
+    `notes` tells what does not work although the process is ready, such as a kind that may not be read.
     """
 
     def __init__(
-        self, checks: Mapping[str, Check] | None = None, *, certificate: ServingCertificate | None = None
+        self,
+        checks: Mapping[str, Check] | None = None,
+        *,
+        certificate: ServingCertificate | None = None,
+        notes: Callable[[], list[str]] = list,
     ) -> None:
         self.checks = dict(checks or {})
         self.certificate = certificate
+        self.notes = notes
         self.address: tuple[str, int] | None = None
         """Where the server listens; set by the server."""
         self.draining = False

@@ -26,7 +26,9 @@ def create_probes(*, health: Health, registry: CollectorRegistry, title: str = "
     @app.get("/readyz", summary="Whether reviews can be answered; names what is not ready")
     async def readyz() -> JSONResponse:
         faults = await health.faults()
-        content = {"status": "not ready", "notReady": faults} if faults else {"status": "ok"}
+        content: dict[str, object] = {"status": "not ready", "notReady": faults} if faults else {"status": "ok"}
+        if notes := health.notes():
+            content["failing"] = notes
         return JSONResponse(content, status_code=503 if faults else 200)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=Response)

@@ -1,7 +1,8 @@
 """Writes what chart and documentation know of the job kinds, from the registry: `make generate`.
 
-`python -m app.jobs.generate CHART-FILE DOCS-FILE`. The chart renders rights, webhook entries and roles for people from
-the first file; the second one is the table of kinds. Must never write anything that a kind does not declare.
+`python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders rights, webhook entries and roles for
+people from the first file, and from the second one with an entry of `integrations.customKinds`; the third is the table
+of kinds. Must never write anything that a kind does not declare.
 """
 
 import sys
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 import yaml
 
+from app.api.config.customkinds import CustomKind
+from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.integration import Integration
 from app.jobs.registry import ALL
 
@@ -50,6 +53,14 @@ def chart_file(kinds: Iterable[Integration[Any]]) -> str:
     return f"# {GENERATED}\n" + yaml.safe_dump(declared, sort_keys=False, width=120)
 
 
+def custom_file() -> str:
+    """What the chart needs to know of every kind that the configuration describes, beside what its entry says."""
+    described = declaration(ConfiguredJobs(CustomKind(framework="f", group="g", version="v", kind="K", plural="p")))
+    own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights")
+    shared = {key: value for key, value in described.items() if key not in own}
+    return f"# {GENERATED}\n" + yaml.safe_dump(shared, sort_keys=False, width=120)
+
+
 def table(kinds: Iterable[Integration[Any]]) -> str:
     """The documentation's table of kinds."""
     rows = [
@@ -63,7 +74,8 @@ def table(kinds: Iterable[Integration[Any]]) -> str:
             f"<!-- {GENERATED} -->",
             "",
             "What `integrations.frameworks` of the configuration file may name. A kind whose CRD is not installed is",
-            "dormant: it costs nothing, and is queued as soon as the CRD is there.",
+            "dormant: it costs nothing, and is queued as soon as the CRD is there. Other kinds can be described in",
+            "[`integrations.customKinds`](configuration.md#a-kind-of-your-own).",
             "",
             "| framework | kind | API version | how its pods are held |",
             "|---|---|---|---|",
@@ -81,13 +93,14 @@ def _api_version(integration: Integration[Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Entry of `python -m app.jobs.generate`."""
     match arguments:
-        case [chart, docs]:
-            Path(chart).parent.mkdir(parents=True, exist_ok=True)
-            Path(chart).write_text(chart_file(ALL))
+        case [kinds, custom, docs]:
+            Path(kinds).parent.mkdir(parents=True, exist_ok=True)
+            Path(kinds).write_text(chart_file(ALL))
+            Path(custom).write_text(custom_file())
             Path(docs).write_text(table(ALL))
             return 0
         case _:
-            print("usage: python -m app.jobs.generate CHART-FILE DOCS-FILE", file=sys.stderr)
+            print("usage: python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE", file=sys.stderr)
             return 2
 
 

@@ -110,7 +110,7 @@ class Integration(ABC, Generic[J]):
     """Label selector of the watch; the objects that it leaves out are never seen."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs carry the quota of this kind; enabled together with it."""
-    rights: ClassVar[tuple[Right, ...]] = ()
+    rights: tuple[Right, ...] = ()
     """What the controller may do beside getting, listing, watching and patching jobs of the kind."""
     defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
     """Operations on which the webhook sets defaults."""
@@ -159,7 +159,7 @@ class Integration(ABC, Generic[J]):
         return brought(self.create_errors(new), lambda: self.create_errors(old))
 
     def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
-        """What is allowed but unwise. `owned`: the controller owner is of an enabled kind."""
+        """What is allowed but unwise. `owned`: the controller owner is of an enabled or external kind."""
         return ()
 
     # --- asked by both

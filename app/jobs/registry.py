@@ -71,10 +71,11 @@ class Registry:
 
     def manages(self, owner: OwnerReference | None) -> bool:
         """Whether an owner is of an enabled or external kind."""
-        if owner is None:
-            return False
-        kind = (group_of(owner), owner.kind)
-        return kind in self._by_kind or kind in self.external
+        return owner is not None and (self.is_external(owner) or self.by_owner(owner) is not None)
+
+    def is_external(self, owner: OwnerReference) -> bool:
+        """Whether an owner is of a kind that another controller manages."""
+        return (group_of(owner), owner.kind) in self.external
 
     def key_of(self, job: Kind) -> str:
         """The key of a job for the work queue: `batch/job:team-a/train`."""

@@ -165,21 +165,16 @@ def decoder(
     """
     plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
 
-    if keep is None:
-
-        def whole(body: bytes | msgspec.Raw) -> T:
-            value = plain(body)
-            raws.detach(value)
-            return value
-
-        return whole
+    detach, strip = raws.detacher(kind), raws.stripper(kind)
+    if detach is None or strip is None:
+        return plain
 
     def decoded(body: bytes | msgspec.Raw) -> T:
         value = plain(body)
-        if keep(value):
-            raws.detach(value)
+        if keep is None or keep(value):
+            detach(value)
         else:
-            raws.strip(value)
+            strip(value)
         return value
 
     return decoded

@@ -19,16 +19,18 @@ STRIPPED: Final = msgspec.Raw(b"")
 """What a stripped object has in place of each raw part. No JSON is empty, so no server sends it."""
 
 
-def detach(value: msgspec.Struct) -> None:
-    """Copy every Raw out of the message: it is a view that would keep the whole message in memory."""
-    if (walk := _of_struct(type(value))) is not None:
-        walk(value, msgspec.Raw.copy)
+def detacher(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:
+    """What copies every Raw of such an object out of the message, for it is a view that would keep the whole message in
+    memory. None if there is no Raw to copy.
+    """
+    walk = _of_struct(struct)
+    return None if walk is None else lambda value: walk(value, msgspec.Raw.copy)
 
 
-def strip(value: msgspec.Struct) -> None:
-    """Leave every Raw out."""
-    if (walk := _of_struct(type(value))) is not None:
-        walk(value, lambda raw: STRIPPED)
+def stripper(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:
+    """What leaves every Raw of such an object out. None if there is no Raw in it."""
+    walk = _of_struct(struct)
+    return None if walk is None else lambda value: walk(value, lambda raw: STRIPPED)
 
 
 def stripped(value: msgspec.Struct) -> bool:

@@ -421,6 +421,7 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)  # to take the page apart was a slice of its own
                 await in_slices(self._take_page(initial, page))
                 initial.version = page.metadata.resource_version
+                await asyncio.sleep(0)  # and so is to let go of it
                 del page  # while the next one comes it is not held
         return initial
 

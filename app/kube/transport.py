@@ -224,13 +224,14 @@ class Transport(Wire):
         type: PatchType = "merge",  # noqa: A002  the word kubectl uses
         subresource: str = "",
         force: bool = True,
+        manager: str = names.FIELD_MANAGER,
         dry_run: bool = False,
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
     ) -> T:
-        """Change an object. `type="apply"` is server-side apply as our one field manager; `force` takes fields over."""
-        params = _write_params(dry_run=dry_run)
+        """Change an object. `type="apply"` is server-side apply as that field manager; `force` takes fields over."""
+        params = _write_params(dry_run=dry_run, manager=manager)
         if type == "apply":
             params["force"] = "true" if force else "false"
         answer = await self.request(
@@ -272,8 +273,8 @@ class Transport(Wire):
         )
 
 
-def _write_params(*, dry_run: bool) -> dict[str, str | int]:
-    params: dict[str, str | int] = {"fieldManager": names.FIELD_MANAGER}
+def _write_params(*, dry_run: bool, manager: str = names.FIELD_MANAGER) -> dict[str, str | int]:
+    params: dict[str, str | int] = {"fieldManager": manager}
     if dry_run:
         params["dryRun"] = "All"
     return params

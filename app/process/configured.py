@@ -10,12 +10,14 @@ from app.api import quantity
 from app.api.config import Configuration, Loaded, addresses, v1beta2
 from app.api.config.addresses import Address
 from app.api.config.durations import seconds
+from app.api.config.frameworks import group_kind
 from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
+from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.options import Options as JobOptions
 from app.jobs.options import PodsReadyOptions
-from app.jobs.registry import Registry
+from app.jobs.registry import ALL, Registry
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
 """What is heeded at once when the file changes; all else is read once."""
@@ -53,12 +55,17 @@ def job_options(loaded: Loaded) -> JobOptions:
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:
-    """Which job kinds are queued. Without a file all kinds that are built are."""
+    """Which job kinds are queued: those that the file names or describes. Without a file all that are built."""
     if loaded is None:
         return Registry()
     integrations = loaded.configuration.integrations
     assert integrations is not None
-    return Registry(integrations.frameworks or ())
+    described = [ConfiguredJobs(entry) for entry in integrations.custom_kinds or ()]
+    return Registry(
+        [*(integrations.frameworks or ()), *(each.framework for each in described)],
+        kinds=(*ALL, *described),
+        external=[group_kind(each) for each in integrations.external_frameworks or ()],
+    )
 
 
 def _waiting(loaded: Loaded) -> v1beta2.WaitForPodsReady | None:

@@ -100,9 +100,7 @@ def validating(integration: Integration[Any], world: World) -> Handler:
                 lambda: create_errors(old.metadata, request.kind, integration),
             )
             errors += integration.update_errors(old, new)
-        owner = new.metadata.controller
-        owned = owner is not None and world.registry.by_owner(owner) is not None
-        warnings = integration.warnings(new, owned=owned)
+        warnings = integration.warnings(new, owned=world.registry.manages(new.metadata.controller))
         if errors:
             return denied(format_errors(errors), warnings=warnings)
         return Answer(warnings=warnings) if warnings else ALLOWED

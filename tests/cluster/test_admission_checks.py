@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
-from tests.cluster.scenario import GROUP, Scenario
+from tests.cluster.scenario import GROUP, Scenario, job_path
 
 pytestmark = pytest.mark.cluster
 
@@ -37,10 +37,10 @@ def states(workload: Json) -> dict[str, Json]:
     return {state["name"]: state for state in workload.get("status", {}).get("admissionChecks", [])}
 
 
-def answer(scenario: Scenario, job: str, full: str, state: str, **more: Any) -> None:
-    """Answer a check of the Workload of a job once that holds quota."""
+def answer(scenario: Scenario, job: str, full: str, state: str, *, reserved: str = "True", **more: Any) -> None:
+    """Answer a check of the Workload of a job once that holds quota, or waits for it."""
     workload = scenario.wait_workload(
-        job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == "True", timeout=15
+        job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
     )
     told = {**states(workload)[full], "state": state, **more}
     path = resource_path(
@@ -107,6 +107,30 @@ def test_a_rejected_job_is_deactivated_until_somebody_activates_it(scenario: Sce
     assert seen["spec"]["active"] is False
     assert condition(seen, "Evicted")["reason"] == "DeactivatedDueToAdmissionCheck"
     assert f'"{full}" (no money)' in condition(seen, "Evicted")["message"]
+
+
+@pytest.mark.parametrize("told", ["Retry", "Rejected"])
+def test_an_answer_before_there_is_quota_leaves_the_workload_alone(scenario: Scenario, told: str) -> None:
+    """It is neither evicted nor deactivated, only not considered, and goes on when the check says otherwise."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("first", queue="team", cpu="2")
+    scenario.wait_workload("first", lambda w: condition(w, "QuotaReserved").get("status") == "True")
+    scenario.job("second", queue="team", cpu="2")
+    answer(scenario, "second", full, told, reserved="False", message="not now")
+    scenario.api.delete(job_path(scenario.namespace, "first"))
+
+    def failed(workload: Json) -> bool:
+        waits = condition(workload, "QuotaReserved")
+        return waits["status"] == "False" and "failed admission checks" in waits["message"]
+
+    seen = scenario.wait_workload("second", failed, timeout=15)
+    assert seen["spec"]["active"] is True
+    assert not condition(seen, "Evicted")
+    assert not condition(seen, "DeactivationTarget")
+    answer(scenario, "second", full, "Ready", reserved="False")
+    scenario.wait_started("second", timeout=15)
 
 
 def test_a_queue_is_open_while_its_check_is_answered(scenario: Scenario) -> None:

@@ -9,6 +9,7 @@ import pytest
 from testbed.client import condition, wait_until
 from testbed.installation import MANAGED
 from tests.cluster.deployed import Deployed
+from tests.cluster.scenario import QUEUE
 
 pytestmark = pytest.mark.cluster
 
@@ -65,14 +66,14 @@ def test_the_two_roles_together_keep_quota(deployed: Deployed, namespace: str) -
     """A Job without a queue label gets the default queue and runs; the next one waits; nothing was forbidden."""
     cp = deployed.cp
     wait_until(
-        lambda: cp.api.create(job("first", namespace), dry_run=True)["metadata"].get("labels"),
+        lambda: cp.api.create(job("first", namespace), dry_run=True)["metadata"].get("labels", {}).get(QUEUE),
         timeout=15,
         describe=lambda: "the webhook, a process of its own, does not know the new default queue",
     )
     first = cp.api.path_of(cp.api.create(job("first", namespace)))
     running = cp.api.wait_for(first, lambda found: not found["spec"]["suspend"], describe="resumed")
     second = cp.api.path_of(cp.api.create(job("second", namespace)))
-    assert running["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    assert running["metadata"]["labels"][QUEUE] == "default"
     (waiting,) = [
         wait_until(
             lambda: next(

@@ -20,7 +20,11 @@ def teams(control_plane: ControlPlane) -> str:
     return control_plane.namespace("docs", labels=MANAGED)
 
 
-@pytest.mark.parametrize(("where", "manifest"), [pytest.param(*found, id=found[0]) for found in manifests()])
+MANIFESTS = [found for found in manifests() if not found[1]["apiVersion"].startswith("example.com/")]
+"""Without kinds that a page defines itself: test_configured_kind.py does what that page says."""
+
+
+@pytest.mark.parametrize(("where", "manifest"), [pytest.param(*found, id=found[0]) for found in MANIFESTS])
 def test_the_api_server_takes_it(
     where: str, manifest: Json, control_plane: ControlPlane, teams: str, turnstile: Turnstile
 ) -> None:

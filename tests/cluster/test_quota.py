@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cluster
 
 class TestOverQuota:
     def test_a_job_over_quota_stays_suspended_and_says_what_is_missing(self, scenario: Scenario) -> None:
-        """The reason names the flavor, the resource, what was asked for and what is free."""
+        """The reason is Kueue's to the letter, for tools; an event names what was asked for and what is free."""
         flavor = scenario.flavor("plain")
         scenario.queue("team", {flavor: {"cpu": 4}})
         scenario.job("first", queue="team", cpu="1", pods=3)
@@ -20,9 +20,13 @@ class TestOverQuota:
         scenario.job("second", queue="team", cpu="1", pods=2)
         waiting = scenario.wait_pending("second", reason="WaitingForQuota")
         assert scenario.suspended("second")
-        assert f"insufficient unused quota for cpu in flavor {flavor}, 1 more needed" in waiting["message"]
-        assert "requested 2" in waiting["message"]
-        assert "available 1" in waiting["message"]
+        missing = f"insufficient unused quota for cpu in flavor {flavor}, 1 more needed"
+        assert waiting["message"] == f"couldn't assign flavors to pod set main: {missing}"
+        workload = scenario.workload_of("second")["metadata"]["name"]
+        assert scenario.wait_event(workload, reason="WaitingForQuota")["note"] == waiting["message"]
+        told = scenario.wait_event(workload, reason="InsufficientQuota")
+        amounts = f"cpu in flavor {flavor}: requested 2, available 1 (nominal quota 4, in use 3)"
+        assert (told["type"], told["note"]) == ("Normal", amounts)
 
     def test_a_job_larger_than_the_queue_says_that_it_can_never_fit(self, scenario: Scenario) -> None:
         """A request above the maximum gets another reason than one that only has to wait."""
@@ -49,8 +53,24 @@ class TestOverQuota:
         scenario.wait_started("same-0")
         for name in names[1:]:
             waiting = scenario.wait_pending(name, reason="WaitingForQuota")
-            assert "requested 1" in waiting["message"]
-            assert "available 0" in waiting["message"]
+            bypassed = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+            assert waiting["message"].startswith(("couldn't assign flavors to pod set main: ", bypassed))
+            told = scenario.wait_event(scenario.workload_of(name)["metadata"]["name"], reason="InsufficientQuota")
+            assert "requested 1, available 0" in told["note"]
+
+    def test_amounts_are_those_of_its_own_queue(self, scenario: Scenario) -> None:
+        """Also where one that asks for the same waits in another queue."""
+        flavors = {name: scenario.flavor(name) for name in ("one", "two")}
+        for name, flavor in flavors.items():
+            scenario.queue(name, {flavor: {"cpu": 1}})
+            for number in range(3):
+                scenario.job(f"{name}-{number}", queue=name, cpu="1")
+        for name, flavor in flavors.items():
+            for number in (1, 2):
+                scenario.wait_pending(f"{name}-{number}", reason="WaitingForQuota")
+                workload = scenario.workload_of(f"{name}-{number}")["metadata"]["name"]
+                told = scenario.wait_event(workload, reason="InsufficientQuota")
+                assert told["note"].startswith(f"cpu in flavor {flavor}: ")
 
     def test_a_job_in_a_queue_that_does_not_exist_says_so(self, scenario: Scenario) -> None:
         """A typing error in the queue name is told, not met with silence."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.jobs.registry import ALL
 from testbed import Api, ApiError
 from testbed.client import Json, wait_until
 from testbed.installation import MANAGED, NAMESPACE
@@ -66,9 +67,7 @@ def pod(name: str, namespace: str, *, queue: str) -> Json:
 
 
 SELDOM = {
-    "customresourcedefinitions": "a kind of jobs that is not Kubernetes' own is enabled",
-    "jobs/finalizers": "asked for by admission plugins that are not on here",
-    "pods/finalizers": "asked for by admission plugins that are not on here",
+    **{f"{each.kind.PLURAL}/finalizers": "asked for by admission plugins that are not on here" for each in ALL},
     "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
     "pods/status": "a Pod that is stopped says why",

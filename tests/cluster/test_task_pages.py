@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,8 @@ SHOWN_ELSEWHERE = ("The workload has not all checks", "Evicted due to AdmissionC
 class Reader:
     """Does what a page says, block by block, as an administrator of the cluster."""
 
-    def __init__(self, page: str, control_plane: ControlPlane) -> None:
+    def __init__(self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT) -> None:
+        self._directory = directory
         self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
         self._environment = {
             **os.environ,
@@ -69,7 +71,15 @@ class Reader:
 
     def _run(self, command: str, text: str) -> str:
         shell = ["bash", "-euo", "pipefail", "-c", command]
-        done = subprocess.run(shell, input=text, env=self._environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            shell,
+            input=text,
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         return done.stdout
 

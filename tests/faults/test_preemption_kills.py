@@ -27,7 +27,7 @@ def stops_the_job(request: Request) -> bool:
 def gives_the_quota_back(request: Request) -> bool:
     """The Job is stopped; the Workload holds its quota still."""
     status = request.method == "PATCH" and request.path.endswith("/status") and "/workloads/job-low" in request.path
-    return status and b'"admission":null' in request.raw
+    return status and b'"Requeued"' in request.raw
 
 
 @pytest.mark.parametrize("next_write", [stops_the_job, gives_the_quota_back])

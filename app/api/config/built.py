@@ -12,6 +12,7 @@ from app.api.config import addresses, features
 from app.api.config.defaults import Installation
 from app.api.config.document import Document, Problem, dotted
 from app.api.config.durations import SECOND, render
+from app.api.config.frameworks import FRAMEWORKS, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
@@ -122,9 +123,6 @@ def refusals(
     wanted = metrics.local_queue_metrics
     if given("metrics", "localQueueMetrics") and wanted is not None and wanted.enable:
         yield refuse(("metrics", "localQueueMetrics"), _METRICS, "leave it out or set enable: false")
-    if config.integrations is not None and config.integrations.external_frameworks:
-        message = "jobs of controllers that come with their own integration are not built yet"
-        yield refuse(("integrations", "externalFrameworks"), message)
     if config.integrations is not None and config.integrations.label_keys_to_copy:
         yield refuse(("integrations", "labelKeysToCopy"), "copying labels to Workloads is not built yet")
     if config.resources is not None and config.resources.device_class_mappings:
@@ -202,12 +200,22 @@ def _gate_refusals(config: Configuration, document: Document, gates: Collection[
 
 def _framework_refusals(config: Configuration, document: Document, frameworks: Collection[str]) -> Iterator[Problem]:
     named = (config.integrations.frameworks or []) if config.integrations is not None else []
+    custom = (config.integrations.custom_kinds or []) if config.integrations is not None else []
+    described = {each.framework for each in custom}
     for index, framework in enumerate(named):
-        if framework not in frameworks:
+        if framework not in frameworks and framework not in described:
             path = ("integrations", "frameworks", index)
             known = ", ".join(sorted(frameworks))
             message = f"jobs of the framework {framework} cannot be queued yet"
             yield Problem(dotted(path), document.line(path), message, f"take it out; built are {known}")
+    kinds = {name: group_kind(FRAMEWORKS[name]) for name in frameworks if name in FRAMEWORKS}
+    for index, each in enumerate(custom):
+        built = [name for name, kind in kinds.items() if each.framework == name or kind == (each.group, each.kind)]
+        if built:
+            path = ("integrations", "customKinds", index)
+            message = f"{built[0]} is built: its jobs need no description"
+            cure = f"take the entry out, and name {built[0]} in integrations.frameworks"
+            yield Problem(dotted(path), document.line(path), message, cure)
 
 
 def warnings(

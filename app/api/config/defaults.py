@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from app.api.config import v1beta1, v1beta2
 from app.api.config.durations import SECOND
-from app.api.config.v1beta2 import Section
+from app.api.config.section import Section
 
 STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"

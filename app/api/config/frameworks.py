@@ -31,3 +31,9 @@ WITHOUT_MULTIKUEUE: Final = frozenset(("deployment",))
 def is_kind(text: str) -> bool:
     """Whether a text has the form `Kind.version.group`."""
     return text.count(".") >= 2
+
+
+def group_kind(text: str) -> tuple[str, str]:
+    """Group and kind of `Kind.version.group`."""
+    kind, _, rest = text.partition(".")
+    return rest.partition(".")[2], kind

@@ -9,8 +9,10 @@ from typing import Final
 from pydantic import Field
 
 from app.api.config import v1beta2
+from app.api.config.customkinds import CustomKind
 from app.api.config.durations import Duration
-from app.api.config.v1beta2 import Int32, Section
+from app.api.config.section import Section
+from app.api.config.v1beta2 import Int32
 
 API_VERSION: Final = "config.kueue.x-k8s.io/v1beta1"
 
@@ -59,6 +61,7 @@ class Integrations(Section):
     external_frameworks: list[str] | None = None
     pod_options: PodOptions | None = None
     label_keys_to_copy: list[str] | None = None
+    custom_kinds: list[CustomKind] | None = None
 
 
 class MultiKueue(Section):

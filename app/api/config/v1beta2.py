@@ -4,14 +4,15 @@ What is absent from a file is None here until defaults are set. Names on the wir
 here; what a value must satisfy is `validation`. Must never know what Turnstile has built.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from app.api import quantity
+from app.api.config.customkinds import CustomKind
 from app.api.config.durations import Duration, Nanoseconds
+from app.api.config.section import Section
 from app.api.errors import InvalidValue
 from app.api.selectors import LabelSelector
 
@@ -33,20 +34,6 @@ def _quantity(value: object) -> str:
 
 
 QuantityText = Annotated[str, BeforeValidator(_quantity)]
-
-
-class Section(BaseModel):
-    """A mapping of the file: unknown fields and wrong types are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
-
-    def plain(self) -> dict[str, Any]:
-        """As it would stand in a file, without what is not set."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-    def raw(self) -> msgspec.Raw:
-        """As it stands in an error: compact JSON in the order of the fields."""
-        return msgspec.Raw(msgspec.json.encode(self.plain()))
 
 
 class Webhook(Section):
@@ -176,6 +163,8 @@ class Integrations(Section):
     frameworks: list[str] | None = None
     external_frameworks: list[str] | None = None
     label_keys_to_copy: list[str] | None = None
+    custom_kinds: list[CustomKind] | None = None
+    """Not in Kueue."""
 
 
 class ExternalFramework(Section):

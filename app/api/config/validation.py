@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from app.api.config import tls
+from app.api.config.customkinds import custom_kind_errors
 from app.api.config.defaults import INCREMENTAL, RETAIN, STRATEGIES
 from app.api.config.devices import device_class_errors
 from app.api.config.durations import render
@@ -101,15 +102,18 @@ def _integration_errors(config: Configuration) -> Iterator[FieldError]:
     if config.integrations.frameworks is None:
         yield required(f"{path}.frameworks", "cannot be empty")
         return
+    custom = config.integrations.custom_kinds or []
+    kinds = {**FRAMEWORKS, **{each.framework: each.gvk for each in custom}}
     managed: set[str] = set()
     for index, framework in enumerate(config.integrations.frameworks):
-        kind = FRAMEWORKS.get(framework)
+        kind = kinds.get(framework)
         if kind is None:
             yield not_supported(f"{path}.frameworks[{index}]", framework, FRAMEWORKS)
         elif kind in managed:
             yield duplicate(f"{path}.frameworks[{index}]", framework)
         else:
             managed.add(kind)
+    managed.update(each.gvk for each in custom)
     for index, kind in enumerate(config.integrations.external_frameworks or ()):
         at = f"{path}.externalFrameworks[{index}]"
         if not is_kind(kind):
@@ -118,6 +122,7 @@ def _integration_errors(config: Configuration) -> Iterator[FieldError]:
             yield duplicate(at, kind)
         else:
             managed.add(kind)
+    yield from custom_kind_errors(custom, f"{path}.customKinds")
     if "pod" in config.integrations.frameworks:
         if config.managed_jobs_namespace_selector is None:
             yield required(_SELECTOR, "cannot be empty when pod integration is enabled")

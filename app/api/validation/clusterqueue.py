@@ -9,7 +9,7 @@ from app.api.clusterqueue import ClusterQueue, ClusterQueueSpec, ConcurrentAdmis
 from app.api.errors import InvalidValue
 from app.api.meta import ObjectMeta
 from app.api.quota import ResourceQuota
-from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid, not_supported
+from app.api.validation.errors import IMMUTABLE, FieldError, brought, forbidden, invalid, not_supported
 from app.api.validation.labels import selector_errors
 from app.api.validation.quota import GROUPS, resource_groups_errors, shown, weight_errors
 
@@ -26,8 +26,19 @@ def default_cluster_queue(meta: ObjectMeta) -> list[str] | None:
 def validate_cluster_queue(
     new: ClusterQueue, old: ClusterQueue | None = None, *, gates: Collection[str] = known.ON_BY_DEFAULT
 ) -> list[FieldError]:
-    """All faults of a ClusterQueue on create, or on update if there is an `old` one; `gates` are those that are on."""
-    spec = new.spec
+    """All faults of a ClusterQueue on create, or those that an update of `old` brings, with these feature gates on."""
+    errors = _errors(new.spec, gates)
+    if old is None:
+        return errors + _on_flavors_errors(new.spec, None)
+    errors = brought(errors, lambda: _errors(old.spec, gates))
+    errors.extend(_on_flavors_errors(new.spec, None if known.REJECT_INVALID_ON_FLAVORS in gates else old.spec))
+    if new.spec.concurrent_admission_policy != old.spec.concurrent_admission_policy:
+        errors.append(invalid("spec.concurrentAdmissionPolicy", new.spec.concurrent_admission_policy, IMMUTABLE))
+    return errors
+
+
+def _errors(spec: ClusterQueueSpec, gates: Collection[str]) -> list[FieldError]:
+    """What is wrong with a ClusterQueue, whatever it was before."""
     unlimited = "" if spec.cohort_name else "must be nil when cohort is empty"
     errors = resource_groups_errors(spec.resource_groups, unlimited=unlimited, rule=_lending_errors)
     errors.extend(_total_errors(spec))
@@ -36,12 +47,8 @@ def validate_cluster_queue(
     errors.extend(_preemption_errors(spec))
     errors.extend(_fungibility_errors(spec))
     errors.extend(weight_errors(spec.fair_sharing))
-    lenient = old is not None and known.REJECT_INVALID_ON_FLAVORS not in gates
-    errors.extend(_on_flavors_errors(spec, old.spec if old is not None and lenient else None))
     if known.CONCURRENT_ADMISSION in gates and spec.concurrent_admission_policy is not None:
         errors.extend(_concurrent_admission_errors(spec, spec.concurrent_admission_policy))
-    if old is not None and spec.concurrent_admission_policy != old.spec.concurrent_admission_policy:
-        errors.append(invalid("spec.concurrentAdmissionPolicy", spec.concurrent_admission_policy, IMMUTABLE))
     return errors
 
 

@@ -4,7 +4,7 @@ from app.api import names
 from app.api.meta import ObjectMeta
 from app.api.pods import Taint
 from app.api.resourceflavor import ResourceFlavor
-from app.api.validation.errors import FieldError, duplicate, invalid
+from app.api.validation.errors import FieldError, brought, duplicate, invalid
 from app.api.validation.labels import label_key_errors, label_value_faults, labels_errors
 
 
@@ -14,7 +14,12 @@ def default_resource_flavor(meta: ObjectMeta) -> list[str] | None:
 
 
 def validate_resource_flavor(new: ResourceFlavor, old: ResourceFlavor | None = None) -> list[FieldError]:
-    """All faults of a ResourceFlavor; the same on create and update."""
+    """All faults of a ResourceFlavor on create, or those that an update brings."""
+    errors = _errors(new)
+    return errors if old is None else brought(errors, lambda: _errors(old))
+
+
+def _errors(new: ResourceFlavor) -> list[FieldError]:
     errors = labels_errors("spec.nodeLabels", new.spec.node_labels)
     errors.extend(_taints_errors("spec.nodeTaints", new.spec.node_taints))
     for index, toleration in enumerate(new.spec.tolerations):

@@ -1,6 +1,6 @@
 """Rules of Workload that the schema cannot say: what is consistent, and what may change while quota is held."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from app.api.topology import TopologyRequest
 from app.api.validation.errors import (
     IMMUTABLE,
     FieldError,
+    brought,
     forbidden,
     invalid,
     not_found,
@@ -101,21 +102,31 @@ def validate_workload(
     gates: Gates = known.ON_BY_DEFAULT,
     templates: tuple[Sequence[bytes], Sequence[bytes]] | None = None,
 ) -> list[FieldError]:
-    """All faults of a Workload on create, or on update (of the status as well) when there is an `old` one.
+    """All faults of a Workload on create, or those that an update of `old` (of its status as well) brings.
 
     `templates` are the `template_digests` of the new and the old object; without them a change that the structs do not
     show (an image, a volume) passes for none.
     """
+    errors = _errors(new, gates)
+    if old is None:
+        return errors + _reclaimable_errors(new, {})
+    stale = {pods.name: pods.count for pods in old.status.reclaimable_pods}
+    return [
+        *brought(errors, lambda: _errors(old, gates)),
+        *_reclaimable_errors(new, stale),
+        *_update_errors(new, old, gates, templates),
+    ]
+
+
+def _errors(new: Workload, gates: Gates) -> list[FieldError]:
+    """What is wrong with a Workload, whatever it was before."""
     errors = _metadata_errors(new, gates)
     for index, pod_set in enumerate(new.spec.pod_sets):
         errors.extend(_pod_set_errors(f"spec.podSets[{index}]", pod_set, gates))
     errors.extend(_partial_admission_errors(new))
-    errors.extend(_admission_errors(new, old))
+    errors.extend(_admission_errors(new))
     errors.extend(conditions_errors("status.conditions", new.status.conditions))
-    errors.extend(_reclaimable_errors(new, old, gates))
     errors.extend(_pod_set_updates_errors(new))
-    if old is not None:
-        errors.extend(_update_errors(new, old, gates, templates))
     return errors
 
 
@@ -233,15 +244,12 @@ def _is_elastic(workload: Workload) -> bool:
     return workload.metadata.annotations.get(names.ELASTIC_JOB) == "true"
 
 
-def _admission_errors(new: Workload, old: Workload | None) -> list[FieldError]:
+def _admission_errors(new: Workload) -> list[FieldError]:
     if not new.quota_reserved:
         return []
     admission = new.status.admission
     if admission is None:
-        # One that is in this state already must stay open to updates, or it could never be mended or deleted.
-        stuck = old is not None and old.quota_reserved and old.status.admission is None
-        detail = "must be set while the QuotaReserved condition is true"
-        return [] if stuck else [required("status.admission", detail)]
+        return [required("status.admission", "must be set while the QuotaReserved condition is true")]
     errors = []
     pod_sets = {pod_set.name for pod_set in new.spec.pod_sets}
     for index, assignment in enumerate(admission.pod_set_assignments):
@@ -259,16 +267,18 @@ def _admission_errors(new: Workload, old: Workload | None) -> list[FieldError]:
     return errors
 
 
-def _reclaimable_errors(new: Workload, old: Workload | None, gates: Gates) -> list[FieldError]:
+def _reclaimable_errors(new: Workload, stale: Mapping[str, int]) -> list[FieldError]:
+    """No more pods may be reclaimable than there are. Counts that were there before (`stale`) are not asked again: the
+    pod sets may have become smaller, and the status follows in a write of its own."""
     counts = {pod_set.name: pod_set.count for pod_set in new.spec.pod_sets}
-    elastic = known.ELASTIC_JOBS in gates and _is_elastic(new)
-    stale = {pods.name: pods.count for pods in old.status.reclaimable_pods} if old is not None and elastic else {}
     errors = []
     for pods in new.status.reclaimable_pods:
         path = f"status.reclaimablePods[{pods.name}]"
+        if stale.get(pods.name) == pods.count:
+            continue
         if pods.name not in counts:
             errors.append(not_supported(f"{path}.name", pods.name, counts))
-        elif pods.count > counts[pods.name] and stale.get(pods.name) != pods.count:
+        elif pods.count > counts[pods.name]:
             errors.append(invalid(f"{path}.count", pods.count, f"should be less or equal to {counts[pods.name]}"))
     return errors
 
@@ -298,7 +308,8 @@ def _update_errors(
         errors.extend(_pod_sets_kept_errors(new, old, gates, templates))
     if old.quota_reserved and new.quota_reserved:
         errors.extend(_reclaimable_kept_errors(new, old, gates))
-    if new.status.admission is not None and old.status.admission is not None and _admission(new) != _admission(old):
+    held = old.status.admission if old.quota_reserved else None  # without quota it is stale and may be replaced
+    if held is not None and new.status.admission is not None and _admission(new) != _admission(old):
         errors.append(invalid("status.admission", new.status.admission, IMMUTABLE))
     errors.extend(_ready_checks_errors(new, old))
     errors.extend(_cluster_name_errors(new, old, gates))

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 
 from app.api import names
+from app.api.config.document import dotted
 from app.api.errors import PermanentError
 from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
@@ -53,15 +54,20 @@ class Template:
         )
 
     @property
+    def admitted(self) -> bool:
+        """Whether the template has the label that every start adds and every stop takes away."""
+        return names.PODSET_LABEL in self.directives.labels
+
+    @property
     def field(self) -> str:
         """The path as an error names it: `spec.replicatedJobs[0].template.spec.template`."""
-        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
+        return dotted(self.path)
 
 
 class TemplatedJob(Integration[J]):
     """A kind with a suspend field and pod templates."""
 
-    suspend_path: ClassVar[tuple[str, ...]] = ("spec", "suspend")
+    suspend_path: tuple[str, ...] = ("spec", "suspend")
     success: ClassVar[str] = "Completed"
     """Type of the condition that tells a good end."""
     failure: ClassVar[str] = "Failed"
@@ -72,6 +78,17 @@ class TemplatedJob(Integration[J]):
     def templates(self, job: J) -> list[Template]:
         """The pod templates in the order of the pod sets. Raises PermanentError if they make no sense."""
 
+    def readable_templates(self, job: J) -> list[Template]:
+        """The templates that make sense: those of a job that has to stop, whatever it has become."""
+        return self.templates(job)
+
+    def value(self, job: J, path: tuple[str, ...]) -> Any:
+        """What stands at a path of the object; None if nothing does."""
+        value: Any = job
+        for part in path:
+            value = getattr(value, _attribute(part), None)
+        return value
+
     def conditions(self, job: J) -> Sequence["JobCondition"]:
         """The conditions of the job's status."""
         found: Sequence[JobCondition] = job.status.conditions  # type: ignore[attr-defined]  # each such kind has them
@@ -79,7 +96,7 @@ class TemplatedJob(Integration[J]):
 
     def suspended(self, job: J) -> bool:
         """By the suspend field."""
-        return bool(_value(job, self.suspend_path))
+        return bool(self.value(job, self.suspend_path))
 
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Set the suspend field."""
@@ -103,7 +120,7 @@ class TemplatedJob(Integration[J]):
 
     def carries_admission(self, job: J) -> bool:
         """By the label that every start adds and every stop takes away."""
-        return any(names.PODSET_LABEL in template.directives.labels for template in self.templates(job))
+        return any(template.admitted for template in self.readable_templates(job))
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """A pod set for each template."""
@@ -126,19 +143,25 @@ class TemplatedJob(Integration[J]):
         return Change(patch, fresh=True)
 
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend, and restore the templates, in one patch; a job that has ended is left as it is."""
+        """Suspend, and restore the templates, in one patch; complete once no pod is active.
+
+        A job that has ended is left as it is.
+        """
         running = not self.suspended(job)
-        if self.finished(job) is not None or not (running or self.carries_admission(job)):
+        if self.finished(job) is not None:
             return Stop()
+        gone = not self.active(job)
+        if not (running or self.carries_admission(job)):
+            return Stop(complete=gone)
         patch = JsonPatch()
         if running:
             self._set_suspended(job, patch, value=True)
-        templates = self.templates(job)
+        templates = self.readable_templates(job)
         if pod_sets is not None and len(pod_sets) == len(templates):
             for template, pod_set in zip(templates, pod_sets, strict=True):
                 rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
-        return Stop(steps, announce=running)
+        return Stop(steps, announce=running, complete=gone)
 
     def suspend(self, job: J) -> Change | None:
         """Set the suspend field and nothing else."""
@@ -149,7 +172,7 @@ class TemplatedJob(Integration[J]):
     def _set_suspended(self, job: J, patch: JsonPatch, *, value: bool) -> None:
         """Set the suspend field, and make the objects around it if they are absent."""
         for depth in range(1, len(self.suspend_path)):
-            if _value(job, self.suspend_path[:depth]) is None:
+            if self.value(job, self.suspend_path[:depth]) is None:
                 patch.add(*self.suspend_path[:depth], value={})
         patch.add(*self.suspend_path, value=value)
 
@@ -178,13 +201,6 @@ def annotations_of(template: msgspec.Raw) -> dict[str, str]:
     """The annotations of a pod template (JSON). Raises msgspec.MsgspecError if it is none."""
     metadata = _decode_annotated(template).metadata
     return metadata.annotations if metadata is not None else {}
-
-
-def _value(job: Kind, path: tuple[str, ...]) -> Any:
-    value: Any = job
-    for part in path:
-        value = getattr(value, _attribute(part), None)
-    return value
 
 
 @lru_cache(maxsize=64)

@@ -202,14 +202,18 @@ class BatchJob(TemplatedJob[Job]):
         return succeeded + job.status.ready >= _count(job)
 
     def reclaimable(self, job: Job) -> dict[str, int]:
-        """Pods that will not be made again, once fewer completions remain than may run at a time."""
-        parallelism = _parallelism(job)
+        """Pods that will not be made again, once fewer completions remain than may run at a time.
+
+        Kueue reckons from the parallelism also where fewer completions are wanted, and gives back the quota of pods
+        that run.
+        """
+        parallelism, count = _parallelism(job), _count(job)
         done = _terminal_indexes(job) if job.spec.completion_mode == "Indexed" else job.status.succeeded
         if parallelism <= 1 or done == 0:
             return {}
         completions = parallelism if job.spec.completions is None else job.spec.completions
         remaining = max(completions - done, 0)
-        return {names.DEFAULT_PODSET: parallelism - remaining} if remaining < parallelism else {}
+        return {names.DEFAULT_PODSET: count - remaining} if remaining < count else {}
 
     def significant(self, job: Job) -> tuple[object, ...]:
         """The spec, and of the status what its counters add up to.
@@ -258,9 +262,11 @@ def _minimum(job: Job) -> str | None:
 
 
 def _min_parallelism(job: Job) -> int | None:
-    """Absent if it is not a number: the webhook refuses such a Job, and one that came past it is admitted in full."""
+    """Absent if it is no number from 1 to the count: the webhook refuses such a Job, and one that came past it is
+    admitted in full.
+    """
     text = job.metadata.annotations.get(names.JOB_MIN_PARALLELISM, "")
-    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= _count(job) else None
 
 
 def _completions_follow(job: Job) -> bool:

@@ -76,7 +76,8 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of the file with the
-kinds that they need, or all that are built without a file. */}}
+kinds that they need, or all that are built without a file; then those that the file describes, in the same form. `id`
+is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- define "turnstile.kinds" -}}
 {{- $known := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
 {{- $named := list -}}
@@ -90,9 +91,32 @@ kinds that they need, or all that are built without a file. */}}
 {{- end -}}
 {{- $enabled := list -}}
 {{- range $known -}}
-{{- if has .framework $named -}}{{- $enabled = append $enabled . -}}{{- end -}}
+{{- if has .framework $named -}}{{- $enabled = append $enabled (set . "id" (lower .kind)) -}}{{- end -}}
+{{- end -}}
+{{- range dig "integrations" "customKinds" list (default dict .Values.config) -}}
+{{- $enabled = append $enabled (include "turnstile.customKind" (list $ .) | fromJson) -}}
 {{- end -}}
 {{- toJson $enabled -}}
+{{- end -}}
+
+{{/* What files/kinds.yaml would say of a kind that the file describes, as JSON. Call with (list $ entry). */}}
+{{- define "turnstile.customKind" -}}
+{{- $top := index . 0 -}}
+{{- $entry := index . 1 -}}
+{{- range list "framework" "group" "version" "kind" "plural" -}}
+{{- $_ := required (printf "config.integrations.customKinds: each entry needs %s" .) (get $entry .) -}}
+{{- end -}}
+{{- $kind := pick $entry "framework" "group" "version" "kind" "plural" -}}
+{{- $kind = merge $kind ($top.Files.Get "files/customkind.yaml" | fromYaml) -}}
+{{- $_ := set $kind "id" (printf "%s.%s" (lower $entry.kind) $entry.group) -}}
+{{- $_ := set $kind "webhookPath" (printf "%s-%s-%s" (replace "." "-" $entry.group) $entry.version (lower $entry.kind)) -}}
+{{- $rights := list -}}
+{{- range $entry.rights -}}
+{{- $group := hasKey . "group" | ternary .group $entry.group -}}
+{{- $rights = append $rights (dict "group" $group "resource" .resource "verbs" .verbs) -}}
+{{- end -}}
+{{- $_ := set $kind "rights" $rights -}}
+{{- toJson $kind -}}
 {{- end -}}
 
 {{/* Whether jobs without a queue name are managed too: "true" or empty. */}}

@@ -19,7 +19,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("metrics: {enableClusterQueueResources: true}", "line 3: metrics.enableClusterQueueResources: metrics of"),
         ("metrics: {customLabels: [{name: team}]}", "line 3: metrics.customLabels: metrics of queues"),
         ("metrics: {localQueueMetrics: {enable: true}}", "line 3: metrics.localQueueMetrics: metrics of queues"),
-        ("integrations: {externalFrameworks: [Foo.v1.example.com]}", "line 3: integrations.externalFrameworks: jobs"),
         ("integrations: {labelKeysToCopy: [a]}", "line 3: integrations.labelKeysToCopy: copying labels"),
         (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
@@ -56,6 +55,7 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
         "leaderElection: {leaderElect: true, resourceLock: leases}",
         "health: {readinessEndpointName: /readyz, livenessEndpointName: healthz}",
         "integrations: {frameworks: [pod]}",
+        "integrations: {externalFrameworks: [Foo.v1.example.com]}",
         "internalCertManagement: {enable: false}",
         "objectRetentionPolicies: {}",
         (

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
@@ -99,6 +100,12 @@ class TestAdmission:
         assert conditions(decision)["Admitted"][0] == "True"
         assert status(decision)["admissionChecks"] == []
 
+    @pytest.mark.parametrize("left", [local_queue(), queue(a=[])])
+    def test_it_is_admitted_although_a_queue_is_gone(self, left: ClusterQueue | LocalQueue) -> None:
+        """Its last check came before the end of its queue was seen."""
+        decision = decide("ns/wl", world(reserved(state("a", "Ready")), left))
+        assert conditions(decision)["Admitted"][0] == conditions(decision)["QuotaReserved"][0] == "True"
+
     def test_one_on_its_way_out_is_not_admitted(self) -> None:
         """Its checks were reset; whoever is ready at once is not asked."""
         leaving = workload(
@@ -163,6 +170,18 @@ class TestRetry:
         assert decide("ns/wl", world(waiting, local_queue(), cluster_queue())).actions == [RequeueAfter(60.0)]
         decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue(), now=NOW + timedelta(minutes=1)))
         assert conditions(decision)["Requeued"][0] == "True"
+
+
+@pytest.mark.parametrize("answer", ["Retry", "Rejected"])
+def test_a_workload_without_quota_is_neither_evicted_nor_deactivated(answer: str) -> None:
+    """There is no attempt that could end; it waits as it is."""
+    waits = (
+        condition("QuotaReserved", "False", "PendingEvaluation"),
+        condition("Admitted", "False", "NoReservation", "The workload has no reservation"),
+    )
+    told = state("a", answer, "no", requeueAfterSeconds=0)
+    waiting = workload(*waits, more_status={"admissionChecks": [told]})
+    assert decide("ns/wl", world(waiting, local_queue(), queue(a=[]))).actions == []
 
 
 class TestRejection:

@@ -10,6 +10,7 @@ from app.api.workload import Workload
 from app.controllers.wakes import job_concerned
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import Options, namespaces
+from app.jobs.registry import Registry
 from app.kube import answers
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
@@ -258,3 +259,20 @@ def test_admission_checks_that_wait_are_told() -> None:
     cluster.put(Workload, workload)
     cluster.settle(JOB)
     assert cluster.events[-1] == ("UpdatedAdmissionCheck", "a: a waits; b: b waits")
+
+
+@pytest.mark.parametrize("kind", ["PipelineRun", "CronJob"])
+def test_a_child_of_an_owner_that_is_managed_elsewhere_is_left_alone(kind: str) -> None:
+    """Nobody here knows when that owner may run; owners of other kinds are of no interest."""
+    registry = Registry(external=[("tekton.dev", "PipelineRun")])
+    owner = {"apiVersion": "tekton.dev/v1", "kind": kind, "name": "run", "uid": "u", "controller": True}
+    cluster = Cluster(registry=registry)
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    meta = {"name": "train", "namespace": "team", "labels": labels, "ownerReferences": [owner]}
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    cluster.put(Job, {"metadata": meta, "spec": {"suspend": False, "template": template}})
+    decision = cluster.step()
+    if kind == "PipelineRun":
+        assert (cluster.writes, decision.why) == ([], "managed elsewhere with PipelineRun run")
+    else:
+        assert cluster.writes == ["patch Job", "create Workload"]

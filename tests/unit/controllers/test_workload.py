@@ -11,6 +11,7 @@ from app.controllers.workload import decide
 from app.jobs.options import Options
 from tests.unit.controllers.worlds import (
     ADMITTED,
+    EARLIER,
     NOW,
     RESERVED,
     cluster_queue,
@@ -22,6 +23,16 @@ from tests.unit.controllers.worlds import (
 from tests.unit.controllers.written import conditions, patches, status
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
+
+CHECKED = {
+    "admissionChecksStrategy": {"admissionChecks": [{"name": "a"}]},
+    "resourceGroups": [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "9"}]}]}
+    ],
+}
+"""The spec of a ClusterQueue with one check."""
+WAITS_FOR_CHECK = {"admissionChecks": [{"name": "a", "state": "Pending", "message": "", "lastTransitionTime": EARLIER}]}
+"""The status of a Workload that waits for it."""
 
 
 SINCE = "2026-01-02T03:00:00Z"
@@ -138,9 +149,8 @@ class TestStopPolicy:
 
     def test_hold_takes_back_a_reservation_that_was_not_admitted(self) -> None:
         """QuotaReserved turns False and the admission goes."""
-        decision = decide(
-            "ns/wl", world(workload(RESERVED, admission=True), local_queue(), cluster_queue(stopPolicy="Hold"))
-        )
+        held = workload(RESERVED, admission=True, more_status=WAITS_FOR_CHECK)
+        decision = decide("ns/wl", world(held, local_queue(), cluster_queue(stopPolicy="Hold", **CHECKED)))
         assert conditions(decision)["QuotaReserved"] == ("False", "Suspended", "ClusterQueue cq is stopped")
         assert patches(decision)[0]["status"]["admission"] is None
 
@@ -233,6 +243,8 @@ class TestWhyNotTried:
         ):
             decision = decide("ns/wl", world(held, *there))
             assert conditions(decision)["QuotaReserved"] == ("False", "Misconfigured", told)
+        unasked = workload(RESERVED, admission=True)
+        assert conditions(decide("ns/wl", world(unasked, local_queue())))["QuotaReserved"][0] == "False"
         assert decide("ns/wl", world(workload(RESERVED, ADMITTED, admission=True))).actions == []
 
     @pytest.mark.parametrize("missing", ["LocalQueue", "ClusterQueue"])

@@ -172,6 +172,22 @@ class TestParked:
             state.put_workload(b.with_conditions(waits, **condition), b.NOW)
             assert in_line(state) == ["w"], condition
 
+    def test_a_check_that_refuses_it_no_more_helps(self) -> None:
+        """While one wants to try again or rejects it, it is not considered; any other answer ends that."""
+        state = b.world(b.queue("a", {"default": {"cpu": 4}}))
+
+        def answered(answer: str) -> Workload:
+            check = {"name": "c", "state": answer, "message": "", "lastTransitionTime": b.STAMP}
+            return b.changed(b.workload("w", cpu=2), status={"admissionChecks": [check]})
+
+        state.put_workload(answered("Rejected"), b.NOW)
+        b.settle(state)
+        assert parked(state) == {"w"}
+        state.put_workload(answered("Retry"), b.NOW)
+        assert parked(state) == {"w"}
+        state.put_workload(answered("Pending"), b.NOW)
+        assert in_line(state) == ["w"]
+
     def test_a_gate_that_stays_closed_does_not_help(self) -> None:
         """Only whether a preemption gate is closed counts, not when it was."""
         state, waits = self.park()

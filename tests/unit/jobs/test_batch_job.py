@@ -64,6 +64,7 @@ def test_fewer_pods_are_allowed_by_an_annotation(text: str, expected: int | None
         ({"parallelism": 3, "completions": 5}, {"succeeded": 3}, {"main": 1}),
         ({"parallelism": 3, "completions": 5}, {"succeeded": 9}, {"main": 3}),
         ({"parallelism": 3}, {"succeeded": 1}, {"main": 1}),
+        ({"parallelism": 4, "completions": 2}, {"succeeded": 1}, {"main": 1}),
     ],
 )
 def test_pods_that_are_not_made_again_are_reclaimable(

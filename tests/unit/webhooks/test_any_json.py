@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from app.api import names
 from app.webhooks.review import Malformed, read, write
 from app.webhooks.routes import routes
+from tests.unit.jobs.subjects import REGISTRY
 from tests.unit.webhooks.reviews import Cluster, Json, job, owned_by, pod, request
 
-PATHS = routes(Cluster(default_queue_in=("team-a",), has_default_priority_class=True))
+PATHS = routes(Cluster(default_queue_in=("team-a",), has_default_priority_class=True, registry=REGISTRY))
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -56,6 +57,18 @@ def seeds() -> dict[str, Json]:
             "kind": "JobSet",
             "metadata": {"name": "x", "labels": labels, "annotations": annotations},
             "spec": {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": template}}}]},
+        },
+        "simulation": {
+            "apiVersion": "example.com/v1",
+            "kind": "Simulation",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "run": {"suspend": False},
+                "leader": {"template": template},
+                "groups": [{"name": "a", "replicas": 2, "limit": 4, "template": template}],
+                "managedBy": "example.com/operator",
+            },
+            "status": {"running": 1, "phase": "Busy", "conditions": [{"type": "Complete", "status": "False"}]},
         },
         "resourceflavor": {
             **ours,

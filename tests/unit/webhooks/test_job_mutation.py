@@ -8,6 +8,7 @@ from app.api.meta import OwnerReference
 from app.api.selectors import LabelSelector
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import Options, namespaces
+from app.jobs.registry import Registry
 from app.webhooks.jobs import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
@@ -159,6 +160,14 @@ class TestChildren:
         )
         assert answer.code == 500
         assert "circle" in answer.message
+
+
+def test_a_child_of_an_owner_that_is_managed_elsewhere_is_left_alone() -> None:
+    """It is neither held nor given the default queue, whatever it asks for."""
+    cluster = Cluster(default_queue_in=("team-a",), registry=Registry(external=[("tekton.dev", "PipelineRun")]))
+    for labels in (QUEUED, None):
+        child = job(labels=labels, owner=owned_by("PipelineRun", "run", api_version="tekton.dev/v1"))
+        assert mutating(BatchJob(), cluster)(request(child)) is ALLOWED
 
 
 def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter() -> None:

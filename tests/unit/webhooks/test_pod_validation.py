@@ -26,10 +26,13 @@ COUNT = {names.POD_GROUP_TOTAL_COUNT: "2"}
     ],
 )
 def test_a_rule_that_is_broken_is_named(labels: Json, annotations: Json, reason: str) -> None:
-    """On create and on update alike."""
+    """On create, on an update that brings it, and when a Pod that was not managed becomes so."""
     broken = pod(labels=labels, annotations=annotations)
     assert reason in refusal(HANDLER, broken)
-    assert reason in refusal(HANDLER, broken, old=broken)
+    assert reason in refusal(HANDLER, broken, old=pod())
+    if names.MANAGED_LABEL not in labels:
+        managed = pod(labels={**labels, names.MANAGED_LABEL: "true"}, annotations=annotations)
+        assert reason in refusal(HANDLER, managed, old=broken)
 
 
 def test_a_group_that_is_whole_is_allowed() -> None:

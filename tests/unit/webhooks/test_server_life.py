@@ -57,6 +57,12 @@ class TestReady:
         server.certificate.chain = shown
         assert (await client.ask("GET", "/readyz")).status == 200
 
+    async def test_what_fails_is_named_although_the_process_is_ready(self, server: Server) -> None:
+        """A job kind that may not be read keeps nobody else from being answered."""
+        server.health.notes = lambda: ["jobsets.jobset.x-k8s.io (forbidden)"]
+        reply = await (await server.connect()).ask("GET", "/readyz")
+        assert (reply.status, reply.json["failing"]) == (200, ["jobsets.jobset.x-k8s.io (forbidden)"])
+
     async def test_a_server_without_a_certificate_is_not_ready(self) -> None:
         """As long as the Secret has not come, nobody is sent here."""
         health = Health(certificate=ServingCertificate())

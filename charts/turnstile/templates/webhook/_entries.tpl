@@ -1,7 +1,7 @@
 {{/*
 What the API server sends us and what it keeps to itself. Each entry: name, path, apiGroups, apiVersions, resources,
 operations, scope of namespaces (all | managed | outside: all but kube-system and our own), matchConditions. Job kinds come
-from files/kinds.yaml. The conditions are CEL, evaluated by the API server, so an object that is none of our business
+from files/kinds.yaml, and from the configuration where it describes others. The conditions are CEL, evaluated by the API server, so an object that is none of our business
 costs no call and does not depend on our being up.
 */}}
 {{- define "turnstile.webhookConditions" -}}
@@ -21,7 +21,7 @@ mutating:
   {{- range include "turnstile.kinds" . | fromJsonArray }}
   {{- $named := and .defaultingUnlessAll (eq (include "turnstile.withoutQueueName" $) "true") | ternary list .defaulting }}
   {{- $updated := has "UPDATE" .defaultedOn | ternary (list $common.notOurOwnWrite $common.notBeingDeleted) list }}
-  - name: m{{ lower .kind }}.kb.io
+  - name: m{{ .id }}.kb.io
     path: /mutate-{{ .webhookPath }}
     group: {{ .group | quote }}
     version: {{ .version }}
@@ -56,7 +56,7 @@ mutating:
     matchConditions: {{ list $common.notOurOwnWrite | toJson }}
 validating:
   {{- range include "turnstile.kinds" . | fromJsonArray }}
-  - name: v{{ lower .kind }}.kb.io
+  - name: v{{ .id }}.kb.io
     path: /validate-{{ .webhookPath }}
     group: {{ .group | quote }}
     version: {{ .version }}

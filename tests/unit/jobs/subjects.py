@@ -1,0 +1,276 @@
+"""Objects of every registered kind, drawn from what its integration reads, and how many pods each may run.
+
+A kind that is built is drawn field by field from its struct; one that the configuration file describes has its strategy
+here. `can_run` is written from the documentation of each kind, not from its integration.
+"""
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from msgspec import inspect as mi
+
+from app.api.config.customkinds import CustomKind
+from app.api.meta import Kind
+from app.jobs.bases.configured import ConfiguredJobs
+from app.jobs.integration import Integration
+from app.jobs.registry import ALL, Registry
+
+Json = dict[str, Any]
+
+ENTRY: Final = CustomKind.model_validate(
+    {
+        "framework": "example.com/simulation",
+        "group": "example.com",
+        "version": "v1",
+        "kind": "Simulation",
+        "plural": "simulations",
+        "suspend": "spec.run.suspend",
+        "podSets": [
+            {
+                "name": "leader",
+                "template": "spec.leader.template",
+                "optional": True,
+                "reclaimable": "status.leadersDone",
+            },
+            {
+                "each": "spec.groups",
+                "nameFrom": "name",
+                "template": "template",
+                "count": [{"path": "replicas"}, {"path": "size", "default": 2, "atMost": "limit"}],
+            },
+        ],
+        "finished": {
+            "success": {"condition": "Complete", "reasons": ["Done"]},
+            "failure": {"field": "status.phase", "values": ["Failed"]},
+            "message": "status.message",
+        },
+        "active": {
+            "counts": ["status.running", "status.stopping"],
+            "when": [{"field": "status.phase", "values": ["Busy"]}],
+            "observedGeneration": "status.observedGeneration",
+        },
+        "ready": {"counts": ["status.ready"]},
+        "managedBy": "spec.managedBy",
+        "priorityClass": "spec.priorityClassName",
+    }
+)
+CONFIGURED: Final = ConfiguredJobs(ENTRY)
+REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
+
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": ("a", "b", "c"),
+    "status": ("True", "False"),
+    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget"),
+    "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
+    "reason": ("Done", "Why"),
+    "completionMode": ("Indexed", "NonIndexed"),
+    "completedIndexes": ("0", "0-1", "1,3"),
+    "failedIndexes": ("0", "1-2", "2"),
+    "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+}
+KEYS: Final = st.sampled_from(["a", "b", "c"])
+MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
+SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
+
+
+@st.composite
+def pod_specs(draw: st.DrawFn) -> Json:
+    """The spec of a pod, with and without directives."""
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": draw(st.sampled_from("12"))}}}
+    spec: Json = {"containers": [container], "restartPolicy": "Never"}
+    if selector := draw(MAPS):
+        spec["nodeSelector"] = selector
+    if keys := draw(st.lists(KEYS, max_size=2, unique=True)):
+        spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in keys]
+    if gates := draw(st.lists(st.sampled_from(["g/1", "g/2"]), max_size=2, unique=True)):
+        spec["schedulingGates"] = [{"name": gate} for gate in gates]
+    if draw(st.booleans()):
+        spec["priorityClassName"] = draw(st.sampled_from(["low", "high"]))
+    return spec
+
+
+@st.composite
+def pod_templates(draw: st.DrawFn) -> Json:
+    """A pod template; metadata and its maps may be absent."""
+    template: Json = {"spec": draw(pod_specs())}
+    if draw(st.booleans()):
+        template["metadata"] = {
+            name: found for name in ("labels", "annotations") if (found := draw(st.none() | MAPS)) is not None
+        }
+    return template
+
+
+def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchStrategy[Any]:
+    """Values of a field by its type; texts by its name."""
+    match info:
+        case mi.UnionType():
+            return st.one_of([fields(each, name, raw) for each in info.types if not isinstance(each, mi.NoneType)])
+        case mi.BoolType():
+            return st.booleans()
+        case mi.IntType():
+            return SMALL
+        case mi.StrType():
+            return st.sampled_from(WORDS.get(name, ("x", "y")))
+        case mi.RawType():
+            return raw
+        case mi.DictType():
+            return MAPS
+        case mi.ListType():
+            return st.lists(fields(info.item_type, name, raw), max_size=3, unique_by=_name_of)
+        case mi.StructType():
+            required, optional = {}, {}
+            for field in info.fields:
+                needed = field.required or isinstance(field.type, (mi.RawType, mi.StructType))
+                needed = needed or field.encode_name == "name"
+                (required if needed else optional)[field.encode_name] = fields(field.type, field.encode_name, raw)
+            everything = st.fixed_dictionaries({**required, **optional})
+            return everything | st.fixed_dictionaries(required, optional=optional)
+    raise NotImplementedError(f"{name}: {info}")
+
+
+def _name_of(item: Any) -> Any:
+    return item.get("name", id(item)) if isinstance(item, dict) else item
+
+
+@cache
+def _built(kind: type[Kind]) -> st.SearchStrategy[Json]:
+    info = mi.type_info(kind)
+    assert isinstance(info, mi.StructType)
+    raw = pod_specs() if kind.KIND == "Pod" else pod_templates()
+    parts = {f.encode_name: f.type for f in info.fields if f.encode_name not in ("apiVersion", "kind", "metadata")}
+    return st.fixed_dictionaries({name: fields(part, name, raw) for name, part in parts.items()})
+
+
+@st.composite
+def _configured(draw: st.DrawFn) -> Json:
+    spec: Json = {"groups": []}
+    if draw(st.booleans()):
+        spec["run"] = {"suspend": draw(st.booleans())}
+    if draw(st.booleans()):
+        spec["leader"] = {"template": draw(pod_templates())}
+    for name in draw(st.lists(st.sampled_from(["a", "b", "C"]), unique=True, min_size=1)):
+        numbers = draw(st.fixed_dictionaries({}, optional={"replicas": SMALL, "size": SMALL, "limit": SMALL}))
+        spec["groups"].append({"name": name, "template": draw(pod_templates()), **numbers})
+    spec |= draw(st.fixed_dictionaries({}, optional={"managedBy": KEYS, "priorityClassName": KEYS}))
+    counts = ("running", "stopping", "ready", "leadersDone", "observedGeneration")
+    status = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                **dict.fromkeys(counts, SMALL),
+                "phase": st.sampled_from(WORDS["phase"]),
+                "message": KEYS,
+                "conditions": st.lists(
+                    st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
+                ),
+            },
+        )
+    )
+    return {"spec": spec, "status": status}
+
+
+@st.composite
+def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
+    """An object of the kind in any state, queued."""
+    kind = integration.kind
+    body = draw(_configured() if integration is CONFIGURED else _built(kind))
+    annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
+    meta = {
+        "name": "train",
+        "namespace": "team-a",
+        "uid": "uid-1",
+        "resourceVersion": "1",
+        "generation": draw(st.integers(1, 3)),
+        "labels": {"kueue.x-k8s.io/queue-name": "main"},
+        **({"annotations": dict(annotations)} if annotations else {}),
+    }
+    api_version = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
+    return {"apiVersion": api_version, "kind": kind.KIND, "metadata": meta, **body}
+
+
+def decode(integration: Integration[Any], body: Json) -> Any:
+    """The object as Turnstile sees it."""
+    return integration.kind.decoder()(json.dumps(body).encode())
+
+
+def without_pods(body: Json) -> Json:
+    """The object once its controller has no pod left and has said so: all counts are 0."""
+    body = copy.deepcopy(body)
+
+    def still(value: Any) -> Any:
+        match value:
+            case bool():
+                return value
+            case int():
+                return 0
+            case dict():
+                return {key: still(part) for key, part in value.items()}
+            case list():
+                return [still(part) for part in value]
+        return value
+
+    body["status"] = still(body.get("status") or {})
+    if body["kind"] == CONFIGURED.kind.KIND:
+        body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
+    return body
+
+
+def unfinished(body: Json) -> Json:
+    """The object as if it had not ended."""
+    body = copy.deepcopy(body)
+    status = body.get("status") or {}
+    status.pop("conditions", None)
+    if status.get("phase") in ("Succeeded", "Failed"):
+        status["phase"] = "Running"
+    return body
+
+
+def _job_pods(body: Json) -> int:
+    spec, status = body["spec"], body["status"]
+    parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
+    if completions is None:  # the first success says that no more pods are needed
+        done = status.get("succeeded", 0)
+        return max(parallelism - done, 0) if spec.get("completionMode") != "Indexed" else parallelism
+    if spec.get("completionMode") == "Indexed":
+        ended = {index for name in ("completedIndexes", "failedIndexes") for index in indexes(status.get(name, ""))}
+        done = len([index for index in ended if index < completions])
+    else:
+        done = status.get("succeeded", 0)
+    return max(min(parallelism, completions - done), 0)
+
+
+def indexes(text: str) -> list[int]:
+    """`0-1,3` as numbers."""
+    ends = [part.split("-") for part in text.split(",") if part]
+    return [index for end in ends for index in range(int(end[0]), int(end[-1]) + 1)]
+
+
+def _jobset_pods(body: Json) -> int:
+    done = {each["name"]: each.get("succeeded", 0) for each in body["status"].get("replicatedJobsStatus", [])}
+    pods = 0
+    for each in body["spec"].get("replicatedJobs", []):
+        spec = each["template"]["spec"]
+        at_a_time = min(spec.get("parallelism", 1), spec.get("completions", 2**31))
+        pods += max(each.get("replicas", 1) - done.get(each["name"], 0), 0) * at_a_time
+    return pods
+
+
+def _simulation_pods(body: Json) -> int:
+    spec = body["spec"]
+    leaders = 1 if "leader" in spec and not body["status"].get("leadersDone") else 0
+    return leaders + sum(
+        each.get("replicas", 1) * min(each.get("size", 2), each.get("limit", 2**31)) for each in spec["groups"]
+    )
+
+
+CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
+    "batch/job": _job_pods,
+    "jobset.x-k8s.io/jobset": _jobset_pods,
+    "pod": lambda body: 1,
+    "example.com/simulation": _simulation_pods,
+}
+"""Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""
