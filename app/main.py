@@ -39,14 +39,15 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
-from app.controllers.certificates import CertificateKeeper
+from app.controllers.certificates import Certificates
+from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
-from app.controllers.definitions import DefinitionKeeper
 from app.controllers.executor import Executor
 from app.controllers.jobs import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.runner import Runner
 from app.controllers.world import World, index_stores
 from app.engine import State
 from app.http.certificates import service_hosts
@@ -65,6 +66,7 @@ from app.kube.transport import Transport
 from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
+from app.process.metrics import ProcessMetrics, Term
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -163,11 +165,13 @@ class Turnstile:
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
+        self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
         self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
+        self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         if settings.tls_cert is None:
@@ -197,7 +201,7 @@ class Turnstile:
             collector.begin()
             self.caches.start(watches)
             watches.create_task(self._look_after_memory(collector), name="memory")
-            watches.create_task(self._tell_of_caches(), name="first lists")
+            watches.create_task(self._report_caches(), name="first lists")
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
@@ -245,7 +249,7 @@ class Turnstile:
         if self._managed is not None:
             self._managed.take_options(self.options)
         if self._leader is not None:
-            self._leader.look_at_everything()
+            self._leader.reconcile_all()
 
     def _busy(self) -> bool:
         """Whether events must give way: admissions are on their way, or the API server sheds load."""
@@ -258,11 +262,11 @@ class Turnstile:
         collector.settle()
         await collector.run()
 
-    async def _tell_of_caches(self) -> None:
+    async def _report_caches(self) -> None:
         await self.caches.synced()
         failing = self.caches.failing()
-        tell = log.warning if failing else log.info
-        tell("caches.synced", failing=failing)
+        report = log.warning if failing else log.info
+        report("caches.synced", failing=failing)
 
     # --- roles --------------------------------------------------------------------------------------------------------
 
@@ -335,7 +339,7 @@ class Turnstile:
     async def _lead(self, world: World, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins with a look at the server itself: what the watches told last may be older than what the late leader
+        It begins by reading everything anew: what the watches saw last may be older than what the late leader
         wrote, and quota would be given twice. Jobs come last, so that the owner of each Workload has been seen.
         """
         await self.caches.synced()
@@ -345,15 +349,15 @@ class Turnstile:
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = self._leader = Leader(world, executor, self._ledger(fence), self._metrics)
+        installation = Runner(executor, self._installation())
+        self._term = Term(executor, leader.scheduler, (leader.runner, installation))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(self._definitions(executor).run(), name="definitions")
-                if self.settings.manage_certificates:
-                    group.create_task(self._certificates(executor).run(), name="certificates")
+                group.create_task(installation.run(), name="installation")
         finally:
-            self._leader = None
+            self._leader = self._term = None
 
     def _ledger(self, fence: Fence) -> State:
         settings = self.settings
@@ -361,29 +365,30 @@ class Turnstile:
             return State(settings.engine)
         return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
 
-    def _certificates(self, executor: Executor) -> CertificateKeeper:
+    def _installation(self) -> list[Controller]:
+        """What keeps our own installation right: versions and conversion of our kinds, and certificates."""
         settings = self.settings
-        return CertificateKeeper(
-            executor,
-            namespace=settings.namespace,
-            secret_name=self._secret_name,
-            prefix=settings.name,
-            hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
-            secrets=self._secrets,
-            mutating=self._mutating,
-            validating=self._validating,
-            clock=now,
-            definitions=self._definition_store,
-        )
-
-    def _definitions(self, executor: Executor) -> DefinitionKeeper:
-        return DefinitionKeeper(
-            executor,
-            configuration=f"{self.settings.name}-validating-webhook-configuration",
-            definitions=self._definition_store,
-            validating=self._validating,
-            serve_older=self._serve_older,
-        )
+        controllers = [
+            definitions.controller(
+                configuration=f"{settings.name}-validating-webhook-configuration",
+                definitions=self._definition_store,
+                validating=self._validating,
+                serve_older=self._serve_older,
+            )
+        ]
+        if settings.manage_certificates:
+            controllers += Certificates(
+                namespace=settings.namespace,
+                secret_name=self._secret_name,
+                prefix=settings.name,
+                hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
+                secrets=self._secrets,
+                mutating=self._mutating,
+                validating=self._validating,
+                clock=now,
+                definitions=self._definition_store,
+            ).controllers()
+        return controllers
 
     def _serve_older(self, kinds: Definition) -> bool:
         """Whether the older versions of a kind are to be served."""

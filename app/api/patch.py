@@ -80,10 +80,6 @@ class JsonPatch:
             return self.add(*tokens, value={key: value})
         return self.add(*tokens, key, value=value)
 
-    def expect_version(self, resource_version: str) -> Self:
-        """Refuse the patch for any other version of the object, and let it be sent twice without harm."""
-        return self.test("metadata", "resourceVersion", value=resource_version)
-
     def encode(self) -> bytes:
         """The patch as JSON."""
         return msgspec.json.encode(self.operations)

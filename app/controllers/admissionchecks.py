@@ -1,6 +1,6 @@
 """The rules of admission checks: which ones a Workload needs, what became of them, and when it may try again.
 
-A check is answered by a controller of its own, ours or somebody else's, in `status.admissionChecks`; here is decided
+A check is answered by a controller of its own, ours or another project's, in `status.admissionChecks`; here is decided
 what those answers mean. Must never answer a check and never read a clock. Source: Kueue's pkg/workload
 (admissionchecks.go) and KEP-993.
 """

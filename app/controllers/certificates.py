@@ -10,6 +10,7 @@ Not for installations whose certificates come from elsewhere (cert-manager, an e
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -22,15 +23,15 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.core import Secret
 from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
-from app.controllers.executor import Executor
+from app.controllers.controller import Controller, Watch
+from app.controllers.writes import fresh_patch
 from app.http.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
 from app.kube.store import Store
-from app.kube.workqueue import WorkQueue, run_workers
 
 SETTLED_AFTER = 10.0
 """Seconds for which all bundles must have been right before a leaf may change its CA: API servers notice by a watch."""
-LOOK_AGAIN = 3600.0
-"""Longest time in seconds between two looks, for clocks that jump."""
+AT_LATEST = 3600.0
+"""Seconds after which the Secret is reconciled again in any case, for clocks that jump."""
 
 _REASONS = {
     Step.START_OVER: "CertificatesCreated",
@@ -63,7 +64,7 @@ def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> De
     settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
     if due.step is Step.NOTHING:
-        wait = min(LOOK_AGAIN, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
+        wait = min(AT_LATEST, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
         return Decision([RequeueAfter(max(1.0, wait))], due.why)
     actions = _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
     if seen.secret is not None:
@@ -116,22 +117,21 @@ def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[s
         return [Create(Secret, namespace, name, msgspec.json.encode(body))]
     changed: dict[str, bytes | None] = {key: value for key, value in data.items() if secret.data.get(key) != value}
     changed |= {key: None for key in secret.data if key not in data}
-    body = {"metadata": {"resourceVersion": secret.metadata.resource_version}, "data": changed}
-    return [Patch(Secret, namespace, name, msgspec.json.encode(body))]
+    return [fresh_patch(secret, {"data": changed})]
 
 
-class CertificateKeeper:
-    """The reconciler around the decisions: looks whenever one of the three objects changes, and when something is due.
+class Certificates:
+    """The Secret and the two webhook configurations, each of which is reconciled when any of them changes, or when a
+    step is due.
 
-    The stores must be full before `run`; others than the named objects in them are ignored. `hosts` are all names and
-    addresses under which the webhook is called. `prefix` is that of the configurations' names. `definitions` copy
-    their trust from there (`app.controllers.definitions`), and a CA is switched only when they have. `clock` gives
-    aware times. Raises InvalidValue for a host that is none.
+    The stores must be full before the controllers run; others than the named objects in them are ignored. `hosts` are
+    all names and addresses under which the webhook is called. `prefix` is that of the configurations' names.
+    `definitions` copy their trust from there (`app.controllers.definitions`), and a CA is switched only when they have.
+    `clock` gives aware times. Raises InvalidValue for a host that is none.
     """
 
     def __init__(
         self,
-        executor: Executor,
         *,
         namespace: str,
         secret_name: str,
@@ -144,7 +144,6 @@ class CertificateKeeper:
         definitions: Store[CustomResourceDefinition] | None = None,
     ) -> None:
         check_hosts(hosts)
-        self._executor = executor
         self._namespace = namespace
         self._secret_name = secret_name
         self._prefix = prefix
@@ -161,33 +160,25 @@ class CertificateKeeper:
         """Key of the Secret."""
         return f"{self._namespace}/{self._secret_name}"
 
-    async def run(self) -> None:
-        """Keep everything right until cancelled. What fails for one object does not hold up the others."""
-        kinds: dict[str, type[Kind]] = {
-            self.key: Secret,
-            f"{self._prefix}-mutating-webhook-configuration": MutatingWebhookConfiguration,
-            f"{self._prefix}-validating-webhook-configuration": ValidatingWebhookConfiguration,
-        }
-        queue = WorkQueue(base_delay=0.02, max_delay=30.0)
+    def controllers(self) -> list[Controller]:
+        """One for each kind, so that what fails for one object does not hold up the others."""
+        return [
+            self._controller(Secret, self.key),
+            self._controller(MutatingWebhookConfiguration, f"{self._prefix}-mutating-webhook-configuration"),
+            self._controller(ValidatingWebhookConfiguration, f"{self._prefix}-validating-webhook-configuration"),
+        ]
 
-        def look_at_all(*_change: object) -> None:
-            for key in kinds:
-                queue.add(key)
-
-        async def handle(key: str) -> None:
-            await self._executor.carry_out(kinds[key], key, self._decide(key), queue)
-
-        def report(key: str, error: Exception) -> None:
-            self._executor.report(kinds[key], key, error)
-
-        stores = (self._secrets, self._mutating, self._validating, self._definitions)
-        undo = [store.subscribe(look_at_all) for store in stores]
-        look_at_all()
-        try:
-            await run_workers(queue, handle, workers=len(kinds), on_error=report)
-        finally:
-            for unsubscribe in undo:
-                unsubscribe()
+    def _controller(self, kind: type[Kind], key: str) -> Controller:
+        stores: tuple[Store[Any], ...] = (self._secrets, self._mutating, self._validating, self._definitions)
+        return Controller(
+            name=kind.KIND,
+            kind=kind,
+            decide=self._decide,
+            watches=[Watch(store, lambda changed, old, new: (key,)) for store in stores],
+            initial=lambda: iter((key,)),
+            base_delay=0.02,
+            max_delay=30.0,
+        )
 
     def _decide(self, key: str) -> Decision:
         secret = self._secrets.get(self.key)

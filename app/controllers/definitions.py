@@ -2,14 +2,14 @@
 
 Two things of each: whether its older versions are served, which values of the chart say, and where its objects are
 converted. The latter is copied from our own validating webhook configuration, which always says how the API server
-reaches us and what it trusts, whoever made the certificates. A kind whose versions differ serves its older ones only
+reaches us and what it trusts, whatever made the certificates. A kind whose versions differ serves its older ones only
 once it has a conversion: until then the API server would store objects with fields that the stored version drops.
 
-Writes exactly these fields, by a patch of the very version that was looked at.
+Writes exactly these fields, by a patch of the very version that was decided about.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -18,10 +18,11 @@ from app.api.admissionregistration import ValidatingWebhookConfiguration, Webhoo
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS, Definition
 from app.api.meta import to_plain
+from app.api.patch import JsonPatch
 from app.controllers.actions import Decision, Emit, Patch
-from app.controllers.executor import Executor
+from app.controllers.controller import Controller, Watch
+from app.controllers.writes import fresh_operations
 from app.kube.store import Store
-from app.kube.workqueue import WorkQueue, run_workers
 
 PATH: Final = "/convert"
 LABEL_SELECTOR: Final = "app.kubernetes.io/part-of=turnstile"
@@ -56,18 +57,16 @@ def decide(
     converts = kinds.converted and (serve_older or stored_older)
     if converts and client is None:
         return Decision(why="it is not known yet where objects are converted")
-    operations: list[dict[str, Any]] = []
+    operations = JsonPatch()
     for index, version in enumerate(definition.spec.versions):
         if version.name in kinds.older and version.served != serve_older:
-            operations.append({"op": "replace", "path": f"/spec/versions/{index}/served", "value": serve_older})
+            operations.replace("spec", "versions", index, "served", value=serve_older)
     served = bool(operations)
     if converts and definition.conversion_webhook != client:
         webhook = {"clientConfig": to_plain(client), "conversionReviewVersions": _REVIEW_VERSIONS}
-        operations.append(
-            {"op": "add", "path": "/spec/conversion", "value": {"strategy": "Webhook", "webhook": webhook}}
-        )
+        operations.add("spec", "conversion", value={"strategy": "Webhook", "webhook": webhook})
     elif not converts and definition.spec.conversion.strategy != "None":
-        operations.append({"op": "add", "path": "/spec/conversion", "value": {"strategy": "None"}})
+        operations.add("spec", "conversion", value={"strategy": "None"})
     if not operations:
         return Decision(why="it is as it should be")
     changes = []
@@ -75,64 +74,41 @@ def decide(
         changes.append(f"{', '.join(kinds.older)} {'served' if serve_older else 'not served any more'}")
     if len(operations) > served:
         changes.append(f"objects converted {'by our webhook' if converts else 'by the API server itself'}")
-    # Not as a test: a stale version is a conflict then, and not a fault of the request.
-    operations.insert(
-        0, {"op": "add", "path": "/metadata/resourceVersion", "value": definition.metadata.resource_version}
-    )
-    patch = Patch(CustomResourceDefinition, "", kinds.name, msgspec.json.encode(operations), type="json")
+    body = fresh_operations(definition.metadata, operations).encode()
+    patch = Patch(CustomResourceDefinition, "", kinds.name, body, type="json")
     return Decision([patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes))
 
 
-class DefinitionKeeper:
-    """The reconciler around the decision: looks at each definition when it, or the webhook configuration, changes.
+def controller(
+    *,
+    configuration: str,
+    definitions: Store[CustomResourceDefinition],
+    validating: Store[ValidatingWebhookConfiguration],
+    serve_older: Callable[[Definition], bool],
+) -> Controller:
+    """Reconciles each of our definitions when it, or the webhook configuration, changes.
 
-    The stores must be full before `run`. `configuration` is the name of our validating webhook configuration.
+    The stores must be full before it runs. `configuration` is the name of our validating webhook configuration.
     `serve_older` says of a kind whether its older versions are to be served.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        *,
-        configuration: str,
-        definitions: Store[CustomResourceDefinition],
-        validating: Store[ValidatingWebhookConfiguration],
-        serve_older: Callable[[Definition], bool],
-    ) -> None:
-        self._executor = executor
-        self._configuration = configuration
-        self._definitions = definitions
-        self._validating = validating
-        self._serve_older = serve_older
+    def decide_key(key: str) -> Decision:
+        definition = definitions.get(key)
+        if definition is None:
+            return Decision(why="gone")
+        client = conversion_client(validating.get(configuration))
+        return decide(definition, _OURS[key], client, serve_older=serve_older(_OURS[key]))
 
-    async def run(self) -> None:
-        """Keep everything right until cancelled."""
-        queue = WorkQueue(base_delay=0.02, max_delay=30.0)
+    def changed(key: str, _: object, __: object) -> tuple[str, ...]:
+        return (key,) if key in _OURS else ()
 
-        def look_at_all(*_change: object) -> None:
-            for key in _OURS:
-                queue.add(key)
-
-        def look_at(key: str, *_change: object) -> None:
-            if key in _OURS:
-                queue.add(key)
-
-        async def handle(key: str) -> None:
-            definition = self._definitions.get(key)
-            if definition is not None:
-                await self._executor.carry_out(CustomResourceDefinition, key, self._decide(key, definition), queue)
-
-        def report(key: str, error: Exception) -> None:
-            self._executor.report(CustomResourceDefinition, key, error)
-
-        undo = [self._definitions.subscribe(look_at), self._validating.subscribe(look_at_all)]
-        look_at_all()
-        try:
-            await run_workers(queue, handle, workers=2, on_error=report)
-        finally:
-            for unsubscribe in undo:
-                unsubscribe()
-
-    def _decide(self, key: str, definition: CustomResourceDefinition) -> Decision:
-        client = conversion_client(self._validating.get(self._configuration))
-        return decide(definition, _OURS[key], client, serve_older=self._serve_older(_OURS[key]))
+    return Controller(
+        name=CustomResourceDefinition.KIND,
+        kind=CustomResourceDefinition,
+        decide=decide_key,
+        watches=[Watch(definitions, changed), Watch(validating, lambda key, old, new: _OURS)],
+        initial=lambda: iter(_OURS),
+        workers=2,
+        base_delay=0.02,
+        max_delay=30.0,
+    )

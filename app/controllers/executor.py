@@ -4,7 +4,7 @@ The only module that writes for the reconcilers and the scheduler. Its rules:
 
 - A write goes out only while the fence allows it, and may not be retried past the fence's end.
 - No object is written twice at once by this process; different objects are written side by side.
-- The first action that fails ends a decision. A stale write (409) costs one look at the newer object, never a guess.
+- The first action that fails ends a decision. After a stale write (409) it is decided about the newer object.
 - Deferrable patches wait until nothing else is in flight and the API server is at ease, one at a time.
 
 It decides nothing: what to write comes from `decide` functions, what failed goes back to their work queue.
@@ -94,7 +94,7 @@ class Fence(Protocol):
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the start of this term, for whoever exports metrics."""
+    """Counts since the start of this term; `app.process.metrics` exports them."""
 
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Writes that succeeded, by (kind, verb); the verb of a status patch is `patch status`."""
@@ -165,7 +165,7 @@ class Executor:
             for action in decision.actions:
                 match action:
                     case Patch(deferrable=True):
-                        # Looking again while it waits tells nothing new, so its events are not told again either.
+                        # Decided again while the patch waits, the same is no news: its events are not recorded again.
                         muted = not await self._defer(action)
                     case Patch():
                         await self._patched(action)
@@ -179,11 +179,11 @@ class Executor:
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._tell_refusal(decision, action, error)
+            self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
-            # What was to be written is gone; the watch says so too, and that is the next look's beginning.
+            # What was to be written is gone; the watch says so too, and the next decision starts from that.
             log.debug("write.gone", kind=kind.KIND, key=key)
 
     async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, urgent: bool = True) -> T:
@@ -223,7 +223,7 @@ class Executor:
         self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log what went wrong with one object; what a second look mends is no news."""
+        """Count and log what went wrong with one object; what the next decision mends is no news."""
         self.stats.failures[kind.KIND, type(error).__name__] += 1
         if isinstance(error, Conflict | NotLeading):
             log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
@@ -270,7 +270,7 @@ class Executor:
         """Begin no more writes, and return once those that were begun have their answer, or after so many seconds.
 
         A write that is cancelled in the middle may still arrive: the next leader would read, and then see it change.
-        Whoever wants to write from now on waits to be cancelled.
+        A call that would write from now on waits until it is cancelled.
         """
         self._open.clear()
         with contextlib.suppress(TimeoutError):
@@ -283,10 +283,10 @@ class Executor:
         target = _target(action)
         refused = self._refused.pop(target, None)
         if refused is not None and refused == _version(action.body):
-            # That version was refused already: look at the newer one instead of asking for the same answer.
+            # That version was refused already: read the newer one instead of asking for the same answer.
             seen = await self.refresh(*target)
             if seen.metadata.resource_version != refused:
-                raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was looked at")
+                raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was read")
         try:
             async with self._writing(target):
                 self._deferred.pop(target, None)
@@ -407,7 +407,7 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _tell_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
+    def _report_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
         """An event on the object that the decision is about: its owner is the one who can do something."""
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
@@ -435,7 +435,7 @@ class Executor:
         return True
 
     def _put_off(self, target: Target, entry: _Deferred, error: Exception) -> None:
-        """Try again behind the others after trouble of the wire or server; else the object's next look decides anew."""
+        """Try again behind the others after trouble of the wire or server; else wait for the next decision."""
         self.report(target[0], target[1], error)
         entry.attempts += 1
         again = not isinstance(error, NotFound | Conflict) and entry.attempts < ATTEMPTS

@@ -5,20 +5,28 @@ deleted and nobody uses it any more. Only who uses it differs by kind. The final
 LocalQueues, Cohorts and classes have none.
 """
 
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from app.api import names
+from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
+from app.controllers import wakes
 from app.controllers.actions import Decision, Patch
-from app.controllers.status import encode
+from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.world import (
     CLUSTER_QUEUES_BY_CHECK,
     CLUSTER_QUEUES_BY_FLAVOR,
     FLAVORS_BY_TOPOLOGY,
     WORKLOADS_BY_CLUSTER_QUEUE,
     World,
+    checks_in,
+    flavors_in,
 )
+from app.controllers.writes import fresh_patch
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
@@ -36,8 +44,7 @@ def finalize(obj: Kind, *, user: str) -> list[Patch]:
         return []
     else:
         wanted = [*meta.finalizers, names.RESOURCE_IN_USE]
-    body = encode({"metadata": {"resourceVersion": meta.resource_version, "finalizers": wanted}})
-    return [Patch(type(obj), meta.namespace, meta.name, body)]
+    return [fresh_patch(obj, {"metadata": {"finalizers": wanted}})]
 
 
 def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:
@@ -69,3 +76,47 @@ def _decide(obj: Kind | None, users: Store[T], index: str) -> Decision:
         return Decision(why="gone")
     by = next((f"{each.KIND} {each.metadata.name}" for each in users.by_index(index, obj.metadata.name)), "")
     return Decision([*finalize(obj, user=by)], why=f"in use by {by}" if by else "unused")
+
+
+def controllers(world: World) -> list[Controller]:
+    """Reconcile the objects that others refer to when they change, and when an object that may refer to them does."""
+    return [
+        Controller(
+            name=ResourceFlavor.KIND,
+            kind=ResourceFlavor,
+            decide=lambda name: decide_flavor(name, world),
+            watches=[Watch(world.flavors, itself), Watch(world.cluster_queues, _referred(flavors_in))],
+            initial=lambda: every(world.flavors),
+        ),
+        Controller(
+            name=AdmissionCheck.KIND,
+            kind=AdmissionCheck,
+            decide=lambda name: decide_check(name, world),
+            watches=[Watch(world.admission_checks, itself), Watch(world.cluster_queues, _referred(checks_in))],
+            initial=lambda: every(world.admission_checks),
+        ),
+        Controller(
+            name=Topology.KIND,
+            kind=Topology,
+            decide=lambda name: decide_topology(name, world),
+            watches=[Watch(world.topologies, itself), Watch(world.flavors, _topologies)],
+            initial=lambda: every(world.topologies),
+        ),
+    ]
+
+
+def _referred(
+    names_in: Callable[[ClusterQueue], Iterable[str]],
+) -> Callable[[str, ClusterQueue | None, ClusterQueue | None], Iterable[str]]:
+    """What a ClusterQueue refers to, or did, if its spec has changed."""
+
+    def changed(_: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Iterable[str]:
+        if not wakes.spec_concerned(old, new):
+            return ()
+        return dict.fromkeys(name for queue in (old, new) if queue is not None for name in names_in(queue))
+
+    return changed
+
+
+def _topologies(_: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> list[str]:
+    return [flavor.spec.topology_name for flavor in (old, new) if flavor is not None and flavor.spec.topology_name]

@@ -18,10 +18,11 @@ from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers import podsready
-from app.controllers.actions import Action, Create, Decision, Patch, RequeueAfter
+from app.controllers.actions import Action, Create, Decision, RequeueAfter
 from app.controllers.look import RETRY_SECONDS, discarded, released
 from app.controllers.matching import Matching
 from app.controllers.world import World
+from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.ancestors import Ancestor, managed_ancestor
@@ -342,7 +343,5 @@ class _Job(Matching):
         queue = queue_name(self.job)
         if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
             return ""
-        meta = workload.metadata
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"queueName": queue or None}}
-        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        self.actions.append(fresh_patch(workload, {"spec": {"queueName": queue or None}}))
         return f"moves to queue {queue}"

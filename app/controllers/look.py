@@ -17,6 +17,7 @@ from app.api.workload import PodSet, Workload
 from app.controllers.actions import Action, Decision, Delete, Emit, Patch
 from app.controllers.status import metadata_patch
 from app.controllers.world import World
+from app.controllers.writes import fresh, fresh_operations
 from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
@@ -49,13 +50,10 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
     meta, body = (change.target or job).metadata, change.body
     if isinstance(body, JsonPatch):
         if change.fresh:
-            # Set and not tested: a wrong version is then a conflict, as with a merge patch, and not an invalid patch.
-            versioned = JsonPatch().replace("metadata", "resourceVersion", value=meta.resource_version)
-            versioned.operations += body.operations
-            body = versioned
+            body = fresh_operations(meta, body)
         return Patch(kind, meta.namespace, meta.name, body.encode(), type="json", subresource=change.subresource)
     if change.fresh:
-        body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": meta.resource_version}}
+        body = fresh(meta, body)
     return Patch(
         kind,
         meta.namespace,

@@ -6,15 +6,14 @@ job has stopped. Must never start a job, and never make a Workload.
 
 from typing import Any
 
-import orjson
-
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.workload import Workload
-from app.controllers.actions import Patch, RequeueAfter
+from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
 from app.controllers.look import RETRY_SECONDS, discarded
+from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.integration import NO_MATCHING_WORKLOAD
@@ -108,11 +107,8 @@ class Matching(Grouping):
     def _rewrite(self, workload: Workload) -> None:
         """The spec made anew in place: cheaper than another Workload, and it keeps its place in the queue."""
         meta = workload.metadata
-        body = {
-            "metadata": {"resourceVersion": meta.resource_version},
-            "spec": build.spec_change(self.job, self.pod_sets, self._priority()),
-        }
-        self.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        spec = build.spec_change(self.job, self.pod_sets, self._priority())
+        self.actions.append(fresh_patch(workload, {"spec": spec}))
         self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
 
     def _discard(self, workload: Workload) -> None:
@@ -125,19 +121,18 @@ class Matching(Grouping):
         meta = workload.metadata
         if workload.finished or meta.deletion_timestamp:
             return False
-        metadata: dict[str, Any] = {"resourceVersion": meta.resource_version}
-        body: dict[str, Any] = {"metadata": metadata}
+        body: dict[str, Any] = {}
         gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
         if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
-            metadata["annotations"] = {names.ADMISSION_GATED_BY: gates}
+            body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates}}
             self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
         priority = self._class_priority(workload)
         if priority is not None:
             body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
             self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
-        if "annotations" not in metadata and "spec" not in body:
+        if not body:
             return False
-        self.actions.insert(0, Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        self.actions.insert(0, fresh_patch(workload, body))
         return True
 
     def _class_priority(self, workload: Workload) -> build.Priority | None:

@@ -1,7 +1,7 @@
 """What is counted of Workloads: evictions and preemptions, how long evictions take, and how long jobs run.
 
 Names and labels of metrics are Kueue's, so that its dashboards go on working. Only the leader counts, and it counts
-what it sees: one version of a Workload after another, whoever wrote it and however often. So a write that is refused,
+what it sees: one version of a Workload after another, whatever client wrote it. So a write that is refused,
 repeated or answered late counts once, and what stood there when the leader began does not count again. Label values
 come from names of queues and priority classes and from a fixed set of reasons. Must never decide anything.
 """

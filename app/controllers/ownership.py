@@ -9,13 +9,12 @@ yet another manager is taken away by a merge patch, which asks nobody.
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from app.api import workload as wl
 from app.api.meta import to_plain
 from app.api.patch import apply_merge_patch
 from app.api.workload import Workload
 from app.controllers.actions import Claim
+from app.controllers.writes import encode, fresh
 
 ADMISSION_MANAGER: Final = "kueue-admission"
 RECLAIMABLE_MANAGER: Final = "kueue-reclaimable-pods"
@@ -67,7 +66,7 @@ def _claim(workload: Workload, manager: str, wanted: dict[str, Any]) -> Claim:
     body = {
         "apiVersion": f"{Workload.GROUP}/{Workload.VERSION}",
         "kind": Workload.KIND,
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
         "status": wanted,
     }
 
@@ -75,11 +74,9 @@ def _claim(workload: Workload, manager: str, wanted: dict[str, Any]) -> Claim:
         status = _left_over(_status(answer), wanted, reclaimable=manager == RECLAIMABLE_MANAGER)
         if not status:
             return None
-        return msgspec.json.encode(
-            {"metadata": {"resourceVersion": answer.metadata.resource_version}, "status": status}
-        )
+        return encode(fresh(answer.metadata, {"status": status}))
 
-    return Claim(manager, msgspec.json.encode(body), rest)
+    return Claim(manager, encode(fresh(meta, body)), rest)
 
 
 def _status(workload: Workload) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Figures come from the engine's ledger through `Books`; nothing is counted here. 
 caller: a queue's figures change with every admission, and people read them by the second.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -14,10 +15,15 @@ from app.api.conditions import set_condition, timestamp
 from app.api.localqueue import LocalQueue
 from app.api.meta import Condition, find_condition, to_plain
 from app.api.quantity import from_int
+from app.controllers import wakes
 from app.controllers.actions import Action, Decision, Patch, RequeueAfter
+from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.inuse import finalize, user_of_cluster_queue
-from app.controllers.status import condition_body, encode
-from app.controllers.world import World
+from app.controllers.status import condition_body
+from app.controllers.world import CLUSTER_QUEUES_BY_CHECK, LOCAL_QUEUES_BY_CLUSTER_QUEUE, World
+from app.controllers.writes import encode
+
+Keys = Iterator[str | None]
 
 MIN_SAMPLE_SECONDS = 1.0
 """Consumption is written with whole seconds: it is not counted more often."""
@@ -135,7 +141,7 @@ def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
     """Status of one LocalQueue. Under admission fair sharing what it consumed is kept there, from which the next leader
-    goes on, and it is looked at again when that is to be counted anew."""
+    goes on, and it is reconciled again when that is to be counted anew."""
     queue = world.local_queues.get(key)
     if queue is None:
         return Decision(why="gone")
@@ -238,3 +244,58 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
             entry["borrowed"] = from_int(amount.resource, amount.borrowed)
         flavors.setdefault(amount.flavor, []).append(entry)
     return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()] or None
+
+
+def controllers(world: World, books: Books) -> list[Controller]:
+    """Reconcile queues and Cohorts when they change. When their figures do, `controllers.queuefigures` says so."""
+
+    def cohort_changed(_: str, old: Cohort | None, new: Cohort | None) -> Keys | None:
+        """Another parent may close a cycle of Cohorts, in which nothing is admitted, or open one."""
+        return in_cohorts() if _parent_of(old) != _parent_of(new) else None
+
+    def in_cohorts() -> Keys:
+        for queue in world.cluster_queues.values(ordered=True):
+            yield queue.metadata.name if queue.spec.cohort_name else None
+
+    def check_changed(name: str, _: object, __: object) -> list[str]:
+        """A ClusterQueue admits only while each of its checks is answered by a controller."""
+        return world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, name)
+
+    def cluster_queue_changed(name: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Keys | None:
+        if not wakes.members_concerned(old, new):
+            return None
+        return iter(world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, name))
+
+    return [
+        Controller(
+            name=ClusterQueue.KIND,
+            kind=ClusterQueue,
+            decide=lambda name: decide_cluster_queue(name, world, books),
+            watches=[
+                Watch(world.cluster_queues, itself),
+                Watch(world.cohorts, many=cohort_changed, after_ledger=True),
+                Watch(world.admission_checks, check_changed),
+            ],
+            initial=lambda: every(world.cluster_queues),
+            workers=2,
+        ),
+        Controller(
+            name=LocalQueue.KIND,
+            kind=LocalQueue,
+            decide=lambda key: decide_local_queue(key, world, books),
+            watches=[Watch(world.local_queues, itself), Watch(world.cluster_queues, many=cluster_queue_changed)],
+            initial=lambda: every(world.local_queues),
+            workers=2,
+        ),
+        Controller(
+            name=Cohort.KIND,
+            kind=Cohort,
+            decide=lambda name: decide_cohort(name, world, books),
+            watches=[Watch(world.cohorts, itself)],
+            initial=lambda: every(world.cohorts),
+        ),
+    ]
+
+
+def _parent_of(cohort: Cohort | None) -> str:
+    return (cohort.spec.parent_name or "") if cohort is not None else ""

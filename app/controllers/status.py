@@ -12,8 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from app.api import workload as wl
 from app.api.conditions import instant, set_condition, timestamp, truncate_message
 from app.api.meta import Condition, ConditionStatus, find_condition, is_true, to_plain
@@ -22,6 +20,7 @@ from app.api.workload import Admission, AdmissionCheckState, PodSetRequest, Requ
 from app.controllers.actions import Patch
 from app.controllers.admissionchecks import reset
 from app.controllers.ownership import claim
+from app.controllers.writes import encode, fresh, fresh_patch
 
 _BEFORE_GRANULAR: Final = {
     "PendingEvaluation": "Pending",
@@ -219,17 +218,10 @@ def condition_body(condition: Condition) -> dict[str, Any]:
 
 
 def status_patch(workload: Workload, status: Mapping[str, Any]) -> Patch:
-    """A merge patch of a Workload's status with the resourceVersion as precondition."""
-    meta = workload.metadata
-    body = {"metadata": {"resourceVersion": meta.resource_version}, "status": status}
-    return Patch(Workload, meta.namespace, meta.name, encode(body), subresource="status")
+    """A merge patch of the status of a Workload, refused if the Workload has changed since it was seen."""
+    return fresh_patch(workload, {"status": status}, subresource="status")
 
 
 def metadata_patch(workload: Workload, metadata: Mapping[str, Any]) -> bytes:
-    """A merge patch body of metadata with the resourceVersion as precondition."""
-    return encode({"metadata": {"resourceVersion": workload.metadata.resource_version, **metadata}})
-
-
-def encode(value: Any) -> bytes:
-    """Structs or plain values as JSON. Bytes of their own size: orjson leaves 4 KB behind a body that has to wait."""
-    return msgspec.json.encode(value)
+    """The body of a merge patch of metadata with the resourceVersion as precondition."""
+    return encode(fresh(workload.metadata, {"metadata": metadata}))

@@ -1,4 +1,4 @@
-"""Which changes of an object call for another look at a job or at a Workload; the others cost nothing.
+"""Which changes of an object call for reconciling a job, a Workload or a queue; the others cost nothing.
 
 A Job in Kubernetes changes with every pod that starts or ends, and a Workload with every word about why it waits. What
 is decided about depends on little of that. The rule: a change may be passed over only if no decision reads what
@@ -6,19 +6,33 @@ changed, so a decision that reads something new adds it here, or to its kind's `
 anything.
 """
 
+from collections.abc import Generator
 from typing import Any
 
 from app.api import names
 from app.api import workload as wl
+from app.api.clusterqueue import ClusterQueue
+from app.api.core import Namespace
+from app.api.localqueue import LocalQueue
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
+from app.controllers.controller import Watch
+from app.controllers.world import (
+    LOCAL_QUEUES_BY_CLUSTER_QUEUE,
+    WORKLOADS_BY_CLUSTER_QUEUE,
+    WORKLOADS_BY_QUEUE,
+    World,
+)
 from app.jobs.integration import Integration
 from app.jobs.options import Options
 from app.kube import raws
+from app.kube.slices import ordered
+
+Keys = Generator[str | None, None, None]
 
 
 def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: Options) -> bool:
-    """Whether a job has to be looked at after this change of itself."""
+    """Whether a job has to be reconciled after this change of itself."""
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
     if raws.stripped(old) != raws.stripped(new):
@@ -29,14 +43,14 @@ def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integratio
 
 
 def owner_concerned(old: Workload | None, new: Workload | None) -> bool:
-    """Whether the job of a Workload has to be looked at after this change of the Workload."""
+    """Whether the job of a Workload has to be reconciled after this change of the Workload."""
     if old is None or new is None:
         return True
     return _to_release(old, new) or _told_to_job(old) != _told_to_job(new)
 
 
 def workload_concerned(old: Workload | None, new: Workload | None) -> bool:
-    """Whether a Workload has to be looked at after this change of itself: once finished it only waits to be removed."""
+    """Whether a Workload has to be reconciled after this change of it: once finished it only waits to be removed."""
     if old is None or new is None or not (old.finished and new.finished):
         return True
     return _to_release(old, new) or _metadata(old.metadata) != _metadata(new.metadata)
@@ -69,3 +83,67 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
         status.admission_checks,
         status.reclaimable_pods,
     )
+
+
+def spec_concerned(old: Kind | None, new: Kind | None) -> bool:
+    """Whether what an object asks for has changed: its spec, with which its generation grows, or that it is to stay."""
+    if old is None or new is None:
+        return True
+    return (old.metadata.generation, old.metadata.deletion_timestamp) != (
+        new.metadata.generation,
+        new.metadata.deletion_timestamp,
+    )
+
+
+def members_concerned(old: ClusterQueue | None, new: ClusterQueue | None) -> bool:
+    """Whether the LocalQueues and Workloads of a ClusterQueue have to be reconciled after this change of it: they
+    depend on its spec and on whether it is active."""
+    if old is None or new is None or spec_concerned(old, new):
+        return True
+    return [each.status for each in old.status.conditions] != [each.status for each in new.status.conditions]
+
+
+def namespace_concerned(old: Namespace | None, new: Namespace | None) -> bool:
+    """Whether what is in a namespace has to be reconciled: relabelled, it may be managed from now on, or no longer, or
+    be let into other queues. What is in a new one may have been seen before the namespace itself, and have waited."""
+    return new is not None and (old is None or old.metadata.labels != new.metadata.labels)
+
+
+def of_workloads(world: World) -> list[Watch[Any, str]]:
+    """What the controller of Workloads watches."""
+    workloads = world.workloads
+
+    def changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
+        return (key,) if workload_concerned(old, new) else ()
+
+    def cluster_queue_changed(key: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Keys | None:
+        return members(key) if members_concerned(old, new) else None
+
+    def members(cluster_queue: str) -> Keys:
+        for queue in world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, cluster_queue):
+            yield from under(WORKLOADS_BY_QUEUE, queue)
+        yield from under(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue)
+
+    def under(index: str, value: str) -> Keys:
+        yield from (yield from ordered(workloads.keys_by_index(index, value, ordered=False)))
+
+    def local_queue_changed(key: str, old: LocalQueue | None, new: LocalQueue | None) -> Keys | None:
+        return under(WORKLOADS_BY_QUEUE, key) if spec_concerned(old, new) else None
+
+    def namespace_changed(key: str, old: Namespace | None, new: Namespace | None) -> Keys | None:
+        return inside(key) if namespace_concerned(old, new) else None
+
+    def inside(namespace: str) -> Keys:
+        keys, found = workloads.keys(), []
+        for key in keys:
+            if key.startswith(f"{namespace}/"):
+                found.append(key)
+            yield None
+        yield from (yield from ordered(found))
+
+    return [
+        Watch(workloads, changed),
+        Watch(world.cluster_queues, many=cluster_queue_changed),
+        Watch(world.local_queues, many=local_queue_changed),
+        Watch(world.namespaces, many=namespace_changed),
+    ]

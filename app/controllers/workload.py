@@ -9,8 +9,6 @@ Order, reasons and texts follow Kueue's workload controller (pkg/controller/core
 
 from datetime import timedelta
 
-import orjson
-
 from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
@@ -18,11 +16,14 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import podsready
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers import podsready, wakes
+from app.controllers.actions import Action, Decision, Emit, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
-from app.controllers.status import StatusDraft, metadata_patch
+from app.controllers.controller import Controller, every
+from app.controllers.look import released
+from app.controllers.status import StatusDraft
 from app.controllers.world import World
+from app.controllers.writes import fresh_patch
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
@@ -44,25 +45,36 @@ def decide(key: str, world: World) -> Decision:
         return later
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     if target is not None and target.status == "True" and workload.spec.active:
-        body = {"metadata": {"resourceVersion": workload.metadata.resource_version}, "spec": {"active": False}}
-        meta = workload.metadata
-        return Decision(
-            [Patch(Workload, meta.namespace, meta.name, orjson.dumps(body))], why=f"deactivated: {target.message}"
-        )
-    return (
-        _deactivated(workload, world)
-        or _without_quota(workload, world)
-        or _requeue(workload, world)
-        or _gated(workload, world)
-        or _answered(workload, world)
-        or _stopped(workload, world)
-        or _ready(workload, world)
-        or _abandoned(workload, world)
-        or _checked(workload, world)
-        or _timed(workload, world)
-        or _unreserved(workload, world)
-        or Decision(why="nothing to do")
-    )
+        return Decision([fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}")
+    waits: list[tuple[float, str]] = []
+    for step in (
+        _deactivated,
+        _without_quota,
+        _requeue,
+        _gated,
+        _answered,
+        _stopped,
+        _ready,
+        _abandoned,
+        _checked,
+        _not_ready,
+        _overdue,
+        _unreserved,
+    ):
+        decision = step(workload, world)
+        match decision:
+            case None:
+                continue
+            case Decision(actions=[RequeueAfter(seconds=seconds)]):
+                waits.append((seconds, decision.why))  # nothing to do before a deadline; later steps may have
+            case _:
+                return Decision([*decision.actions, *_first_of(waits)], why=decision.why)
+    return Decision(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
+
+
+def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
+    """The deadline that ends first."""
+    return [RequeueAfter(min(waits)[0])] if waits else []
 
 
 def _orphaned(workload: Workload) -> bool:
@@ -78,11 +90,8 @@ def _orphan(workload: Workload, world: World) -> Decision:
         draft = world.draft(workload)
         draft.finish("OwnerNotFound", "The workload's owner no longer exists")
         decision.actions.append(draft.patch())
-    elif names.RESOURCE_IN_USE in meta.finalizers:
-        finalizers = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-        decision.actions.append(
-            Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, {"finalizers": finalizers}))
-        )
+    else:
+        decision.actions.extend(released(workload))
     return decision
 
 
@@ -155,7 +164,7 @@ _RESTARTED = "The {} was restarted after being stopped"
 
 
 def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decision | None:
-    """Wait for the time of the next attempt, and wake a Workload that waited in line for it. None without such a time.
+    """Wait for the time of the next attempt, and requeue a Workload that waited for it. None without such a time.
 
     Of one that holds quota the time is kept: it is for the attempt after its eviction.
     """
@@ -320,14 +329,6 @@ def _admitted(workload: Workload, world: World) -> Emit:
     return Emit(workload, "Normal", "Admitted", note)
 
 
-def _timed(workload: Workload, world: World) -> Decision | None:
-    """What its time limits ask for; until then it is looked at again when the first of them ends."""
-    steps = [step for step in (_not_ready(workload, world), _overdue(workload, world)) if step is not None]
-    due = {action.seconds: step for step in steps for action in step.actions if isinstance(action, RequeueAfter)}
-    now = next((step for step in steps if step not in due.values()), None)
-    return now or (due[min(due)] if due else None)
-
-
 def _not_ready(workload: Workload, world: World) -> Decision | None:
     """A job whose pods do not become ready gives its quota to others for a while, and in the end for good."""
     options = world.options.pods_ready
@@ -465,10 +466,13 @@ def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | Non
     return world.cluster_queues.get(queue.spec.cluster_queue)
 
 
-def pending(workload: Workload) -> bool:
-    """Whether a Workload waits for quota: neither reserved, nor finished, nor on its way out."""
-    return not (
-        workload.finished
-        or workload.metadata.deletion_timestamp
-        or is_true(workload.status.conditions, wl.QUOTA_RESERVED)
+def controller(world: World) -> Controller:
+    """Reconciles Workloads when they change, and when their queues or their namespace do."""
+    return Controller(
+        name=Workload.KIND,
+        kind=Workload,
+        decide=lambda key: decide(key, world),
+        watches=wakes.of_workloads(world),
+        initial=lambda: every(world.workloads),
+        workers=8,
     )

@@ -3,14 +3,11 @@
 Kueue rewrites `spec.priority` of every Workload of the class when its value changes, running or not.
 """
 
-import orjson
-
-from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Decision, Patch
+from app.controllers.actions import Decision
+from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.world import WORKLOADS_BY_PRIORITY_CLASS, World
-
-__all__ = ["WorkloadPriorityClass", "decide"]
+from app.controllers.writes import fresh_patch
 
 
 def decide(name: str, world: World) -> Decision:
@@ -22,7 +19,17 @@ def decide(name: str, world: World) -> Decision:
     for workload in world.workloads.by_index(WORKLOADS_BY_PRIORITY_CLASS, name):
         if workload.finished or workload.spec.priority == priority_class.value:
             continue
-        meta = workload.metadata
-        body = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"priority": priority_class.value}}
-        decision.actions.append(Patch(Workload, meta.namespace, meta.name, orjson.dumps(body)))
+        decision.actions.append(fresh_patch(workload, {"spec": {"priority": priority_class.value}}))
     return decision
+
+
+def controller(world: World) -> Controller:
+    """Reconciles classes when they change."""
+    classes = world.workload_priority_classes
+    return Controller(
+        name=WorkloadPriorityClass.KIND,
+        kind=WorkloadPriorityClass,
+        decide=lambda name: decide(name, world),
+        watches=[Watch(classes, itself)],
+        initial=lambda: every(classes),
+    )

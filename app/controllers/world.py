@@ -1,4 +1,4 @@
-"""What reconcilers may look at: the stores, the options, and one reading of the clock. Read-only.
+"""What reconcilers may read: the stores, the options, and one reading of the clock. Read-only.
 
 A decision that needs something else gets it added here, where tests can give it too.
 """
@@ -23,7 +23,6 @@ from app.jobs.options import Options
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
-"""Index of Workloads by the uid of each owner."""
 WORKLOADS_BY_QUEUE = "queue"
 """Index of Workloads by `namespace/queueName`."""
 WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"
@@ -105,16 +104,17 @@ def index_stores(
     local_queues.add_index(
         LOCAL_QUEUES_BY_CLUSTER_QUEUE, lambda q: [q.spec.cluster_queue] if q.spec.cluster_queue else []
     )
-    cluster_queues.add_index(
-        CLUSTER_QUEUES_BY_FLAVOR,
-        lambda q: sorted({flavor.name for group in q.spec.resource_groups for flavor in group.flavors}),
-    )
-    cluster_queues.add_index(
-        CLUSTER_QUEUES_BY_CHECK,
-        lambda q: (
-            [check.name for check in q.spec.admission_checks_strategy.admission_checks]
-            if q.spec.admission_checks_strategy
-            else []
-        ),
-    )
+    cluster_queues.add_index(CLUSTER_QUEUES_BY_FLAVOR, flavors_in)
+    cluster_queues.add_index(CLUSTER_QUEUES_BY_CHECK, checks_in)
     flavors.add_index(FLAVORS_BY_TOPOLOGY, lambda f: [f.spec.topology_name] if f.spec.topology_name else [])
+
+
+def flavors_in(queue: ClusterQueue) -> list[str]:
+    """Names of the ResourceFlavors that a ClusterQueue refers to."""
+    return sorted({flavor.name for group in queue.spec.resource_groups for flavor in group.flavors})
+
+
+def checks_in(queue: ClusterQueue) -> list[str]:
+    """Names of the AdmissionChecks that a ClusterQueue refers to."""
+    strategy = queue.spec.admission_checks_strategy
+    return [check.name for check in strategy.admission_checks] if strategy is not None else []

@@ -101,6 +101,11 @@ class Cache(Generic[T]):
         self._more_to_read = asyncio.Event()
 
     @property
+    def name(self) -> str:
+        """The resource and its group: `jobs.batch`."""
+        return f"{self.kind.PLURAL}.{self.kind.GROUP}" if self.kind.GROUP else self.kind.PLURAL
+
+    @property
     def standing(self) -> Standing:
         """How well the kind is known now."""
         if self._dormant:

@@ -78,6 +78,11 @@ class Caches:
         """All stores by kind."""
         return self._stores
 
+    @property
+    def all(self) -> Iterable[Cache[Any]]:
+        """Each store with what keeps it full."""
+        return self._caches.values()
+
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin to watch."""
         if any(cache.scope.optional and crds.may_be_defined(kind) for kind, cache in self._caches.items()):
@@ -146,5 +151,4 @@ class Caches:
 
 def _words(cache: Cache[Any]) -> str:
     reason = cache.standing.reason
-    name = crds.name_of(cache.kind) if cache.kind.GROUP else cache.kind.PLURAL
-    return f"{name} ({reason})" if reason else name
+    return f"{cache.name} ({reason})" if reason else cache.name

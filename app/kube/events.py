@@ -89,7 +89,7 @@ class Event(Kind):
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the start, for whoever exports metrics."""
+    """Counts since the start; `app.process.metrics` exports them."""
 
     emitted: int = 0
     created: int = 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the start, for whoever exports metrics. Outcome is the HTTP status, `timeout` or `lost`."""
+    """Counts since the start, exported by `app.process.metrics`. Outcome is the HTTP status, `timeout` or `lost`."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By (verb, outcome), one an attempt."""

@@ -1,9 +1,9 @@
-"""A queue of keys for reconcilers: one worker a key at a time, and one more look after whatever happened meanwhile.
+"""A queue of keys for reconcilers: a key has one worker at a time, and after changes meanwhile it is due once more.
 
-An event only says "look at this key again"; a hundred events while a worker is busy or away cost one more look. The
+An event only says "reconcile this key"; a hundred events while a worker is busy cost one more reconciliation. The
 rules are those of client-go's workqueue, where two sets carry them:
 
-- *dirty*: keys that need a look. Adding one that is in it already changes nothing.
+- *dirty*: keys to be reconciled. Adding one that is in it already changes nothing.
 - *processing*: keys in a worker's hands. A key added meanwhile stays dirty and is queued again by `done`, so no key is
   ever with two workers.
 
@@ -41,6 +41,8 @@ class WorkQueue:
         self._delayed: dict[str, asyncio.TimerHandle] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
+        self.adds = 0
+        """How often a key was added that did not wait already."""
 
     def __len__(self) -> int:
         """Number of keys that wait for a worker now; neither delayed ones nor those being worked on."""
@@ -57,11 +59,12 @@ class WorkQueue:
         return len(self._delayed)
 
     def add(self, key: str, *, urgent: bool = False) -> None:
-        """Have a look taken at the key. An urgent key goes before all that are not, even if it waits already."""
+        """Have the key reconciled. An urgent key goes before all that are not, even if it waits already."""
         if self._shut_down:
             return
         if key not in self._dirty:
             self._dirty.add(key)
+            self.adds += 1
         elif not urgent or key in self._urgent or key in self._processing:
             return
         if key in self._processing:

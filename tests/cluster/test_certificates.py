@@ -14,8 +14,9 @@ import pytest_asyncio
 
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from app.api.core import Secret
-from app.controllers.certificates import CertificateKeeper
+from app.controllers.certificates import Certificates
 from app.controllers.executor import Executor
+from app.controllers.runner import Runner
 from app.http.certificates import CA_LIFE, make_ca
 from app.http.tls import ServingCertificate
 from app.kube.events import Recorder
@@ -107,8 +108,7 @@ class World:
         self.recorder = Recorder(transport, instance="test")
         fence = Fence(clock=monotonic, epoch=1, renewed_at=monotonic(), span=3600)
         self.executor = Executor(transport, stores, self.recorder, fence=fence)
-        self.keeper = CertificateKeeper(
-            self.executor,
+        certificates = Certificates(
             namespace=namespace,
             secret_name=SECRET,
             prefix=self.prefix,
@@ -118,6 +118,7 @@ class World:
             validating=self.validating,
             clock=lambda: dt.datetime.now(dt.UTC) + self.offset,
         )
+        self.keeper = Runner(self.executor, certificates.controllers())
 
     def _name(self, kind: type[Any]) -> str:
         return {"Secret": SECRET, "MutatingWebhookConfiguration": self.name("mutating")}.get(

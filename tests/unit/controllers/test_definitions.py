@@ -68,7 +68,7 @@ def operations(decision: Decision) -> list[tuple[str, Any]]:
     assert isinstance(event, Emit)
     assert (patch.type, patch.subresource, event.reason) == ("json", "", "VersionsUpdated")
     first, *others = json.loads(patch.body)
-    assert first == {"op": "add", "path": "/metadata/resourceVersion", "value": "7"}
+    assert first == {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
     return [(operation["path"], operation["value"]) for operation in others]
 
 

@@ -20,7 +20,7 @@ from tests.unit.controllers.worlds import (
     workload,
     world,
 )
-from tests.unit.controllers.written import conditions, patches
+from tests.unit.controllers.written import conditions, patches, status
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation", "The workload has no reservation")
 
@@ -311,6 +311,37 @@ class TestWhyNotTried:
     def test_a_fresh_one_in_good_order_is_left_alone(self) -> None:
         """No condition is written before there is something to say."""
         assert decide("ns/wl", world(workload(), local_queue(), cluster_queue())).actions == []
+
+
+BACK_OFF = {"requeueState": {"count": 1, "requeueAt": "2026-01-02T03:04:35Z"}}
+
+
+class TestBackOff:
+    """A Workload that waits for its back-off is cared for as any other: the deadline hides nothing."""
+
+    HELD = condition("Requeued", "False", "PodsReadyTimeout")
+
+    def test_what_its_queue_lacks_is_said(self) -> None:
+        """And it comes back when the back-off is over all the same."""
+        decision = decide("ns/wl", world(workload(self.HELD, more_status=BACK_OFF), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][1:] == ("Misconfigured", "LocalQueue lq doesn't exist")
+        assert decision.actions[1:] == [RequeueAfter(30.0)]
+
+    def test_a_gate_that_is_gone_is_said(self) -> None:
+        """At once, and not when the back-off is over."""
+        gated = condition("QuotaReserved", "False", "AdmissionGated", "Admission is gated by: example.com/gate")
+        waiting = workload(self.HELD, gated, NOT_ADMITTED, more_status=BACK_OFF)
+        decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue()))
+        assert conditions(decision)["QuotaReserved"][1] == "PendingEvaluation"
+        assert decision.actions[-1] == RequeueAfter(30.0)
+
+    def test_the_checks_that_it_needs_are_listed(self) -> None:
+        """Those that its ClusterQueue asks for since it waits."""
+        checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "check"}]}}
+        waiting = workload(self.HELD, more_status=BACK_OFF)
+        decision = decide("ns/wl", world(waiting, local_queue(), cluster_queue(**checks)))
+        assert [check["name"] for check in status(decision)["admissionChecks"]] == ["check"]
+        assert decision.actions[1:] == [RequeueAfter(30.0)]
 
 
 class TestTimeLimit:

@@ -1,0 +1,109 @@
+"""A controller for each enabled job kind, named after its framework: what is decided is in `controllers.jobs`.
+
+Each kind has its own work queue and workers, so that a flood of Pods delays no Job. What concerns jobs of any kind is
+heard by one subscription for all of them: the owner references of a Workload say which controller reconciles which key.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final
+
+from app.api import names
+from app.api.core import Namespace, PriorityClass
+from app.api.meta import Kind
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers import jobs, wakes
+from app.controllers.controller import Controller, Dispatch, Target, Watch
+from app.controllers.jobs import WORKLOADS_BY_JOB
+from app.controllers.world import World
+from app.jobs.integration import Integration
+from app.jobs.naming import split_job_key
+from app.kube.slices import ordered
+
+WORKERS: Final = 32
+"""Jobs of one kind that are reconciled side by side."""
+
+Targets = Generator[Target | None, None, None]
+
+
+def controllers(world: World) -> list[Controller]:
+    """One controller for each job kind that is watched."""
+    return [_controller(each, world) for each in world.registry.watched if each.kind in world.jobs]
+
+
+def _controller(integration: Integration[Any], world: World) -> Controller:
+    registry = world.registry
+
+    def concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        if not wakes.job_concerned(old, new, integration=integration, options=world.options):
+            return ()
+        return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
+
+    return Controller(
+        name=integration.framework,
+        kind=integration.kind,
+        decide=lambda key: jobs.decide(key, world),
+        watches=[Watch(world.jobs[integration.kind], concerned)],
+        workers=WORKERS,
+    )
+
+
+def dispatch(world: World) -> Dispatch:
+    """What concerns jobs of any kind."""
+    registry, workloads = world.registry, world.workloads
+
+    def workload_changed(_: str, old: Workload | None, new: Workload | None) -> list[Target]:
+        latest = new or old
+        if latest is None or not wakes.owner_concerned(old, new):
+            return []
+        targets = [_target(job) for job in registry.jobs_of(latest)]
+        if new is None:  # whatever it was made for, its name is free for a group now
+            targets += [_target(group) for group in registry.groups_named(latest)]
+        return targets
+
+    def jobs_where(concerned: Callable[[Kind], bool]) -> Targets:
+        for store in world.jobs.values():
+            for key in (yield from ordered(store.keys())):
+                job = store.get(key)
+                yield _target(registry.key_of(job)) if job is not None and concerned(job) else None
+
+    def workload_class_changed(key: str, old: WorkloadPriorityClass | None, _: object) -> Targets | None:
+        """Jobs that name a class which did not exist may have waited for it."""
+        if old is not None:
+            return None
+        return jobs_where(lambda job: job.metadata.labels.get(names.PRIORITY_CLASS_LABEL) == key)
+
+    def class_changed(_: str, old: PriorityClass | None, __: object) -> Targets | None:
+        """Jobs whose pods name a class that did not exist have no Workload."""
+        if old is not None:
+            return None
+        return jobs_where(lambda job: not workloads.keys_by_index(WORKLOADS_BY_JOB, registry.key_of(job)))
+
+    def namespace_changed(key: str, old: Namespace | None, new: Namespace | None) -> Targets | None:
+        if not wakes.namespace_concerned(old, new):
+            return None
+        return jobs_where(lambda job: job.metadata.namespace == key)
+
+    def every_job() -> Targets:
+        """Also those that were deleted while nobody led, or while their kind was not read."""
+        yield from jobs_where(lambda _: True)
+        for key in (yield from ordered(workloads.keys())):
+            held = workloads.get(key)
+            yield from (_target(owner) for owner in registry.jobs_of(held)) if held is not None else ()
+            yield None
+
+    return Dispatch(
+        watches=[
+            Watch(workloads, workload_changed),
+            Watch(world.workload_priority_classes, many=workload_class_changed),
+            Watch(world.priority_classes, many=class_changed),
+            Watch(world.namespaces, many=namespace_changed),
+        ],
+        initial=every_job,
+        complete=list(world.jobs.values()),
+    )
+
+
+def _target(key: str) -> Target:
+    framework, _ = split_job_key(key)
+    return framework, key

@@ -1,0 +1,193 @@
+"""Shows at `/metrics` what the parts of a process count anyway. docs/reference/metrics.md lists it.
+
+Nothing is counted here: figures are read when the metrics are asked for. Label values are verbs, results, and names of
+kinds and controllers; never names of objects. Figures of a term of leadership begin at zero with each term.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from app.controllers.executor import Executor
+from app.controllers.runner import Runner
+from app.controllers.scheduler import Scheduler
+from app.kube.cache import State
+from app.kube.caches import Caches
+from app.kube.events import Recorder
+from app.kube.reflector import Reflector
+from app.kube.transport import Transport
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What runs while this process leads."""
+
+    executor: Executor
+    scheduler: Scheduler
+    runners: tuple[Runner, ...]
+
+
+class ProcessMetrics(Collector):
+    """The figures of one process. `term` is the present term of leadership, None while another process leads."""
+
+    def __init__(
+        self, transport: Transport, caches: Caches, recorder: Recorder, *, term: Callable[[], Term | None]
+    ) -> None:
+        self._transport = transport
+        self._caches = caches
+        self._recorder = recorder
+        self._term = term
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: which metrics there are depends on the role, and need not be known before."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        yield from self._of_transport()
+        yield from self._of_caches()
+        yield from self._of_events()
+        term = self._term()
+        yield _gauge("turnstile_leading", "1 while this process leads.", [((), term is not None)])
+        if term is not None:
+            yield from self._of_writes(term.executor)
+            yield from self._of_controllers(term.runners)
+            yield from self._of_scheduler(term.scheduler)
+
+    def _of_transport(self) -> Iterator[Metric]:
+        stats = self._transport.stats
+        yield _counter(
+            "turnstile_api_requests",
+            "Attempts to send a request to the API server, by HTTP method (WATCH for watches) and outcome.",
+            _pairs(stats.requests),
+            ("verb", "outcome"),
+        )
+        yield _counter(
+            "turnstile_api_retries",
+            "Requests sent once more, by HTTP method and outcome of the attempt before.",
+            _pairs(stats.retries),
+            ("verb", "outcome"),
+        )
+        yield _counter(
+            "turnstile_api_request_seconds",
+            "Seconds spent in attempts, by HTTP method.",
+            [((verb,), seconds) for verb, seconds in sorted(stats.seconds.items())],
+            ("verb",),
+        )
+        yield _counter("turnstile_api_watches_opened", "Watches opened.", [((), stats.streams)])
+        yield _gauge(
+            "turnstile_api_pressure",
+            "How hard the API server works, judged from its answers: 0 is idle, 1 sheds load.",
+            [((), self._transport.pressure)],
+        )
+
+    def _of_caches(self) -> Iterator[Metric]:
+        caches = sorted(((cache.name, cache) for cache in self._caches.all), key=lambda each: each[0])
+        states: Samples = [
+            ((name, str(state)), cache.standing.state is state) for name, cache in caches for state in State
+        ]
+        yield _gauge(
+            "turnstile_cache_state",
+            "1 for the state that a kind is in: reading, synced, dormant (the cluster has no such kind) or failing.",
+            states,
+            ("kind", "state"),
+        )
+        yield _gauge(
+            "turnstile_cache_objects",
+            "Objects held of a kind.",
+            [((name,), len(cache.store)) for name, cache in caches],
+            ("kind",),
+        )
+        counts: dict[str, tuple[str, Callable[[Reflector[Any]], int]]] = {
+            "events": ("Watch events taken in.", lambda reflector: reflector.events),
+            "relists": ("How often all objects of a kind were read.", lambda reflector: reflector.relisted),
+            "failures": ("Watches that failed.", lambda reflector: reflector.failures),
+            "undecodable": ("Versions of objects that cannot be decoded.", lambda reflector: reflector.undecodable),
+        }
+        for what, (text, count) in counts.items():
+            samples: Samples = [((name,), count(cache.reflector)) for name, cache in caches]
+            yield _counter(f"turnstile_cache_{what}", text, samples, ("kind",))
+
+    def _of_events(self) -> Iterator[Metric]:
+        stats = self._recorder.stats
+        yield _counter("turnstile_events_emitted", "Kubernetes events that were to be recorded.", [((), stats.emitted)])
+        yield _counter("turnstile_events_created", "Kubernetes events written.", [((), stats.created)])
+        yield _counter("turnstile_events_repeated", "Kubernetes events counted up.", [((), stats.repeated)])
+        yield _counter(
+            "turnstile_events_dropped",
+            "Kubernetes events given up, by their type and the cause: full, refused or failed.",
+            _pairs(stats.dropped),
+            ("type", "cause"),
+        )
+        yield _gauge("turnstile_events_waiting", "New Kubernetes events not written yet.", [((), len(self._recorder))])
+
+    def _of_writes(self, executor: Executor) -> Iterator[Metric]:
+        stats = executor.stats
+        yield _counter("turnstile_writes", "Writes that succeeded.", _pairs(stats.writes), ("kind", "verb"))
+        yield _counter(
+            "turnstile_write_failures",
+            "What reconciling, scheduling and writing failed with, by the kind of the object.",
+            _pairs(stats.failures),
+            ("kind", "error"),
+        )
+        yield _counter("turnstile_writes_deferred", "Patches put off until nothing is urgent.", [((), stats.deferred)])
+        yield _gauge("turnstile_writes_waiting", "Deferred patches not written yet.", [((), executor.waiting)])
+        yield _gauge("turnstile_writes_in_flight", "Urgent writes without an answer yet.", [((), executor.in_flight)])
+
+    def _of_controllers(self, runners: Iterable[Runner]) -> Iterator[Metric]:
+        queues = [(name, queue) for runner in runners for name, queue in runner.queues.items()]
+        label = ("controller",)
+        yield _counter(
+            "turnstile_queue_adds",
+            "Keys added to the work queue of a controller; those that waited in it already are not counted.",
+            [((name,), queue.adds) for name, queue in queues],
+            label,
+        )
+        yield _gauge("turnstile_queue_depth", "Keys waiting.", [((name,), len(queue)) for name, queue in queues], label)
+        yield _gauge(
+            "turnstile_queue_delayed",
+            "Keys to be added later.",
+            [((name,), queue.delayed) for name, queue in queues],
+            label,
+        )
+        yield _gauge(
+            "turnstile_queue_processing",
+            "Keys being reconciled.",
+            [((name,), queue.processing) for name, queue in queues],
+            label,
+        )
+        yield _counter(
+            "turnstile_reconciles",
+            "Decisions made, by controller and result: success, conflict (decided again at once) or error.",
+            [sample for runner in runners for sample in _pairs(runner.reconciles)],
+            ("controller", "result"),
+        )
+
+    def _of_scheduler(self, scheduler: Scheduler) -> Iterator[Metric]:
+        yield _counter("turnstile_scheduler_cycles", "Scheduling cycles.", [((), scheduler.cycles)])
+        yield _counter("turnstile_scheduler_admissions", "Reservations written.", [((), scheduler.admissions)])
+        yield _counter("turnstile_scheduler_preemptions", "Victims evicted.", [((), scheduler.preemptions)])
+
+
+def _pairs(counts: Mapping[Any, float]) -> Samples:
+    return [(tuple(map(str, labels)), count) for labels, count in sorted(counts.items())]
+
+
+def _counter(name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), samples)
+
+
+def _gauge(name: str, text: str, samples: Samples, labels: tuple[str, ...] = ()) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, samples: Samples) -> Metric:
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family

@@ -1,0 +1,53 @@
+"""What /metrics tells of a process that leads: its watches, its controllers, its writes."""
+
+import ssl
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from testbed.client import wait_until
+from tests.cluster.scenario import Scenario
+from tests.turnstile import Turnstile
+
+pytestmark = pytest.mark.cluster
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(turnstile: Turnstile) -> Samples:
+    """All samples of the process, as a scraper finds them."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    url = f"https://127.0.0.1:{turnstile.installation.port}/metrics"
+    with urllib.request.urlopen(url, context=context, timeout=5) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {
+            (each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples
+        }
+
+
+def test_a_process_that_leads_shows_its_work(scenario: Scenario, turnstile: Turnstile) -> None:
+    """Each figure that a Job, admitted at once, must have raised; kinds without a CRD are dormant."""
+    flavor = scenario.flavor("plain")
+    scenario.queue("team", {flavor: {"cpu": 2}})
+    scenario.job("train", queue="team", cpu="1")
+    scenario.wait_started("train", timeout=15)
+
+    def missing() -> list[str]:
+        samples = scraped(turnstile)
+        wanted: dict[str, dict[str, str]] = {
+            "turnstile_leading": {},
+            "turnstile_api_requests_total": {"verb": "PATCH", "outcome": "200"},
+            "turnstile_cache_objects": {"kind": "jobs.batch"},
+            "turnstile_cache_state": {"kind": "jobsets.jobset.x-k8s.io", "state": "dormant"},
+            "turnstile_events_created_total": {},
+            "turnstile_writes_total": {"kind": "Job", "verb": "patch"},
+            "turnstile_queue_adds_total": {"controller": "batch/job"},
+            "turnstile_reconciles_total": {"controller": "Workload", "result": "success"},
+            "turnstile_scheduler_admissions_total": {},
+        }
+        return [name for name, labels in wanted.items() if not samples.get((name, frozenset(labels.items())))]
+
+    wait_until(lambda: not missing(), timeout=10, describe=lambda: f"no figure of {missing()}")

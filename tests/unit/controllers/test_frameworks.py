@@ -1,0 +1,94 @@
+"""Each job kind has a controller of its own, and a Workload says by its owner which of them it concerns."""
+
+import asyncio
+
+import pytest
+
+from app.api.core import Job, Namespace, Pod
+from app.api.workload import Workload
+from app.controllers import frameworks, jobs
+from app.controllers.runner import Runner
+from app.controllers.world import World
+from tests.unit.controllers import worlds
+from tests.unit.controllers.test_runner import Diary, settled
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+def world(*objects: Job | Pod | Workload | Namespace) -> World:
+    """A world whose Workloads are found by job."""
+    made = worlds.world(*objects)
+    jobs.index_jobs(made.workloads, made.registry, made.jobs)
+    return made
+
+
+def waiting(runner: Runner) -> dict[str, int]:
+    """How many keys wait for each controller that has any."""
+    return {name: len(queue) for name, queue in runner.queues.items() if len(queue)}
+
+
+def runner_of(made: World) -> Runner:
+    """The controllers of all job kinds; they have no workers while only `subscribed`."""
+    return Runner(Diary(), frameworks.controllers(made), [frameworks.dispatch(made)])
+
+
+def pod(number: int) -> Pod:
+    """A new Pod."""
+    meta = {"name": f"p{number}", "namespace": "ns", "resourceVersion": str(number + 1)}
+    return worlds.decode(Pod, {"metadata": meta})
+
+
+def job(**metadata: object) -> Job:
+    """Job `ns/job`."""
+    return worlds.decode(Job, {"metadata": {"name": "job", "namespace": "ns", "resourceVersion": "1", **metadata}})
+
+
+async def test_a_flood_of_pods_is_not_in_the_way_of_a_job() -> None:
+    """They wait in different queues."""
+    made = world()
+    runner = runner_of(made)
+    with runner.subscribed():
+        for number in range(1000):
+            made.jobs[Pod].observe(pod(number))
+        made.jobs[Job].observe(job())
+    assert waiting(runner) == {"pod": 1000, "batch/job": 1}
+
+
+async def test_a_workload_concerns_the_controller_of_its_owner() -> None:
+    """Only that one."""
+    made = world()
+    runner = runner_of(made)
+    with runner.subscribed():
+        made.workloads.observe(worlds.workload())
+    assert waiting(runner) == {"batch/job": 1}
+    assert await runner.queues["batch/job"].get() == "batch/job:ns/job"
+
+
+async def test_a_new_term_finds_jobs_that_were_deleted_before_it() -> None:
+    """By the Workloads that they have left behind."""
+    made = world(worlds.workload(), pod(1))
+    runner = runner_of(made)
+    task = asyncio.ensure_future(runner.run())
+    await settled()
+    assert runner.reconciles == {("batch/job", "success"): 1, ("pod", "success"): 1}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_relabelled_namespace_concerns_the_jobs_in_it() -> None:
+    """Of each kind, and no others."""
+    made = world(job(), pod(1))
+    runner = runner_of(made)
+    other = worlds.decode(Namespace, {"metadata": {"name": "other", "resourceVersion": "100"}})
+    changed = worlds.decode(Namespace, {"metadata": {"name": "ns", "resourceVersion": "101", "labels": {"new": "x"}}})
+    task = asyncio.ensure_future(runner.run())
+    await settled()
+    before = runner.reconciles.copy()
+    made.namespaces.observe(other)
+    await settled()
+    assert runner.reconciles == before
+    made.namespaces.observe(changed)
+    await settled()
+    assert runner.reconciles - before == {("batch/job", "success"): 1, ("pod", "success"): 1}
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
