@@ -4,26 +4,34 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, resource_path, wait_until
+from testbed.errors import ApiError
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
+from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
 
+PRIORITY = "kueue.x-k8s.io/priority-class"
 TIMEOUT = 30.0
 
 
-def deployment(scenario: Scenario, name: str, *, replicas: int, queue: str | None = "team", **spec: object) -> Json:
+def deployment(
+    scenario: Scenario, name: str, *, replicas: int, queue: str | None = "team", labels: dict[str, str] | None = None
+) -> Json:
     """A Deployment of pods of 1 cpu each."""
     container = {"name": "web", "image": "registry.example/web:1", "resources": {"requests": {"cpu": "1"}}}
     return scenario.create(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": {"name": name, "namespace": scenario.namespace, "labels": {QUEUE: queue} if queue else {}},
+            "metadata": {
+                "name": name,
+                "namespace": scenario.namespace,
+                "labels": {**({QUEUE: queue} if queue else {}), **(labels or {})},
+            },
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": {"app": name}},
                 "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
-                **spec,
             },
         }
     )
@@ -77,6 +85,49 @@ def test_pods_beyond_the_quota_are_held_until_others_go(scenario: Scenario, cont
     )
 
 
+def test_a_preempted_pod_is_deleted_and_its_successor_waits(scenario: Scenario) -> None:
+    """Work of a higher priority takes the quota of one pod; the new pod is held until that work is gone."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, preemption={"withinClusterQueue": "LowerPriority"})
+    low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+    deployment(scenario, "web", replicas=2, labels={PRIORITY: low})
+    wait_phases(scenario, "web", running=2, held=0)
+    scenario.job("urgent", queue="team", labels={PRIORITY: high})
+    scenario.wait_started("urgent", timeout=TIMEOUT)
+    wait_phases(scenario, "web", running=1, held=1)
+    scenario.delete_job("urgent")
+    wait_phases(scenario, "web", running=2, held=0)
+
+
+def test_a_deactivated_pod_is_deleted_and_its_successor_gets_the_quota(scenario: Scenario) -> None:
+    """The quota of the deleted pod is free for the pod that the ReplicaSet makes in its place."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 1}})
+    deployment(scenario, "web", replicas=1)
+    wait_phases(scenario, "web", running=1, held=0)
+    (first,) = pods(scenario, "web")
+    name = scenario.workload_of(first["metadata"]["name"], kind="Pod")["metadata"]["name"]
+    path = resource_path(GROUP, "workloads", name, namespace=scenario.namespace)
+    scenario.api.patch(path, {"spec": {"active": False}})
+    wait_until(
+        lambda: first["metadata"]["name"] not in {pod["metadata"]["name"] for pod in pods(scenario, "web")},
+        timeout=TIMEOUT,
+        describe=lambda: "the deactivated pod is still there",
+    )
+    wait_phases(scenario, "web", running=1, held=0)
+
+
+def test_a_killed_controller_changes_nothing_of_it(scenario: Scenario, turnstile: Turnstile) -> None:
+    """Killed while pods are held and while others run, Turnstile admits what fits and no more."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
+    deployment(scenario, "web", replicas=3)
+    turnstile.kill()
+    turnstile.start()
+    wait_phases(scenario, "web", running=2, held=1)
+    turnstile.kill()
+    turnstile.start()
+    scale(scenario, "web", 2)
+    wait_phases(scenario, "web", running=2, held=0)
+
+
 def test_a_deployment_without_a_queue_is_left_alone(scenario: Scenario) -> None:
     """Neither its template nor its pods are changed."""
     made = deployment(scenario, "web", replicas=1, queue=None)
@@ -84,16 +135,17 @@ def test_a_deployment_without_a_queue_is_left_alone(scenario: Scenario) -> None:
     wait_phases(scenario, "web", running=1, held=0)
 
 
-def test_a_label_that_comes_later_rolls_the_pods_into_the_queue(scenario: Scenario) -> None:
-    """The template changes with the label, so new pods come, and they are admitted one by one."""
+def test_a_deployment_joins_a_queue_while_no_pod_is_ready(scenario: Scenario) -> None:
+    """The queue name may not change while pods are ready; scaled to zero and labelled, the next pods are queued."""
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 3}})
     deployment(scenario, "web", replicas=1, queue=None)
-    wait_phases(scenario, "web", running=1, held=0)
     path = resource_path("apps/v1", "deployments", "web", namespace=scenario.namespace)
+    scenario.api.wait_for(path, lambda found: found["status"].get("readyReplicas") == 1, describe="one pod ready")
+    with pytest.raises(ApiError, match="field is immutable"):
+        scenario.api.patch(path, {"metadata": {"labels": {QUEUE: "team"}}})
+    scale(scenario, "web", 0)
+    scenario.api.wait_for(path, lambda found: not found["status"].get("readyReplicas"), describe="no pod ready")
     scenario.api.patch(path, {"metadata": {"labels": {QUEUE: "team"}}})
-    wait_until(
-        lambda: [pod["metadata"]["labels"].get(QUEUE) for pod in pods(scenario, "web")] == ["team"],
-        timeout=TIMEOUT,
-        describe=lambda: f"not one queued pod: {[p['metadata']['labels'] for p in pods(scenario, 'web')]}",
-    )
+    scale(scenario, "web", 1)
     wait_phases(scenario, "web", running=1, held=0)
+    assert [pod["metadata"]["labels"].get(QUEUE) for pod in pods(scenario, "web")] == ["team"]

@@ -9,6 +9,7 @@ from testbed.client import Json, condition, wait_until
 from testbed.operators import RunningOperator
 from tests.cluster.scenario import GROUP, Scenario
 from tests.operators.jobsets import NAME_LABEL, jobset, jobset_path, replicated_job
+from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.operator("jobset")
 
@@ -144,6 +145,29 @@ class TestStop:
         stopped = read(scenario, "first")
         assert stopped["spec"]["suspend"] is True
         assert templates(stopped) == templates(created)
+
+    def test_a_killed_controller_goes_on_where_it_was(self, scenario: Scenario, turnstile: Turnstile) -> None:
+        """Killed before a JobSet is admitted, while the JobSet runs and while it stops, Turnstile ends up the same."""
+        team(scenario)
+        turnstile.kill()
+        turnstile.start()
+        training(scenario, "first")
+        turnstile.kill()
+        turnstile.start()
+        wait_pods(scenario, "first")
+        name = scenario.workload_of("first", kind="JobSet")["metadata"]["name"]
+        path = resource_path(GROUP, "workloads", name, namespace=scenario.namespace)
+        scenario.api.patch(path, {"spec": {"active": False}})
+        turnstile.kill()
+        turnstile.start()
+        wait_until(
+            lambda: not pods_of(scenario, "first") and usage(scenario) == "0",
+            timeout=TIMEOUT,
+            describe=lambda: f"{len(pods_of(scenario, 'first'))} pods, {usage(scenario)} cpu reserved",
+        )
+        scenario.api.patch(path, {"spec": {"active": True}})
+        wait_pods(scenario, "first")
+        assert usage(scenario) == "3"
 
     def test_a_deleted_jobset_leaves_nothing(self, scenario: Scenario) -> None:
         """No pod, no Workload, no quota."""
