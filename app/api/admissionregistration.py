@@ -2,7 +2,9 @@
 
 from typing import ClassVar
 
-from app.api.meta import Kind, Object
+import msgspec
+
+from app.api.meta import Kind, Object, ObjectMeta
 
 
 class ServiceReference(Object):
@@ -29,6 +31,19 @@ class Webhook(Object):
     client_config: WebhookClientConfig
 
 
+class ManagedFieldsEntry(Object):
+    """metav1.ManagedFieldsEntry: who set fields of the object, and how; not which fields."""
+
+    manager: str = ""
+    operation: str = ""
+
+
+class ManagedMeta(ObjectMeta):
+    """metav1.ObjectMeta with its managedFields."""
+
+    managed_fields: list[ManagedFieldsEntry] = []
+
+
 class WebhookConfiguration(Kind):
     """What both kinds have in common."""
 
@@ -36,6 +51,7 @@ class WebhookConfiguration(Kind):
     VERSION: ClassVar = "v1"
     NAMESPACED: ClassVar = False
 
+    metadata: ManagedMeta = msgspec.field(default_factory=ManagedMeta)
     webhooks: list[Webhook] = []
 
 

@@ -1,10 +1,11 @@
-"""Keeps the webhook's certificates valid and the API server's trust in them right; runs in the leader only.
+"""Renews the webhook's certificates and installs their CA bundle for the API server; runs in the leader only.
 
-Two things are watched: the Secret, whose next step `app.http.certificates` plans, and our two webhook configurations,
-in which every entry's `caBundle` must be the bundle of the Secret. Whatever empties or changes it is undone at once.
-Nothing else of a configuration is touched: the write is a server-side apply of exactly these fields.
+The controllers watch the Secret, whose next step `app.http.certificates` plans, and Turnstile's two webhook
+configurations, in which every entry's `caBundle` must be the bundle of the Secret. Any other value is replaced at once.
+No other field of a configuration is written: the write is a server-side apply of exactly these fields. Turnstile then
+gives up its entry in `metadata.managedFields`, so that another applier (Helm) can remove a whole webhook entry.
 
-Not for installations whose certificates come from elsewhere (cert-manager, an existing Secret): there it must not run.
+Must not run where certificates come from another source (cert-manager, an existing Secret).
 """
 
 import datetime as dt
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from app.api import names
 from app.api.admissionregistration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
@@ -22,16 +24,18 @@ from app.api.admissionregistration import (
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.core import Secret
 from app.api.meta import Kind
+from app.api.patch import JsonPatch
 from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
 from app.controllers.controller import Controller, Watch
-from app.controllers.writes import fresh_patch
+from app.controllers.writes import fresh_operations, fresh_patch
 from app.http.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
 from app.kube.store import Store
 
 SETTLED_AFTER = 10.0
-"""Seconds for which all bundles must have been right before a leaf may change its CA: API servers notice by a watch."""
+"""Seconds for which all bundles must have been right before a leaf's CA may change: API servers learn of bundles by a
+watch."""
 AT_LATEST = 3600.0
-"""Seconds after which the Secret is reconciled again in any case, for clocks that jump."""
+"""Maximum seconds until the Secret is reconciled again, in case the clock jumps."""
 
 _REASONS = {
     Step.START_OVER: "CertificatesCreated",
@@ -44,8 +48,8 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What there is when it is decided: the Secret as last seen, the time, and for how many seconds the configurations
-    have had its bundle in every entry.
+    """The input of a decision: the Secret as last read, the time, and for how many seconds every entry of the
+    configurations has had the Secret's bundle.
     """
 
     secret: Secret | None
@@ -59,7 +63,7 @@ def is_everywhere(bundle: bytes, configurations: Sequence[WebhookConfiguration])
 
 
 def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> Decision:
-    """What is due for the Secret `name`: at most one step. Draws nothing but new keys from outside."""
+    """The next step for the Secret `name`, at most one. Deterministic but for the new keys that a step generates."""
     data = seen.secret.data if seen.secret is not None else {}
     settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
@@ -75,17 +79,17 @@ def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> De
 
 
 def decide_configuration(configuration: WebhookConfiguration, secret: Secret | None) -> Decision:
-    """What is due for one configuration: that every entry has the Secret's bundle, if there is one."""
+    """The write that installs the Secret's bundle, if it has one, in every entry of a configuration."""
     bundle = ca_bundle(secret.data) if secret is not None else b""
     if not bundle:
         return Decision(why="there is no bundle to install")
     if is_everywhere(bundle, [configuration]):
-        return Decision(why="every entry has the bundle")
+        return Decision(_disown(configuration), "every entry has the bundle")
     return Decision(_install(configuration, bundle), "an entry has another bundle")
 
 
 def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]:
-    # All entries, also those that are right: what an apply leaves out and had set before would be removed.
+    # All entries, also those that are right: a field that an earlier apply set and this apply omits would be removed.
     entries = [{"name": entry.name, "clientConfig": {"caBundle": bundle}} for entry in configuration.webhooks]
     body = {
         "apiVersion": f"{configuration.GROUP}/{configuration.VERSION}",
@@ -105,6 +109,20 @@ def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]
     ]
 
 
+def _disown(configuration: WebhookConfiguration) -> list[Action]:
+    """Remove Turnstile from `metadata.managedFields`.
+
+    While Turnstile owns the `caBundle` of an entry, a Helm upgrade that removes the entry leaves an entry with nothing
+    but that field, which the API server refuses.
+    """
+    meta = configuration.metadata
+    for index, entry in enumerate(meta.managed_fields):
+        if entry.manager == names.FIELD_MANAGER:
+            patch = fresh_operations(meta, JsonPatch().remove("metadata", "managedFields", index))
+            return [Patch(type(configuration), "", meta.name, patch.encode(), type="json")]
+    return []
+
+
 def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[str, bytes]) -> list[Action]:
     if secret is None:
         body = {
@@ -121,13 +139,13 @@ def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[s
 
 
 class Certificates:
-    """The Secret and the two webhook configurations, each of which is reconciled when any of them changes, or when a
-    step is due.
+    """The controllers of the Secret and the two webhook configurations, each reconciled when any of them changes, or
+    when a step is due.
 
-    The stores must be full before the controllers run; others than the named objects in them are ignored. `hosts` are
-    all names and addresses under which the webhook is called. `prefix` is that of the configurations' names.
-    `definitions` copy their trust from there (`app.controllers.definitions`), and a CA is switched only when they have.
-    `clock` gives aware times. Raises InvalidValue for a host that is none.
+    The stores must be full before the controllers run; objects of other names in them are ignored. `hosts` are all
+    names and addresses under which the webhook is called. `prefix` starts the names of the configurations. The CA is
+    switched only when `definitions` have the bundle too, which they copy from a configuration
+    (`app.controllers.definitions`). `clock` returns aware times. Raises InvalidValue for an invalid host.
     """
 
     def __init__(
@@ -161,7 +179,7 @@ class Certificates:
         return f"{self._namespace}/{self._secret_name}"
 
     def controllers(self) -> list[Controller]:
-        """One for each kind, so that what fails for one object does not hold up the others."""
+        """One controller for each kind, so that a failure of one object does not delay the others."""
         return [
             self._controller(Secret, self.key),
             self._controller(MutatingWebhookConfiguration, f"{self._prefix}-mutating-webhook-configuration"),

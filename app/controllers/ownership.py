@@ -1,9 +1,9 @@
-"""Which field manager owns what of a Workload's status: the same as in Kueue.
+"""Which field manager owns which fields of a Workload's status: the same as in Kueue.
 
-Kueue writes a status by server-side apply, and takes a field away by leaving it out. That takes away only what the same
-manager applied before. So what Turnstile writes is applied as that manager too: each can then clear what the other
-wrote (a reservation, a back-off, a check), on the day when one takes over from the other. What is left out but held by
-yet another manager is taken away by a merge patch, which asks nobody.
+Kueue writes a status by server-side apply, and removes a field by omitting it, which removes only fields that the same
+manager applied before. So Turnstile applies as that manager too: Kueue and Turnstile can then each clear what the other
+wrote (a reservation, a back-off, a check) when they take over from each other. An omitted field that another manager
+owns is removed by a merge patch, which ignores ownership.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,8 @@ _FIELDS: Final = (
     "unhealthyNodes",
     "preemptionGates",
 )
-"""Fields of the manager of admissions that are there or not, besides two lists with entries of others."""
+"""Fields that the admission manager owns whole, unlike the conditions and the admission checks, which are lists where
+other managers may own entries."""
 _CONDITIONS: Final = frozenset(
     {
         wl.QUOTA_RESERVED,
@@ -43,14 +44,16 @@ _CONDITIONS: Final = frozenset(
         wl.REQUEUED,
         wl.DEACTIVATION_TARGET,
         wl.BLOCKED_ON_PREEMPTION_GATES,
+        wl.WAITING_FOR_REPLACEMENT_PODS,
     }
 )
 
 
 def claim(workload: Workload, changes: Mapping[str, Any]) -> Claim | None:
-    """The share of the status that these changes (a merge patch of it) lead to; None where only that patch will do.
+    """The claim equivalent to a merge patch `changes` of the status; None if only the merge patch has the right effect.
 
-    An admission that replaces another is such a case: applied, it would be merged with what others hold of the old.
+    A new admission that replaces another needs the merge patch: an apply would merge it with fields of the old
+    admission that other managers own.
     """
     if changes.keys() == {_RECLAIMABLE}:
         return _claim(workload, RECLAIMABLE_MANAGER, dict(changes))
@@ -81,13 +84,13 @@ def _claim(workload: Workload, manager: str, wanted: dict[str, Any]) -> Claim:
 
 def _status(workload: Workload) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(workload.status)
-    # The API wants a message even when it is empty.
+    # The API requires a message even when it is empty.
     plain["conditions"] = [{"message": "", **to_plain(condition)} for condition in workload.status.conditions]
     return plain
 
 
 def _owned(status: dict[str, Any]) -> dict[str, Any]:
-    """What of a status the manager of admissions owns."""
+    """The fields of a status that the admission manager owns."""
     owned = {name: status[name] for name in _FIELDS if status.get(name) not in (None, [], {})}
     if conditions := [each for each in status.get("conditions", ()) if each["type"] in _CONDITIONS]:
         owned["conditions"] = conditions
@@ -97,7 +100,7 @@ def _owned(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _left_over(found: dict[str, Any], wanted: dict[str, Any], *, reclaimable: bool) -> dict[str, Any]:
-    """A merge patch of what is in a status and should not be; empty if nothing is."""
+    """A merge patch that removes what a status should not have; empty if there is nothing to remove."""
     if reclaimable:
         names = {each["name"] for each in wanted[_RECLAIMABLE]}
         extra = any(each["name"] not in names for each in found.get(_RECLAIMABLE, ()))

@@ -358,3 +358,32 @@ async def call_until_it_works(world: World) -> None:
             await asyncio.sleep(0.02)
         else:
             return
+
+
+async def test_an_entry_that_its_applier_leaves_out_is_gone(world: World) -> None:
+    """Helm applies the configurations: an upgrade that removes an entry is not held up by the bundle in that entry."""
+    whole = world.configuration("mutating")
+    path = world.path("mutating")
+    world.api.delete(path)
+    await until(lambda: world.api.find(path) is None, what="the configuration is gone")
+
+    async def apply(entries: list[dict[str, Any]]) -> None:
+        await world.transport.patch(
+            MutatingWebhookConfiguration,
+            whole["metadata"]["name"],
+            "",
+            {**whole, "webhooks": entries},
+            type="apply",
+            manager="helm",
+        )
+
+    await apply(whole["webhooks"])
+    async with keeping(world):
+        await until(world.trusted, what="every entry trusts the bundle")
+        await until(
+            lambda: "turnstile" not in {each["manager"] for each in world.api.get(path)["metadata"]["managedFields"]},
+            what="nothing of the configuration is owned by Turnstile",
+        )
+        await apply(whole["webhooks"][:1])
+        assert [entry["name"] for entry in world.api.get(path)["webhooks"]] == ["a.mutating.test.dev"]
+        assert world.trusted()

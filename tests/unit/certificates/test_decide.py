@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.admissionregistration import (
+    ManagedMeta,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
     Webhook,
@@ -36,7 +37,7 @@ def configurations(*bundles: bytes) -> list[WebhookConfiguration]:
         Webhook(name=f"w{number}.kb.io", client_config=WebhookClientConfig(ca_bundle=bundle))
         for number, bundle in enumerate(bundles)
     ]
-    meta = ObjectMeta(name="c", resource_version="9")
+    meta = ManagedMeta(name="c", resource_version="9")
     return [
         kind(metadata=meta, webhooks=entries) for kind in (MutatingWebhookConfiguration, ValidatingWebhookConfiguration)
     ]
