@@ -1,8 +1,7 @@
-"""Wires Turnstile: reads settings, builds transport, stores and reflectors, starts the roles. Nothing else wires.
+"""Wires Turnstile: builds transport, stores and reflectors from the settings, and starts the roles. Nothing else wires.
 
-Everything that runs has an owner here: one task group, ended by SIGTERM, SIGINT or a failure that no retry can mend. On
-the way out a process first says that it is not ready and stops leading, so that another replica may begin at once, and
-stops answering last.
+One task group owns all tasks; SIGTERM, SIGINT or a failure that no retry can fix ends it. A stopping process first
+fails its readiness probe and stops leading, so that another replica can lead at once, and stops answering last.
 """
 
 import asyncio
@@ -76,12 +75,12 @@ log = structlog.get_logger(__name__)
 
 
 def now() -> datetime:
-    """The one wall clock."""
+    """The only wall clock of the process."""
     return datetime.now(UTC)
 
 
 def controller_world(caches: Caches, options: Options, registry: Registry, keep: Callable[[Kind], bool]) -> World:
-    """Everything that reconcilers read, watched from now on; `keep` says which jobs are held whole."""
+    """All stores that reconcilers read; `keep` decides which jobs are held whole."""
     world = World(
         clock=now,
         options=options,
@@ -118,7 +117,7 @@ class WebhookCaches:
     """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
 
     def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
-        """What the controller in the same process holds is used; else no more is read than reviews need."""
+        """Use the stores of the controller in the same process; without one, read no more than reviews need."""
         self.options = options
         self.registry = registry
         queues = caches.held(LocalQueue)
@@ -143,17 +142,17 @@ class WebhookCaches:
         return names.DEFAULT_PRIORITY_CLASS in self._priority_classes
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, or None while it was not seen."""
+        """Labels of a namespace, or None if the namespace is not in the store."""
         found = self._namespaces.get(namespace)
         return found.metadata.labels if found is not None else None
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """A job by its key, or None while it was not seen."""
+        """A job by its key, or None if the job is not in the store."""
         return self._jobs[kind].get(key)
 
 
 class Turnstile:
-    """One process: its settings, its connection, and the roles it plays."""
+    """One process: its settings, its connection to the API server, and its roles."""
 
     def __init__(self, settings: Settings, transport: Transport) -> None:
         self.settings = settings
@@ -189,7 +188,7 @@ class Turnstile:
             )
 
     async def run(self) -> None:
-        """Play the roles until asked to stop."""
+        """Run the roles until `stop` is set."""
         settings = self.settings
         registry = settings.registry
         world = self._world = self._controller_world() if settings.role.controller else None
@@ -220,7 +219,7 @@ class Turnstile:
         return controller_world(self.caches, self.options, self.settings.registry, managed.keep)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close the decision log."""
         if self._decisions is not None:
             self._decisions.close()
 
@@ -235,7 +234,7 @@ class Turnstile:
         return Follower(path, read, started, self._take_options)
 
     def _take_options(self, loaded: Loaded) -> None:
-        """Decide about each job again, under what the file says now; times and gates are those of the start."""
+        """Reconcile every job under the changed file; times and gates keep their values from the start."""
         started = self.settings.jobs
         self.options = replace(
             self.settings.flags.options(loaded),
@@ -252,12 +251,12 @@ class Turnstile:
             self._leader.reconcile_all()
 
     def _busy(self) -> bool:
-        """Whether events must give way: admissions are on their way, or the API server sheds load."""
+        """Whether events must be deferred: admissions are being written, or the API server sheds load."""
         executor = self._executor
         return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
     async def _look_after_memory(self, collector: Collector) -> None:
-        with contextlib.suppress(TimeoutError):  # a server that is away makes garbage too
+        with contextlib.suppress(TimeoutError):  # while the server is unreachable retries make garbage too
             await asyncio.wait_for(self.caches.synced(), FIRST_LISTS_SECONDS)
         collector.settle()
         await collector.run()
@@ -284,7 +283,7 @@ class Turnstile:
             source.cancel()
 
     async def _certificate(self, certificate: ServingCertificate) -> None:
-        """Keep the serving certificate what the files or the Secret say."""
+        """Load the serving certificate from the files or the Secret, and reload it on change."""
         settings = self.settings
         if settings.tls_cert is not None and settings.tls_key is not None:
             await follow_files(certificate, cert=settings.tls_cert, key=settings.tls_key)
@@ -328,9 +327,9 @@ class Turnstile:
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:  # also when another role fails: the Lease is given back while there is a connection
+        finally:  # also when another role fails: the Lease is released while the connection is open
             stopping.cancel()
-            if self._leader is not None:  # what is under way lands before another may lead
+            if self._leader is not None:  # writes in flight complete before another process leads
                 await self._leader.executor.drain(at_most=LAST_WRITES_SECONDS)
             campaign.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -339,8 +338,8 @@ class Turnstile:
     async def _lead(self, world: World, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins by reading everything anew: what the watches saw last may be older than what the late leader
-        wrote, and quota would be given twice. Jobs come last, so that the owner of each Workload has been seen.
+        It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
+        and quota would be reserved twice. Jobs are read last, so that the owner of each Workload has been seen.
         """
         await self.caches.synced()
         jobs = set(world.jobs)
@@ -366,7 +365,7 @@ class Turnstile:
         return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
 
     def _installation(self) -> list[Controller]:
-        """What keeps our own installation right: versions and conversion of our kinds, and certificates."""
+        """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""
         settings = self.settings
         controllers = [
             definitions.controller(
@@ -397,19 +396,19 @@ class Turnstile:
 
 
 SHEDDING = 0.5
-"""So much pressure of the API server, from 0 to 1, that it had better not get events."""
+"""Pressure of the API server, from 0 to 1, above which events are deferred."""
 
 
 FIRST_LISTS_SECONDS = 60.0
-"""How long the garbage collector stands still for the first lists."""
+"""Seconds for which the garbage collector is disabled at most during the first lists."""
 
 
 LAST_WRITES_SECONDS = 1.0
-"""How long a leader that stops waits for answers to what it wrote before it gives the Lease back."""
+"""Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
 
 
 class _Ended(Exception):
-    """Every role has ended in order; takes the watches along."""
+    """All roles have ended normally; raised to cancel the watches."""
 
 
 async def _run(settings: Settings) -> int:
@@ -434,7 +433,7 @@ async def _run(settings: Settings) -> int:
 
 
 def run(settings: Settings) -> int:
-    """Run until told to stop; the exit code. An error that no retry mends is one line, not a traceback."""
+    """Run until stopped; return the exit code. An error that no retry can fix is logged in one line, no traceback."""
     logs.set_up(level=settings.log_level, form=settings.log_format)
     failures: list[BaseException] = []
     try:

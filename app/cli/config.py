@@ -1,4 +1,4 @@
-"""`turnstile config check`: what a configuration file comes to, and every fault and warning of it."""
+"""`turnstile config check`: prints the effective configuration of a file, with all its faults and warnings."""
 
 import json
 import sys
@@ -14,9 +14,9 @@ from app.jobs import registry
 
 
 def read_configuration(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
-    """The configuration in a file, or an empty one without, for a release called `name`.
+    """The configuration in a file, or with all frameworks and defaults without a file, for the release `name`.
 
-    Raises InvalidConfiguration with every fault of the text, and InvalidValue if the file cannot be read.
+    Raises InvalidConfiguration with every fault of the text, InvalidValue if the file cannot be read.
     """
     frameworks = [integration.framework for integration in registry.ALL]
     try:
@@ -33,9 +33,9 @@ def read_configuration(path: Path | None, *, name: str, namespace: str, feature_
 
 
 def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded | None:
-    """The configuration in a file, or of the gates alone; None if neither is given.
+    """The configuration from a file, or from the feature gates alone; None if neither is given.
 
-    With faults it prints them and ends the process.
+    Prints all faults, if any, and ends the process with exit code 1.
     """
     if path is None and not feature_gates:
         return None
@@ -77,7 +77,7 @@ def register(app: typer.Typer) -> None:
 
 
 def shown(file: Path | None, problem: Problem) -> str:
-    """`file:line: path: what (cure)`, as editors understand it."""
+    """`file:line: path: what (cure)`, the format that editors parse."""
     place = f"{file}:{problem.line}" if file is not None and problem.line else str(file or "--feature-gates")
     about = f"{problem.path}: {problem.message}" if problem.path else problem.message
     return f"{place}: {about}" + (f" ({problem.cure})" if problem.cure else "")

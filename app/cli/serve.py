@@ -36,15 +36,15 @@ class Role(StrEnum):
 
     @property
     def controller(self) -> bool:
-        """Whether this process campaigns for the Lease and, as leader, writes."""
+        """Whether this process is a candidate for the Lease and, as leader, reconciles."""
         return self in (Role.ALL, Role.CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that the command line and the configuration file decide; the command line wins.
+    """All settings from the command line and the configuration file; the command line overrides the file.
 
-    `loaded` is the file as it was at the start, and `flags` what of the jobs the command line decided.
+    `loaded` is the file at the start, and `flags` the job options of the command line.
     """
 
     role: Role
@@ -82,7 +82,7 @@ def _address(value: str, flag: str) -> tuple[str, int]:
     host, separator, port = value.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535:
         raise typer.BadParameter(f"{value!r} is not host:port, for example 127.0.0.1:9443", param_hint=flag)
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- an address without a host means all of them
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- without a host it binds all interfaces
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -98,7 +98,7 @@ def _default_namespace() -> str:
 
 
 def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
-    """Add the command to `app`; it ends with the exit code that `run` returns."""
+    """Add the command to `app`; its exit code is the result of `run`."""
 
     @app.command()
     def serve(

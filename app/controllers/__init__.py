@@ -1,4 +1,4 @@
-"""Floor 6: the reconcilers: each decides purely what to do about one object, then a small executor writes it.
+"""Floor 6: the reconcilers: each decides without I/O about one object, then a small executor writes the decision.
 
 May import the floors below, never `webhooks`. Only the holder of the Lease writes.
 """

@@ -1,7 +1,7 @@
-"""What a reconciler may want: a short list of values that the executor carries out.
+"""The actions that a reconciler may decide on: plain values that the executor carries out.
 
-A decision is pure: it returns these and does nothing. So every decision can be tested without a server, and a test can
-stop between any two actions. Each action is idempotent: done twice, it leaves what it left the first time.
+Deciding is pure: it returns actions and performs none. So every decision can be tested without a server, and a test can
+stop between any two actions. Each action is idempotent: a second execution changes nothing.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ PatchType = Literal["merge", "strategic", "apply", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object. One that is there already counts as a conflict: the next decision starts from it."""
+    """Create an object. An existing object of that name counts as a conflict: the next decision starts from it."""
 
     kind: type[Kind]
     namespace: str
@@ -25,11 +25,12 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a merge patch makes of an object, as the share of one field manager for server-side apply.
+    """The result of a merge patch as the fields of one field manager, for server-side apply.
 
-    Applied instead of the patch, it leaves the fields with that manager, and what the manager leaves out of its next
-    apply goes: so another program that applies as the same manager can take over, and be taken over from. What other
-    managers hold stays when it is left out: `rest` tells from the answer what a merge patch has still to take away.
+    Applied instead of the patch, it makes that manager own the fields, and a field that the manager's next apply omits
+    is removed: so Turnstile and another program that applies as the same manager can take over from each other. An
+    omitted field that another manager owns stays: `rest` returns, from the API server's answer, the merge patch that
+    still has to remove such fields, or None.
     """
 
     manager: str
@@ -39,10 +40,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Change an object; `subresource` is empty or `status`. A body with a resourceVersion is refused if it is stale.
+    """Change an object; `subresource` is empty or `status`. The API server refuses a body with a stale resourceVersion.
 
-    `deferrable` marks housekeeping that may wait until nothing more urgent is to be written. With a `claim` that is
-    applied, to the same effect.
+    A `deferrable` patch may wait until no urgent write is pending. A `claim` is applied instead of the body, with the
+    same effect.
     """
 
     kind: type[Kind]
@@ -57,7 +58,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete an object if it still has this uid. One that is gone counts as done."""
+    """Delete an object if it still has this uid. An object that is gone counts as deleted."""
 
     kind: type[Kind]
     namespace: str
@@ -68,7 +69,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Record an event about an object. Never fails, never blocks; given up under load."""
+    """Record an event about an object. Never fails, never blocks; dropped under load."""
 
     regarding: Kind
     type: Literal["Normal", "Warning"]
@@ -78,7 +79,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Decide again after so many seconds, whatever happens until then."""
+    """Decide again after this many seconds, whatever happens until then."""
 
     seconds: float
 
@@ -88,7 +89,7 @@ Action = Create | Patch | Delete | Emit | RequeueAfter
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one object, and the sentence that tells people why."""
+    """The actions decided about one object, and the reason, for people."""
 
     actions: list[Action] = field(default_factory=list)
     why: str = ""

@@ -1,8 +1,8 @@
-"""The rules of admission checks: which ones a Workload needs, what became of them, and when it may try again.
+"""The rules of admission checks: which checks a Workload needs, their states, and when the Workload may retry.
 
-A check is answered by a controller of its own, ours or another project's, in `status.admissionChecks`; here is decided
-what those answers mean. Must never answer a check and never read a clock. Source: Kueue's pkg/workload
-(admissionchecks.go) and KEP-993.
+Each check has a controller, of Turnstile or another project, which sets its state in `status.admissionChecks`; this
+module interprets these states. Must never set the answer to a check and never read a clock. Source: Kueue's
+pkg/workload (admissionchecks.go) and KEP-993.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ Flavors = frozenset[str]
 
 
 def covered_flavors(queue: ClusterQueue) -> dict[str, Flavors]:
-    """The flavors each check of a ClusterQueue is for, by name; one that names none is for all flavors of the queue."""
+    """The flavors of each check of a ClusterQueue, by check; a check that names none is for all the queue's flavors."""
     strategy = queue.spec.admission_checks_strategy
     every = _flavors_of(queue)
     return {rule.name: frozenset(rule.on_flavors) or every for rule in (strategy.admission_checks if strategy else ())}
@@ -27,7 +27,7 @@ def covered_flavors(queue: ClusterQueue) -> dict[str, Flavors]:
 def required(queue: ClusterQueue, admission: Admission | None) -> list[str]:
     """Names of the checks that a Workload needs, sorted.
 
-    While it has no flavors only those count that are for every flavor of the queue: it needs them in any case.
+    A Workload without flavors needs only the checks that are for every flavor of the queue.
     """
     covered = covered_flavors(queue)
     if admission is not None:
@@ -37,7 +37,7 @@ def required(queue: ClusterQueue, admission: Admission | None) -> list[str]:
 
 
 def required_on(covered: Mapping[str, Flavors], admission: Admission) -> list[str]:
-    """Names of the checks for any of the flavors that were assigned, sorted."""
+    """Names of the checks for any of the assigned flavors, sorted."""
     assigned = {flavor for given in admission.pod_set_assignments for flavor in given.flavors.values()}
     return sorted(name for name, flavors in covered.items() if flavors & assigned)
 
@@ -47,7 +47,7 @@ def _flavors_of(queue: ClusterQueue) -> Flavors:
 
 
 def listed(states: Iterable[AdmissionCheckState], names: Iterable[str], *, now: datetime) -> list[AdmissionCheckState]:
-    """A state for each name, in the order of names: the one that is there, or Pending since now. Others are dropped."""
+    """A state for each name, sorted by name: the existing state, or Pending since now. Other states are dropped."""
     known = {state.name: state for state in states}
     return [
         known.get(name) or AdmissionCheckState(name=name, state="Pending", last_transition_time=timestamp(now))
@@ -56,7 +56,7 @@ def listed(states: Iterable[AdmissionCheckState], names: Iterable[str], *, now: 
 
 
 def reset(states: list[AdmissionCheckState], *, now: datetime) -> list[AdmissionCheckState]:
-    """States after an eviction: all are Pending again; a Retry counts as one, and what was to be added to pods goes."""
+    """States after an eviction: all Pending, without pod set updates; a Retry increments the retry count."""
     for state in list(states):
         if state.state == "Pending":
             continue
@@ -74,7 +74,7 @@ def reset(states: list[AdmissionCheckState], *, now: datetime) -> list[Admission
 
 
 def retry_at(states: Iterable[AdmissionCheckState]) -> datetime | None:
-    """The latest time that a check in Retry asks to wait until; None if none does."""
+    """The latest time until which a check in Retry requests to wait; None if no check does."""
     return max(
         (
             since + timedelta(seconds=state.requeue_after_seconds)

@@ -1,7 +1,7 @@
-"""What a controller declares: what it decides about, how, and which changes concern which of its keys.
+"""Declarations of controllers: the kind, the decide function, and which changes require reconciling which keys.
 
-Values only; `app.controllers.runner` runs them. Each controller is declared in the module that decides for it, so that
-all that is to be known about it stands in one place. A declaration subscribes to nothing and starts nothing.
+Values only; `app.controllers.runner` runs them. Each controller is declared in the module with its decide function. A
+declaration must never subscribe to a store and never start a task.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -22,11 +22,11 @@ Target = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Watch(Generic[T, K]):
-    """Which keys a change of an object in `store` concerns.
+    """Which keys to reconcile after a change of an object in `store`.
 
-    `keys(key, old, new)` gives a few, which are added at once. `many(key, old, new)` gives keys that may be thousands,
-    or None: they are added in slices, later, and each `None` among them is a step that found no key. With
-    `after_ledger` they are listed only when the ledger has taken in the change.
+    `keys(key, old, new)` returns a few keys, which are added at once. `many(key, old, new)` returns None or an iterator
+    of possibly thousands of keys, which are added later, in slices; each `None` it yields is a step without a key. With
+    `after_ledger` the iteration starts only after the change was applied to the ledger.
     """
 
     store: Store[T]
@@ -37,11 +37,11 @@ class Watch(Generic[T, K]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """One kind of objects that is decided about, by key, with a work queue of its own.
+    """The reconciler of one kind of objects, by key, with its own work queue.
 
-    `initial` gives the keys that are reconciled when the controller starts; it may take many steps, as `Watch.many`.
-    `workers` keys are reconciled side by side. A key that keeps failing waits `base_delay` seconds, then twice that, up
-    to `max_delay`. Names are unique within a runner; metrics have them as a label.
+    `initial` returns the keys to reconcile when the controller starts; it may take many steps, as `Watch.many`. Up to
+    `workers` keys are reconciled concurrently. A key that keeps failing waits `base_delay` seconds, then twice that, up
+    to `max_delay`. Names are unique within a runner, and a label of metrics.
     """
 
     name: str
@@ -56,10 +56,10 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """Changes that concern many controllers, of which each would otherwise hear of all: one subscription says which
+    """Watches shared by many controllers, so that not every controller handles every change: each watch returns which
     controller has to reconcile which key. Keys of controllers that do not run are dropped.
 
-    `initial` is gone through when the controllers start, and whenever a store in `complete` becomes complete.
+    The targets of `initial` are added when the controllers start, and whenever a store in `complete` becomes complete.
     """
 
     watches: Sequence[Watch[Any, Target]] = ()
@@ -68,10 +68,10 @@ class Dispatch:
 
 
 def itself(key: str, _old: object, _new: object) -> tuple[str]:
-    """`Watch.keys` of the kind that a controller decides about: each change concerns the object that changed."""
+    """`Watch.keys` of the kind that a controller decides about: the key of the changed object."""
     return (key,)
 
 
 def every(store: Store[Any]) -> Generator[str | None, None, None]:
-    """All keys of a store, in the order of the alphabet."""
+    """All keys of a store, sorted."""
     yield from (yield from ordered(store.keys()))

@@ -1,10 +1,10 @@
-"""The decision log: what a leader knew, and what it decided on it, one line of JSON each, in the order it happened.
+"""The decision log: the input and the decisions of a leader's cycles, one line of JSON each, in order.
 
-For whoever asks afterwards why a workload was let in, had to wait or had to go. A line says which version of which
-object the ledger took in, or what became of a write; those before the first decision of a cycle are all that the cycle
-knew. A decision is in the file before the writes that follow from it go out.
+The log explains later why a Workload was admitted, waited or was evicted. A line names a decision, the version of
+an object that was applied to the ledger, or the outcome of a write; the lines before the first decision of a cycle are
+the whole input of that cycle. A decision is in the file before its writes are sent.
 
-A file that cannot be written ends the log and nothing else. Must never change what is decided.
+A file that cannot be written ends the log and nothing else. Must never change a decision.
 """
 
 from collections.abc import Callable
@@ -23,22 +23,22 @@ log = structlog.get_logger(__name__)
 
 
 class DecisionLog:
-    """The file; it is appended to. Raises OSError if it cannot be opened."""
+    """The log file, opened for appending. Raises OSError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BufferedWriter | None = path.open("ab")
 
     def tell(self, line: dict[str, Any]) -> None:
-        """One line more; it may stay in memory until `flush`."""
+        """Append one line; it may stay in memory until `flush`."""
         self._do(lambda file: file.write(orjson.dumps(line) + b"\n"))
 
     def flush(self) -> None:
-        """Hand all lines to the operating system, where they outlive this process."""
+        """Write all lines to the operating system, so that they survive the end of this process."""
         self._do(lambda file: file.flush())
 
     def close(self) -> None:
-        """Nothing more is told."""
+        """Close the file; later lines are dropped."""
         self._do(lambda file: file.close())
         self._file = None
 
@@ -55,8 +55,8 @@ class DecisionLog:
 
 
 class LoggedState(State):
-    """A ledger that tells a log what it takes in and what its cycles decide. What is only tried, in a fork, is not
-    told. `identity` and `epoch` say whose term begins."""
+    """A ledger that logs the events applied to it and the decisions of its cycles, but not what a fork of the ledger
+    simulates. `identity` and `epoch` identify the term of leadership."""
 
     __slots__ = ("_decided", "_log")
 
@@ -67,18 +67,18 @@ class LoggedState(State):
         decisions.tell({"leading": identity, "epoch": epoch})
 
     def took(self, event: str, args: tuple[object, ...]) -> None:
-        """Tell of an event."""
+        """Log an event."""
         if self.journal is None:
             self._log.tell({"event": event, **_facts(event, args)})
 
     def remember(self, decision: Decision) -> None:
-        """Keep a decision until it is sure that its cycle comes to its end."""
+        """Store a decision until its cycle ends."""
         super().remember(decision)
         if self.journal is None:
             self._decided.append((self.scheduling_cycle, decision))
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
-        """Tell of what was decided, before what came meanwhile; nothing of a cycle that was left early."""
+        """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""
         for cycle, decision in self._decided:
             if cycle == self.scheduling_cycle:
                 self._log.tell({"cycle": cycle, **_told(decision)})
@@ -88,7 +88,7 @@ class LoggedState(State):
 
 
 def _facts(event: str, args: tuple[object, ...]) -> dict[str, Any]:
-    """Which object an event was about, and in which version."""
+    """Key and version of the object of an event."""
     about = args[0]
     if isinstance(about, Kind):
         meta = about.metadata

@@ -1,11 +1,11 @@
-"""Keeps the CustomResourceDefinitions right that Helm installs once and never touches again; runs in the leader only.
+"""Updates Turnstile's CustomResourceDefinitions, which Helm installs once and never updates; runs in the leader only.
 
-Two things of each: whether its older versions are served, which values of the chart say, and where its objects are
-converted. The latter is copied from our own validating webhook configuration, which always says how the API server
-reaches us and what it trusts, whatever made the certificates. A kind whose versions differ serves its older ones only
-once it has a conversion: until then the API server would store objects with fields that the stored version drops.
+The controller sets two fields of each: whether older versions are served, as the values of the chart configure, and the
+client of the conversion webhook. That is copied from Turnstile's validating webhook configuration, which always has the
+address and CA bundle of the webhook, whatever issued the certificates. A kind whose versions differ serves older ones
+only once it has a conversion: until then the API server would store objects with fields that the stored version drops.
 
-Writes exactly these fields, by a patch of the very version that was decided about.
+Must never write other fields; each patch has the resourceVersion that was decided about as precondition.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,15 +26,15 @@ from app.kube.store import Store
 
 PATH: Final = "/convert"
 LABEL_SELECTOR: Final = "app.kubernetes.io/part-of=turnstile"
-"""What our definitions are found by."""
+"""Selects Turnstile's definitions."""
 _REVIEW_VERSIONS: Final = ["v1"]
 _OURS: Final[Mapping[str, Definition]] = {kinds.name: kinds for kinds in KINDS}
 
 
 def conversion_client(configuration: ValidatingWebhookConfiguration | None) -> WebhookClientConfig | None:
-    """How the API server reaches the conversion webhook, as it reaches the first entry of the configuration.
+    """The client config of the conversion webhook: that of the configuration's first entry, with another path.
 
-    None while that is not known, or not trusted yet.
+    None while the configuration is missing, or has no CA bundle yet.
     """
     if configuration is None or not configuration.webhooks:
         return None
@@ -52,7 +52,7 @@ def conversion_client(configuration: ValidatingWebhookConfiguration | None) -> W
 def decide(
     definition: CustomResourceDefinition, kinds: Definition, client: WebhookClientConfig | None, *, serve_older: bool
 ) -> Decision:
-    """What is due for the definition of a kind. `client` is where objects are converted, None if that is not known."""
+    """The writes for the definition of a kind. `client` is that of the conversion webhook, None if not known yet."""
     stored_older = any(version != kinds.stored.VERSION for version in definition.status.stored_versions)
     converts = kinds.converted and (serve_older or stored_older)
     if converts and client is None:
@@ -86,10 +86,10 @@ def controller(
     validating: Store[ValidatingWebhookConfiguration],
     serve_older: Callable[[Definition], bool],
 ) -> Controller:
-    """Reconciles each of our definitions when it, or the webhook configuration, changes.
+    """The controller that reconciles each of Turnstile's definitions when it, or the webhook configuration, changes.
 
-    The stores must be full before it runs. `configuration` is the name of our validating webhook configuration.
-    `serve_older` says of a kind whether its older versions are to be served.
+    The stores must be full before the controller runs. `configuration` is the name of Turnstile's validating webhook
+    configuration. `serve_older` returns whether to serve the older versions of a kind.
     """
 
     def decide_key(key: str) -> Decision:

@@ -1,13 +1,14 @@
-"""Carries decisions out: writes in order, each fenced, each answer taken into the stores, housekeeping last.
+"""Executes decisions: sends writes in order, each under the fence, stores each answer, and sends deferred patches last.
 
 The only module that writes for the reconcilers and the scheduler. Its rules:
 
-- A write goes out only while the fence allows it, and may not be retried past the fence's end.
-- No object is written twice at once by this process; different objects are written side by side.
-- The first action that fails ends a decision. After a stale write (409) it is decided about the newer object.
-- Deferrable patches wait until nothing else is in flight and the API server is at ease, one at a time.
+- A write is sent only while the fence allows it, and is never retried past the fence's end.
+- This process never has two writes of one object in flight; writes of different objects run concurrently.
+- The first action that fails ends a decision. After a stale write (409) the newer object is decided about again.
+- Deferrable patches wait until nothing else is in flight and the API server is not under load, one at a time.
 
-It decides nothing: what to write comes from `decide` functions, what failed goes back to their work queue.
+The executor must never decide: `decide` functions return what to write, and keys that failed return to their work
+queue.
 """
 
 import asyncio
@@ -45,34 +46,34 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Kind)
 EventType = Literal["Normal", "Warning"]
 Target = tuple[type[Kind], str]
-"""Kind and `namespace/name` of what is written."""
+"""Kind and `namespace/name` of the object to write."""
 
 HOUSEKEEPING_LIMIT: Final = 10_000
-"""Deferred patches kept; one more is written at once, as the price of having let so many wait."""
+"""Maximum number of deferred patches; any further patch is written at once."""
 QUIET_SECONDS: Final = 0.05
-"""So long nothing urgent may have been written before housekeeping goes on."""
+"""Seconds without an urgent write before deferred patches are sent."""
 AT_EASE: Final = 0.5
-"""Pressure of the API server (0 to 1) below which it has time for housekeeping."""
+"""Pressure of the API server (0 to 1) below which deferred patches are sent."""
 PATIENCE_SECONDS: Final = 5.0
-"""How long one deferred patch gives way at most, so that housekeeping gets on under endless load."""
+"""Maximum seconds that one deferred patch waits for urgent writes, so that endless load cannot block it for ever."""
 REFUSED_SECONDS: Final = 1.0
-"""What the API server refused is not sent again sooner."""
+"""Minimum seconds before a write that the API server refused is sent again."""
 REFUSALS_REMEMBERED: Final = 1_000
-"""Objects of which it is known that a version was refused; forgetting one costs one vain write."""
+"""Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
 
 
 class _Bounds(TypedDict):
-    """What holds for every call that writes, as the transport takes it."""
+    """Limits of every write call, as arguments of the transport."""
 
     timeout: float
-    """Seconds that it may take with its retries: none of it after the fence's end."""
+    """Seconds that the call may take with its retries; ends no later than the fence."""
     guard: Callable[[], None]
-    """Asked again when the bytes go out, as a call may wait for a connection until then."""
+    """Called again right before the bytes are sent, as the call may have waited for a connection."""
 
 
 class Events(Protocol):
-    """Where events go; `app.kube.events.Recorder` is one."""
+    """Records events; `app.kube.events.Recorder` implements it."""
 
     def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str) -> None:  # noqa: A002  the field's name in the API
         """Record an event; must neither block nor raise."""
@@ -80,7 +81,7 @@ class Events(Protocol):
 
 
 class Fence(Protocol):
-    """Whether this process may write; `app.kube.lease.Fence` is one."""
+    """Whether this process may write; `app.kube.lease.Fence` implements it."""
 
     @property
     def remaining(self) -> float:
@@ -99,9 +100,9 @@ class Stats:
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Writes that succeeded, by (kind, verb); the verb of a status patch is `patch status`."""
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Reports by (kind, name of the error)."""
+    """Reported errors by (kind, name of the error)."""
     deferred: int = 0
-    """Patches that waited for quiet."""
+    """Patches that were deferred."""
 
 
 @dataclass(slots=True)
@@ -142,30 +143,30 @@ class Executor:
 
     @property
     def in_flight(self) -> int:
-        """Urgent writes that have no answer yet."""
+        """Number of urgent writes without an answer yet."""
         return self._urgent
 
     @property
     def busy(self) -> bool:
-        """Whether anything urgent is being written or was a moment ago."""
+        """Whether an urgent write is in flight or was within the last `QUIET_SECONDS`."""
         return bool(self._urgent) or asyncio.get_running_loop().time() < self._last_urgent + QUIET_SECONDS
 
     @property
     def waiting(self) -> int:
-        """Deferred patches that are not written yet."""
+        """Number of deferred patches that are not written yet."""
         return len(self._deferred)
 
     async def carry_out(self, kind: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
-        """Do what was decided about the object of that kind and key (of the queue), in order.
+        """Execute a decision's actions in order. `kind` and `key` (of `queue`) name the object it was made for.
 
-        Raises the first error that a later try may mend; the caller's worker adds the key again after its back-off.
+        Raises the first error that a retry may fix; the caller's worker adds the key again after its back-off.
         """
         muted = False
         try:
             for action in decision.actions:
                 match action:
                     case Patch(deferrable=True):
-                        # Decided again while the patch waits, the same is no news: its events are not recorded again.
+                        # The same patch decided again while it is deferred: do not record its events again.
                         muted = not await self._defer(action)
                     case Patch():
                         await self._patched(action)
@@ -183,14 +184,14 @@ class Executor:
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
-            # What was to be written is gone; the watch says so too, and the next decision starts from that.
+            # The object is gone; the watch reports the deletion too, and the next decision starts from that.
             log.debug("write.gone", kind=kind.KIND, key=key)
 
     async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, urgent: bool = True) -> T:
-        """Write what `patch` makes of the object as it is now, anew after each conflict; nothing if it makes None.
+        """Write the patch that `patch` returns for the current object, again after each conflict; None: nothing.
 
-        What is not urgent does not keep `quiet` waiting. Returns the object as the server has it. Raises NotFound if
-        it does not exist, and the last Conflict after several.
+        `quiet` does not wait for a write that is not `urgent`. Returns the object as the API server has it. Raises
+        NotFound if the object does not exist, and the last Conflict after `ATTEMPTS` conflicts.
         """
         store: Store[T] = self._stores[kind]
         attempt = 1
@@ -212,18 +213,18 @@ class Executor:
             return current
 
     async def refresh(self, kind: type[T], key: str) -> T:
-        """Read an object from the API server and take it into the store. Raises NotFound if it does not exist."""
+        """Read an object from the API server and put it into the store. Raises NotFound if it does not exist."""
         namespace, _, name = key.rpartition("/")
         value = await self._transport.get(kind, name, namespace)
         self._observe(kind, value)
         return value
 
     def emit(self, event: Emit) -> None:
-        """Hand an event to the recorder."""
+        """Pass an event to the recorder."""
         self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log what went wrong with one object; what the next decision mends is no news."""
+        """Count and log an error of one object; Conflict and NotLeading, which a later decision resolves, as debug."""
         self.stats.failures[kind.KIND, type(error).__name__] += 1
         if isinstance(error, Conflict | NotLeading):
             log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
@@ -233,7 +234,7 @@ class Executor:
             log.error("reconcile.broken", kind=kind.KIND, key=key, exc_info=error)
 
     async def quiet(self, *, at_most: float = PATIENCE_SECONDS, still: float = QUIET_SECONDS) -> None:
-        """Return once nothing urgent was written for `still` seconds and the server is at ease, or after `at_most`."""
+        """Return after `still` seconds without urgent writes and below pressure AT_EASE, or after `at_most` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + at_most
         while (now := loop.time()) < deadline:
@@ -267,10 +268,10 @@ class Executor:
                 self._drop(target, entry)
 
     async def drain(self, *, at_most: float) -> None:
-        """Begin no more writes, and return once those that were begun have their answer, or after so many seconds.
+        """Start no more writes, and return once every write in flight has its answer, or after `at_most` seconds.
 
-        A write that is cancelled in the middle may still arrive: the next leader would read, and then see it change.
-        A call that would write from now on waits until it is cancelled.
+        A write that is cancelled in flight may still reach the API server after the next leader has read the object.
+        Any later call that writes blocks until it is cancelled.
         """
         self._open.clear()
         with contextlib.suppress(TimeoutError):
@@ -283,7 +284,7 @@ class Executor:
         target = _target(action)
         refused = self._refused.pop(target, None)
         if refused is not None and refused == _version(action.body):
-            # That version was refused already: read the newer one instead of asking for the same answer.
+            # The API server refused that version already: read the newer one instead of sending the patch again.
             seen = await self.refresh(*target)
             if seen.metadata.resource_version != refused:
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was read")
@@ -299,7 +300,7 @@ class Executor:
             raise
 
     async def _send_patch(self, action: Patch) -> Any:
-        """Write a patch; the caller has the right to write the object. A claim may take a second request."""
+        """Write a patch; the caller holds the object's lock (`_writing`). A claim may take a second request."""
         claim = action.claim
         if claim is None:
             return await self._send(action, action.body, type=action.type)
@@ -309,7 +310,7 @@ class Executor:
         return answer
 
     async def _send(self, action: Patch, body: bytes, *, type: PatchType, manager: str = names.FIELD_MANAGER) -> Any:  # noqa: A002
-        """One request for a patch."""
+        """Send one patch request."""
         store, (_, key) = self._stores.get(action.kind), _target(action)
         before = store.get(key) if store is not None else None
         try:
@@ -325,7 +326,7 @@ class Executor:
                     **bounds,
                 )
         except NotFound as error:
-            # Only the server's own word about this very object counts, not a proxy's 404.
+            # Only a 404 in which the API server names this object counts, not a proxy's 404.
             if store is not None and before is store.get(key) and error.details.get("name") == action.name:
                 store.delete(key)
             raise
@@ -358,12 +359,12 @@ class Executor:
                         **bounds,
                     )
             except (NotFound, Conflict):
-                return  # gone, or another object of that name: what was meant is deleted
+                return  # gone, or replaced by another object of that name: the intended object is deleted
             self._count(action.kind, "delete")
 
     @asynccontextmanager
     async def _writing(self, target: Target, *, urgent: bool = True) -> AsyncIterator[None]:
-        """The right to write one object, for as long as the block lasts."""
+        """Hold the lock of one object for as long as the block lasts."""
         lock, users = self._locks.get(target) or (asyncio.Lock(), 0)
         self._locks[target] = (lock, users + 1)
         if urgent:
@@ -384,9 +385,9 @@ class Executor:
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[_Bounds]:
-        """One call that writes, and its bounds; none is begun after `drain`.
+        """Wrap one write call and yield its bounds; blocks after `drain`.
 
-        Raises NotLeading if writing is not allowed any more.
+        Raises NotLeading if writing is no longer allowed.
         """
         await self._open.wait()
         self._sent += 1
@@ -408,7 +409,7 @@ class Executor:
         self.stats.writes[kind.KIND, verb] += 1
 
     def _report_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
-        """An event on the object that the decision is about: its owner is the one who can do something."""
+        """Emit an event on the object that the decision is about, where its owner sees it."""
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
             namespace, name = action.namespace, action.name
@@ -421,7 +422,7 @@ class Executor:
     # --- housekeeping -------------------------------------------------------------------------------------------------
 
     async def _defer(self, action: Patch) -> bool:
-        """Put a patch off; whether that was news. It takes the place of an older one for the same object."""
+        """Defer a patch, in place of an older one for the same object. Returns False if the same patch is deferred."""
         target = _target(action)
         waiting = self._deferred.get(target)
         if waiting is not None and waiting.patch == action:
@@ -435,7 +436,7 @@ class Executor:
         return True
 
     def _put_off(self, target: Target, entry: _Deferred, error: Exception) -> None:
-        """Try again behind the others after trouble of the wire or server; else wait for the next decision."""
+        """Retry after the other deferred patches, up to ATTEMPTS times; drop the patch on NotFound or Conflict."""
         self.report(target[0], target[1], error)
         entry.attempts += 1
         again = not isinstance(error, NotFound | Conflict) and entry.attempts < ATTEMPTS
@@ -444,7 +445,7 @@ class Executor:
             self._deferred[target] = entry
 
     def _drop(self, target: Target, entry: _Deferred) -> bool:
-        """Forget an entry unless a newer one has taken its place."""
+        """Remove an entry and return True, unless a newer entry has replaced it."""
         if self._deferred.get(target) is not entry:
             return False
         del self._deferred[target]
@@ -456,7 +457,7 @@ def _target(action: Create | Patch | Delete) -> Target:
 
 
 def _version(body: bytes) -> str:
-    """The resourceVersion that a patch asks for; empty if none."""
+    """The resourceVersion that a patch has as precondition; empty if it has none."""
     plain = orjson.loads(body)
     if isinstance(plain, list):
         return next((each["value"] for each in plain if each["path"] == "/metadata/resourceVersion"), "")

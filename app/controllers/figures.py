@@ -1,8 +1,7 @@
-"""When the figures of queues are worked out: soon after a change while the API server is at ease, seldom in a burst.
+"""Batches the updates of queues' figures: soon after a change while the API server is idle, seldom in a burst.
 
-Figures change with every Workload, and each write of them keeps the API server from admissions. So keys whose figures
-changed are gathered, and all handed to their reconcilers together, which decide about each of them once. Must never
-know what the figures are.
+Figures change with every Workload, and writing them takes API server time from admissions. So keys whose figures
+changed are collected, and added to their work queues together, each key once. Must never know what the figures are.
 """
 
 import asyncio
@@ -14,18 +13,18 @@ from app.kube.slices import Slice
 from app.kube.workqueue import WorkQueue
 
 SETTLED_SECONDS: Final = 0.3
-"""A burst is over when nothing urgent was written for so long."""
+"""Seconds without an urgent write after which a burst is over."""
 AT_EASE_SECONDS: Final = 0.6
-"""So often figures are worked out at most."""
+"""Minimum seconds between two batches."""
 BUSY_SECONDS: Final = 3.0
-"""So late they are worked out at most, in a burst that does not end."""
+"""Maximum seconds from a change to its batch, in a burst that does not end."""
 
 
 class Quiet(Protocol):
-    """Waits for the API server; `Executor.quiet` is one."""
+    """Waits for the API server; `Executor.quiet` implements it."""
 
     async def __call__(self, *, at_most: float, still: float) -> None:
-        """Return once nothing urgent was written for `still` seconds and the server is at ease, or after `at_most`."""
+        """Return after `still` seconds without urgent writes and with a server not under load, or after `at_most`."""
         ...
 
 
@@ -33,7 +32,7 @@ Keys = Iterator[tuple[WorkQueue, str]]
 
 
 class ChangedFigures:
-    """Gathers keys of work queues. `await run()` passes each to `hand_on`, which has it decided about."""
+    """Collects keys of work queues. `await run()` passes each key to `hand_on`, which adds the key to its queue."""
 
     def __init__(self, quiet: Quiet, hand_on: Callable[[WorkQueue, str], None] = WorkQueue.add) -> None:
         self._quiet = quiet
@@ -43,17 +42,17 @@ class ChangedFigures:
         self._wake = asyncio.Event()
 
     def changed(self, queue: WorkQueue, key: str) -> None:
-        """Figures of this key changed."""
+        """Report that the figures of a key changed."""
         self._changed[queue, key] = None
         self._wake.set()
 
     def many_changed(self, keys: Callable[[], Keys]) -> None:
-        """Figures of all these keys changed, which are not listed before they are due."""
+        """Report that the figures of all these keys changed; `keys` is called only when the batch is due."""
         self._many[keys] = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Hand keys on until cancelled."""
+        """Pass batches of keys to `hand_on` until cancelled."""
         loop = asyncio.get_running_loop()
         last = float("-inf")
         while True:

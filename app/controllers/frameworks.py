@@ -1,7 +1,8 @@
-"""A controller for each enabled job kind, named after its framework: what is decided is in `controllers.jobs`.
+"""Declares a controller for each enabled job kind, named after its framework; `controllers.jobs` decides.
 
-Each kind has its own work queue and workers, so that a flood of Pods delays no Job. What concerns jobs of any kind is
-heard by one subscription for all of them: the owner references of a Workload say which controller reconciles which key.
+Each kind has its own work queue and workers, so that a flood of Pods delays no Job. Changes that affect jobs of any
+kind have one subscription for all kinds: the owner references of a Workload determine which controller reconciles which
+key.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -21,7 +22,7 @@ from app.jobs.naming import split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
-"""Jobs of one kind that are reconciled side by side."""
+"""Jobs of one kind that are reconciled concurrently."""
 
 Targets = Generator[Target | None, None, None]
 
@@ -49,7 +50,7 @@ def _controller(integration: Integration[Any], world: World) -> Controller:
 
 
 def dispatch(world: World) -> Dispatch:
-    """What concerns jobs of any kind."""
+    """The watches that concern jobs of any kind."""
     registry, workloads = world.registry, world.workloads
 
     def workload_changed(_: str, old: Workload | None, new: Workload | None) -> list[Target]:
@@ -57,7 +58,7 @@ def dispatch(world: World) -> Dispatch:
         if latest is None or not wakes.owner_concerned(old, new):
             return []
         targets = [_target(job) for job in registry.jobs_of(latest)]
-        if new is None:  # whatever it was made for, its name is free for a group now
+        if new is None:  # a group may now use the deleted Workload's name
             targets += [_target(group) for group in registry.groups_named(latest)]
         return targets
 
@@ -68,13 +69,13 @@ def dispatch(world: World) -> Dispatch:
                 yield _target(registry.key_of(job)) if job is not None and concerned(job) else None
 
     def workload_class_changed(key: str, old: WorkloadPriorityClass | None, _: object) -> Targets | None:
-        """Jobs that name a class which did not exist may have waited for it."""
+        """Jobs with the label of a class that was just created may have waited for the class."""
         if old is not None:
             return None
         return jobs_where(lambda job: job.metadata.labels.get(names.PRIORITY_CLASS_LABEL) == key)
 
     def class_changed(_: str, old: PriorityClass | None, __: object) -> Targets | None:
-        """Jobs whose pods name a class that did not exist have no Workload."""
+        """Jobs without a Workload: their pods may name the class that was just created."""
         if old is not None:
             return None
         return jobs_where(lambda job: not workloads.keys_by_index(WORKLOADS_BY_JOB, registry.key_of(job)))
@@ -85,7 +86,8 @@ def dispatch(world: World) -> Dispatch:
         return jobs_where(lambda job: job.metadata.namespace == key)
 
     def every_job() -> Targets:
-        """Also those that were deleted while nobody led, or while their kind was not read."""
+        """All jobs, and the owners of Workloads, which may have been deleted while no process led or while their kind
+        was not read."""
         yield from jobs_where(lambda _: True)
         for key in (yield from ordered(workloads.keys())):
             held = workloads.get(key)

@@ -1,7 +1,7 @@
-"""The part of a look that only groups need: a Workload of the group's name, owned by all its members, which changes as
-members come, fail and are replaced. Nothing here concerns a job that is one object.
+"""The part of a reconcile that only groups need: a Workload of the group's name, owned by all its members, which
+changes as members are added, fail and are replaced. Nothing here concerns a job that is a single object.
 
-Must never start or stop a member for lack of quota; that follows from the Workload as for any job.
+Must never start or stop a member for lack of quota: `controllers.jobs` does that for groups as for any job.
 """
 
 from app.api import names
@@ -20,16 +20,16 @@ _REPLACED = ("PodsReady", "No pods need replacement")
 
 
 class Grouping(Look):
-    """A look at a job that may be a group."""
+    """A reconcile of a job that may be a group."""
 
     @property
     def _uids(self) -> set[str]:
         return {each.metadata.uid for each in self.integration.members(self.job)}
 
     def _name_conflict(self) -> str:
-        """Why the group cannot be admitted: a Workload has its name that was not made for a group. Empty if none has.
+        """Why the group cannot be admitted: a Workload of its name was not made for a group. Empty if there is none.
 
-        The members wait, or are stopped; those that are being deleted are let go.
+        Running members are stopped; members that are being deleted lose their finalizer.
         """
         if self._group is None or prebuilt_name(self.job):
             return ""
@@ -52,8 +52,8 @@ class Grouping(Look):
         return f"the Workload {name} is not a group's"
 
     def _tidied(self, workload: Workload) -> bool:
-        """Delete members that are too many, let those go that were replaced, and have the others own the Workload;
-        whether anything was written."""
+        """Delete excess members, remove the finalizer of replaced members, and add the other members as owners of the
+        Workload. Returns whether anything was written."""
         if self._group is None or workload.finished or workload.metadata.deletion_timestamp:
             return False
         before = len(self.actions)
@@ -61,7 +61,7 @@ class Grouping(Look):
         return self._own(workload) or len(self.actions) > before
 
     def _own(self, workload: Workload) -> bool:
-        """Have the job own a Workload that nobody else controls; whether anything was written."""
+        """Add the job as owner of a Workload that no other object controls. Returns whether anything was written."""
         meta = workload.metadata
         owners = {each.uid for each in meta.owner_references}
         missing = [each for each in self.integration.owners(self.job) if each.metadata.uid not in owners]
@@ -78,17 +78,17 @@ class Grouping(Look):
         return True
 
     def _remove_excess(self) -> None:
-        """Delete members that a Workload made now would not charge for."""
+        """Delete members that a Workload created now would not charge for."""
         if self._group is not None:
             self._add(self._group.tidy(self.job))
 
     def _dissolve(self) -> None:
-        """Let members of a group without a Workload go that are being deleted."""
+        """Remove the finalizer of members that are being deleted, in a group without a Workload."""
         if self._group is not None:
             self._add(self._group.dissolve(self.job))
 
     def _tell_of_replacements(self, workload: Workload) -> bool:
-        """Keep the condition WaitingForReplacementPods; whether it was written."""
+        """Update the condition WaitingForReplacementPods. Returns whether it was written."""
         if self._group is None:
             return False
         told = find_condition(workload.status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS)

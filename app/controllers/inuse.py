@@ -1,8 +1,8 @@
-"""Keeps what others refer to while they do: the finalizer `kueue.x-k8s.io/resource-in-use` of the cluster-scoped kinds.
+"""Prevents the deletion of cluster-scoped objects in use, by the finalizer `kueue.x-k8s.io/resource-in-use`.
 
-One rule for all of them, as Kueue has it: an object carries the finalizer as long as it lives, and loses it once it is
-deleted and nobody uses it any more. Only who uses it differs by kind. The finalizer may as well be Kueue's own.
-LocalQueues, Cohorts and classes have none.
+One rule for all kinds, as in Kueue: an object has the finalizer until it is being deleted and no other object uses it.
+Only the kind of the users differs. The finalizer may also have been added by Kueue. LocalQueues, Cohorts and priority
+classes have none.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,8 @@ T = TypeVar("T", bound=Kind)
 
 
 def finalize(obj: Kind, *, user: str) -> list[Patch]:
-    """What is to be written so that the finalizer is right; `user` names who uses the object, empty for nobody."""
+    """The patch that adds or removes the finalizer, if needed; `user` names an object that uses `obj`, empty if none
+    does."""
     meta = obj.metadata
     there = names.RESOURCE_IN_USE in meta.finalizers
     if meta.deletion_timestamp:
@@ -48,7 +49,7 @@ def finalize(obj: Kind, *, user: str) -> list[Patch]:
 
 
 def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:
-    """A Workload that holds quota in it."""
+    """A Workload that holds quota in a ClusterQueue; empty if none does."""
     for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, queue.metadata.name, ordered=False):
         workload = world.workloads.get(key)
         if workload is not None and workload.quota_reserved and not workload.finished:
@@ -57,17 +58,17 @@ def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:
 
 
 def decide_flavor(name: str, world: World) -> Decision:
-    """A ResourceFlavor is used by ClusterQueues."""
+    """Finalizer of a ResourceFlavor, which ClusterQueues use."""
     return _decide(world.flavors.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_FLAVOR)
 
 
 def decide_check(name: str, world: World) -> Decision:
-    """An AdmissionCheck is used by ClusterQueues."""
+    """Finalizer of an AdmissionCheck, which ClusterQueues use."""
     return _decide(world.admission_checks.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_CHECK)
 
 
 def decide_topology(name: str, world: World) -> Decision:
-    """A Topology is used by ResourceFlavors."""
+    """Finalizer of a Topology, which ResourceFlavors use."""
     return _decide(world.topologies.get(name), world.flavors, FLAVORS_BY_TOPOLOGY)
 
 
@@ -79,7 +80,7 @@ def _decide(obj: Kind | None, users: Store[T], index: str) -> Decision:
 
 
 def controllers(world: World) -> list[Controller]:
-    """Reconcile the objects that others refer to when they change, and when an object that may refer to them does."""
+    """The controllers that reconcile each kind when an object of it changes, or an object that may refer to it."""
     return [
         Controller(
             name=ResourceFlavor.KIND,
@@ -108,7 +109,7 @@ def controllers(world: World) -> list[Controller]:
 def _referred(
     names_in: Callable[[ClusterQueue], Iterable[str]],
 ) -> Callable[[str, ClusterQueue | None, ClusterQueue | None], Iterable[str]]:
-    """What a ClusterQueue refers to, or did, if its spec has changed."""
+    """`Watch.keys`: the names to which a ClusterQueue refers or referred, if its spec has changed."""
 
     def changed(_: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Iterable[str]:
         if not wakes.spec_concerned(old, new):

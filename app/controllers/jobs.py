@@ -1,10 +1,10 @@
 """Decides about one job of any kind: its Workload, its start, its stop, its end.
 
-What quota a Workload gets is decided by the engine, and when it must give it back by `controllers.workload`; this
-module makes the job follow, and tells the Workload what became of the job. It must never reserve quota and never touch
-a job in a namespace that is not managed. Order, reasons, events and messages follow Kueue's generic reconciler
-(pkg/controller/jobframework). A decision ends where a write changes what the rest depends on; the next one starts from
-what is seen then. What is so already is not written.
+The engine decides what quota a Workload gets, and `controllers.workload` when the Workload must release the quota; this
+module starts and stops the job accordingly, and writes the state of the job to the Workload's status. It must never
+reserve quota and never touch a job in a namespace that is not managed. Order, reasons, events and messages follow
+Kueue's generic reconciler (pkg/controller/jobframework). A decision ends at a write that changes what later steps
+depend on; the next decision starts from the result. Values that are right already are not written.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
-    """Declare the indexes that `decide` looks Workloads and the members of groups up by."""
+    """Declare the indexes by which `decide` finds Workloads and the members of groups."""
     workloads.add_index(WORKLOADS_BY_JOB, registry.jobs_of)
     for kind, store in jobs.items():
         if (integration := registry.of(kind())).groups is not None:
@@ -63,7 +63,7 @@ def _index_groups(store: Store[Any], integration: Integration[Any], registry: Re
 
 
 def decide(key: str, world: World) -> Decision:
-    """The next writes for the job of that key (`framework:namespace/name`); no actions if all is as it should be."""
+    """The next writes for the job of that key (`framework:namespace/name`); no actions if none are needed."""
     framework, name = split_job_key(key)
     integration = world.registry.by_framework(framework)
     if integration is None or integration.kind not in world.jobs:
@@ -88,7 +88,7 @@ def decide(key: str, world: World) -> Decision:
 
 
 def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], world: World) -> Kind:
-    """A group, with the Workload of its name, or with the one that its members bring along."""
+    """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
     name = next((found for each in members if (found := prebuilt_name(each))), group)
     workload = world.workloads.get(f"{members[0].metadata.namespace}/{name}")
     composed: Kind = integration.compose(group, members, workload, now=world.now)
@@ -96,7 +96,8 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
 
 
 def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
-    """Free quota at once, then let the garbage collector have the Workloads of a job that is gone or going."""
+    """Finish the Workloads of a deleted job, which frees their quota, then remove their finalizer so that the garbage
+    collector can delete them."""
     actions: list[Action] = []
     for workload in workloads:
         meta = workload.metadata
@@ -111,10 +112,10 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
 
 
 class _Job(Matching):
-    """One look at one job, from the first step to the decision."""
+    """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> Decision:
-        """Kueue's steps in Kueue's order; each either decides or leaves the matter to the next."""
+        """Run Kueue's steps in Kueue's order, until a step decides."""
         steps: tuple[Callable[[], str], ...] = (
             self._left_alone,
             self._deleted,
@@ -132,15 +133,15 @@ class _Job(Matching):
         except CannotCompose as error:
             self._emit("ErrWorkloadCompose", str(error), warning=True)
             self._dissolve()
-            return self._decision(str(error))  # the next member wakes the group
+            return self._decision(str(error))  # the next member that is created requeues the group
         except build.PriorityClassMissing as error:
             self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
-            return self._decision(str(error))  # its creation wakes the job
+            return self._decision(str(error))  # the creation of the class requeues the job
         except LookupError as error:
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return self._decision(str(error))
 
-    # What keeps a job from being queued at all.
+    # Reasons not to queue a job at all.
 
     def _left_alone(self) -> str:
         return self.integration.skip(self.job)
@@ -160,11 +161,12 @@ class _Job(Matching):
         if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
             return f"namespace {namespace.metadata.name} is not managed"
         if raws.stripped(self.job):
-            return "its pod templates are being read"  # it was held without them while its namespace was not managed
+            return "its pod templates are being read"  # they were not cached while the namespace was not managed
         return ""
 
     def _child(self) -> str:
-        """A child of a managed job only waits with it; a job of its own must name a queue."""
+        """Suspend a running child of a managed job until that job is admitted; a job without a managed ancestor must
+        name a queue."""
         options = self.world.options
         ancestor: Ancestor | None = None
         if not self.integration.top_level:
@@ -205,7 +207,7 @@ class _Job(Matching):
     # A job and its Workload.
 
     def _follow(self, workload: Workload | None) -> str:
-        """What the state of the Workload means for the job, and the other way round."""
+        """Write the state of the job to its Workload, or start or stop the job as the Workload requires."""
         if workload is None:
             return self._without_workload()
         if workload.finished:
@@ -253,7 +255,7 @@ class _Job(Matching):
         release = released(workload, deferrable=deferrable)
         self.actions.extend(release)
         finished = find_condition(workload.status.conditions, wl.FINISHED)
-        # An end of the job's own was told when it was written.
+        # The end of the job itself had its event when Finished was written.
         if release and finished is not None and finished.reason not in _OWN_END:
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
         return "the Workload is finished"
@@ -261,7 +263,7 @@ class _Job(Matching):
     def _reclaim(self, workload: Workload) -> bool:
         wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
         if workload.quota_reserved:
-            # The API refuses a smaller count while quota is held.
+            # The API refuses a smaller count while quota is reserved.
             current = {each.name: each.count for each in workload.status.reclaimable_pods}
             wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
         draft = self.world.draft(workload)
@@ -284,13 +286,13 @@ class _Job(Matching):
         return True
 
     def _evicted(self, workload: Workload) -> str:
-        """Stop the job; once no pod runs, give the quota back and say whether the Workload may queue again."""
+        """Stop the job; once no pod runs, release the quota and set Requeued."""
         condition = find_condition(workload.status.conditions, wl.EVICTED)
         assert condition is not None
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
         self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
-            # In Kueue it stays in its queue until it has been admitted once more; here who waits may move.
+            # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or f"evicted: {condition.message}"
         if self.integration.active(self.job):
@@ -310,7 +312,7 @@ class _Job(Matching):
             infos = podsets.infos_of(workload, self.world.flavors.get)
             started = self.integration.start(self.job, infos) or ()
         except PermanentError as error:
-            if self._group is not None and self._to_stop:  # some members may have been started before
+            if self._group is not None and self._to_stop:  # some members may run already
                 self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=f"Cannot start: {error}")
                 return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, "FailedToStart", str(error))
@@ -339,7 +341,7 @@ class _Job(Matching):
         return self._moved(workload) or "waiting"
 
     def _moved(self, workload: Workload) -> str:
-        """Follow the job to another queue; empty if it stays."""
+        """Move the Workload to the queue that the job names; empty if it is there already."""
         queue = queue_name(self.job)
         if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
             return ""

@@ -1,7 +1,7 @@
-"""What the leader runs: the ledger that follows the stores, the scheduler, and the controllers.
+"""Runs the leader's parts: the ledger that follows the stores, the scheduler, and the controllers.
 
-Everything starts from the stores as they are when leadership begins, and then follows their changes. When leadership
-ends nothing is left behind but what the API server has; the next leader starts from that.
+All of them start from the stores as they are when leadership begins, and then follow their changes. The next leader
+starts from what the API server has, so a leader must never hold other state that the next leader needs.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Leader:
         with self._following(), self.runner.subscribed():
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.scheduler.run(), name="scheduler")
-                await self.scheduler.caught_up()  # figures are written from a ledger that knows everything
+                await self.scheduler.caught_up()  # figures are written from a complete ledger only
                 self.reconcile_all()
                 group.create_task(self.figures.run(), name="figures of queues")
                 group.create_task(self.runner.work(), name="controllers")
@@ -66,7 +66,7 @@ class Leader:
 
     @contextmanager
     def _following(self) -> Iterator[None]:
-        """The ledger hears of each change before the controllers do, which are subscribed after it."""
+        """Subscribe the ledger to the stores, before the controllers, so that the ledger gets each change first."""
         world = self.world
         undo = [
             *follow(self.state, world, take=self.scheduler.take, begin=self.scheduler.begin),

@@ -1,4 +1,4 @@
-"""Keeps the engine's ledger in step with the stores, and answers for the figures that queue statuses show."""
+"""Applies changes of the stores to the engine's ledger, and reads the figures of queue statuses from the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=Kind)
 
 
 Change = Callable[[], None]
-"""Puts one change of a store into the ledger; raises if the ledger cannot make sense of the object."""
+"""Applies one change of a store to the ledger; raises if the ledger cannot interpret the object."""
 
 
 def follow(
@@ -28,9 +28,9 @@ def follow(
     take: Callable[[Change], None],
     begin: Callable[[Iterable[Change]], None] | None = None,
 ) -> list[Callable[[], None]]:
-    """Hand all that changes to `take`, which carries it out, and before that what the stores hold; returns what ends
-    it. That may be much: with `begin` it is handed over as something to go through in one's own time, before what is
-    taken meanwhile."""
+    """Pass every object of the stores, and then every change, to `take`, which applies it. Returns the functions that
+    end this. The objects may be many: with `begin`, they are passed to it as iterables instead, to be applied in slices
+    before the changes that `take` receives meanwhile."""
 
     def held(store: Store[T], put: Callable[[T], None]) -> Iterator[Change]:
         keys = store.keys()
@@ -76,7 +76,7 @@ def follow(
 
 
 class LedgerBooks:
-    """The figures of `controllers.queues.Books`, read from the engine's ledger."""
+    """Implements `controllers.queues.Books` by reading the engine's ledger."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -84,12 +84,12 @@ class LedgerBooks:
 
     @property
     def fair_sharing(self) -> bool:
-        """Whether shares are counted."""
+        """Whether shares are computed."""
         return self._state.options.fair_sharing is not None
 
     def count_share(self, kind: type[Kind], name: str) -> None:
-        """Count the share of a ClusterQueue or Cohort anew. Not while a cycle is under way, which tries usage on the
-        tree; it is the last count that `cluster_queue` and `cohort_share` tell."""
+        """Compute the share of a ClusterQueue or Cohort again, for `cluster_queue` and `cohort_share` to return. Never
+        call this during a cycle, which simulates usage on the tree."""
         share = self._state.weighted_share(name, cohort=kind is Cohort)
         if share is None:
             self._shares.pop((kind, name), None)
@@ -97,7 +97,7 @@ class LedgerBooks:
             self._shares[kind, name] = share
 
     def cohort_share(self, name: str) -> int | None:
-        """Weighted share of a Cohort; None if it was not counted yet."""
+        """Weighted share of a Cohort; None if it was not computed yet."""
         return self._shares.get((Cohort, name))
 
     def cluster_queue(self, name: str) -> Figures:
@@ -126,7 +126,7 @@ class LedgerBooks:
         )
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, sampled if that is due; None if usage is not counted."""
+        """What a LocalQueue consumed, sampled if that is due; None if usage is not sampled."""
         state = self._state
         due = state.sample_usage(key, now.timestamp())
         if due is None:

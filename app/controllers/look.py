@@ -1,6 +1,6 @@
-"""One look at one job: what was seen, what is decided so far, and the words that decisions are made of.
+"""One reconcile of one job: the objects it read, the actions decided so far, and the methods that add actions.
 
-A look only collects actions. It must never carry one out, and never decide by itself what follows from what.
+A Look only collects actions. It must never execute an action, and never decide which actions a state requires.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +23,11 @@ from app.jobs.integration import Change, GroupIntegration, Integration, Removal,
 from app.jobs.podsets import JobPodSet
 
 RETRY_SECONDS: Final = 5.0
-"""How soon to look again for an object that is missing and whose arrival wakes nobody."""
+"""Seconds until a job is reconciled again that needs a missing object whose creation requeues no job."""
 
 
 def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
-    """Our finalizer taken from a Workload; nothing if it is not there."""
+    """The patch that removes the finalizer `kueue.x-k8s.io/resource-in-use` from a Workload; empty without it."""
     meta = workload.metadata
     if names.RESOURCE_IN_USE not in meta.finalizers:
         return []
@@ -37,7 +37,7 @@ def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
 
 
 def discarded(workload: Workload) -> list[Action]:
-    """The deletion of a Workload that does not fit its job, our finalizer first."""
+    """Remove the finalizer of a Workload that does not fit its job, then delete the Workload."""
     meta = workload.metadata
     actions = released(workload)
     if not meta.deletion_timestamp:
@@ -46,7 +46,7 @@ def discarded(workload: Workload) -> list[Action]:
 
 
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
-    """The write of a change of a job; with the resourceVersion if the change must not meet a newer version."""
+    """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version."""
     meta, body = (change.target or job).metadata, change.body
     if isinstance(body, JsonPatch):
         if change.fresh:
@@ -66,7 +66,7 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
 
 @dataclass
 class Look:
-    """One look at one job. `actions` grows until the decision is made."""
+    """One reconcile of one job. `actions` grows until the decision is made."""
 
     integration: Integration[Any]
     job: Kind
@@ -76,7 +76,7 @@ class Look:
 
     @cached_property
     def pod_sets(self) -> list[JobPodSet]:
-        """What the job asks for now."""
+        """The pod sets of the job as it is now."""
         return self.integration.pod_sets(self.job)
 
     @cached_property
@@ -100,7 +100,7 @@ class Look:
 
     @property
     def _to_stop(self) -> bool:
-        """Running, or suspended by somebody else before what admission added was taken back."""
+        """Whether the job runs, or was suspended by another client and still has what admission added to its pods."""
         return not self.suspended or self.integration.carries_admission(self.job)
 
     def _priority(self) -> build.Priority:
@@ -108,7 +108,7 @@ class Look:
         return build.priority_of(self.integration, self.job, classes)
 
     def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
-        """Add what is left to do to stop the job; whether nothing will be left then."""
+        """Add the next steps that stop the job. Returns whether these steps complete the stop."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
         self._add(stop.steps)
         if stop.announce:
@@ -140,7 +140,7 @@ class Look:
         return job_patch(self.integration.kind, self.job, change)
 
     def _emit(self, reason: str, note: str, *, warning: bool = False, about: Sequence[Kind] | None = None) -> None:
-        """Add an event; about a group it is recorded on the oldest member."""
+        """Add an event on the objects `about`, by default on the job; for a group, on its oldest member."""
         for regarding in about or self.integration.members(self.job)[:1]:
             self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 

@@ -1,7 +1,7 @@
-"""Which jobs are held whole: those in managed namespaces.
+"""Selects the jobs that are cached with their pod templates: jobs in managed namespaces.
 
-Others are held without their pod templates, which nobody reads. Must never decide about a job: `jobs.decide` leaves one
-alone that is managed by now and was not read again yet.
+Other jobs are cached without pod templates, which no code reads. Must never decide about a job: `jobs.decide` ignores a
+job whose namespace became managed until the job was read again.
 """
 
 from typing import Final
@@ -14,21 +14,18 @@ from app.kube.caches import Caches
 
 
 class ManagedNamespaces:
-    """Follows the labels of namespaces. When one becomes managed, or is managed no longer, its jobs are read again.
-
-    `keep` says whether a job is held whole; for `Caches.of`.
-    """
+    """Watches the labels of namespaces. When a namespace becomes managed, or unmanaged, its jobs are read again."""
 
     def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
         self._caches = caches
         self._selector = options.managed_jobs_namespace_selector
         self._namespaces = caches.of(Namespace)
         self._namespaces.subscribe(self._changed)
-        # Kinds with a selector are few objects, and need not be read again.
+        # Kinds with a selector have few objects, and need not be read again.
         self._kinds: Final = [each.kind for each in registry.watched if not each.selector]
 
     def take_options(self, options: Options) -> None:
-        """The configuration may select other namespaces now."""
+        """Take over the namespace selector of a changed configuration."""
         before, self._selector = self._selector, options.managed_jobs_namespace_selector
         for namespace in self._namespaces.values():
             labels = namespace.metadata.labels
@@ -36,7 +33,7 @@ class ManagedNamespaces:
                 self._read_again(namespace.metadata.name)
 
     def keep(self, job: Kind) -> bool:
-        """Also where the namespace was not seen yet: it may be managed."""
+        """Whether to cache a job with its pod templates, also while its namespace is unknown; for `Caches.of`."""
         namespace = self._namespaces.get(job.metadata.namespace)
         return namespace is None or self._selector.matches(namespace.metadata.labels)
 

@@ -1,7 +1,7 @@
-"""The one Workload of a job: which of those it owns fits it, and what becomes of the others.
+"""Finds the Workload that fits a job, among those that the job owns, and rewrites or deletes the others.
 
-A Workload that fits is kept in line with its job; one that does not is rewritten while it waits, else replaced once the
-job has stopped. Must never start a job, and never make a Workload.
+A Workload that fits is updated when its job changes; a Workload that does not fit is rewritten while it waits, else
+replaced once the job has stopped. Must never start a job, and never create a Workload.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ from app.jobs.labels import max_execution_seconds, prebuilt_name
 
 
 class Matching(Grouping):
-    """The part of a look that settles on one Workload."""
+    """The part of a reconcile that finds the Workload of a job."""
 
     def _ensure_one_workload(self) -> tuple[Workload | None, str]:
-        """The Workload that fits the job, if any; or why the decision ends here."""
+        """The Workload that fits the job, if any; or the reason why the decision ends here."""
         if conflict := self._name_conflict():
             return None, conflict
         if prebuilt_name(self.job):
@@ -105,7 +105,7 @@ class Matching(Grouping):
         return podsets.equivalent(self.pod_sets, workload, None)
 
     def _rewrite(self, workload: Workload) -> None:
-        """The spec made anew in place: cheaper than another Workload, and it keeps its place in the queue."""
+        """Rewrite the Workload's spec in place: cheaper than a new Workload, and its position in the queue stays."""
         meta = workload.metadata
         spec = build.spec_change(self.job, self.pod_sets, self._priority())
         self.actions.append(fresh_patch(workload, {"spec": spec}))
@@ -117,7 +117,7 @@ class Matching(Grouping):
             self._emit("DeletedWorkload", f"Deleted not matching Workload: {workload.metadata.key}")
 
     def _synchronize(self, workload: Workload) -> bool:
-        """Carry priority class and admission gates over to the Workload; whether anything was written."""
+        """Copy priority class and admission gates of the job to the Workload. Returns whether anything was written."""
         meta = workload.metadata
         if workload.finished or meta.deletion_timestamp:
             return False
@@ -136,11 +136,11 @@ class Matching(Grouping):
         return True
 
     def _class_priority(self, workload: Workload) -> build.Priority | None:
-        """The priority that the class of the job's label gives, if the Workload has another and may have that one.
+        """The priority of the class in the job's label, if the Workload has another and may be changed.
 
-        A Workload keeps the PriorityClass of its pods, and one that holds quota without a class stays so: the API
-        server would refuse the change. It also keeps the priority of a class that is gone, and what it has while the
-        class of the label is missing: the job must still be stopped when it has to be, and its end be seen.
+        A Workload keeps the PriorityClass of its pods, and a Workload that holds quota without a class gets none: the
+        API server would refuse the change. A Workload keeps its priority while the class of the label is missing or
+        deleted: the rest of the reconcile must still stop the job if necessary, and notice its end.
         """
         label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
         ref = workload.spec.priority_class_ref

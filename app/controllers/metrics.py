@@ -1,9 +1,9 @@
-"""What is counted of Workloads: evictions and preemptions, how long evictions take, and how long jobs run.
+"""The metrics of Workloads: evictions and preemptions, the duration of evictions, and execution times.
 
-Names and labels of metrics are Kueue's, so that its dashboards go on working. Only the leader counts, and it counts
-what it sees: one version of a Workload after another, whatever client wrote it. So a write that is refused,
-repeated or answered late counts once, and what stood there when the leader began does not count again. Label values
-come from names of queues and priority classes and from a fixed set of reasons. Must never decide anything.
+Names and labels of metrics are Kueue's, so that its dashboards go on working. Only the leader counts, from the
+versions of a Workload that its watch receives, whatever client wrote them. So a write that is refused, repeated or
+answered late counts once, and events from before the leader's term do not count again. Label values are names of queues
+and priority classes and a fixed set of reasons. Must never decide anything.
 """
 
 from collections import Counter as Counted
@@ -28,7 +28,7 @@ _ROLE: Final = "leader"
 
 
 def phase(workload: Workload) -> Phase:
-    """Where a Workload stands, in one word; the last that it reached counts."""
+    """The last phase that a Workload has reached."""
     if workload.finished:
         return "finished"
     if workload.admitted:
@@ -37,12 +37,13 @@ def phase(workload: Workload) -> Phase:
 
 
 def lost_quota(before: Phase, after: Phase) -> bool:
-    """Whether quota was given back for another attempt."""
+    """Whether a Workload released its quota and waits for another attempt."""
     return before in {"quotaReserved", "admitted"} and after == "pending"
 
 
 def eviction_latency(old: Workload, new: Workload, now: datetime) -> tuple[str, str, float] | None:
-    """ClusterQueue, reason and seconds from the eviction until the quota was free; None if this change is not that."""
+    """ClusterQueue, reason and seconds from an eviction until the quota was released; None if this change did not
+    release the quota of an evicted Workload."""
     evicted = _true(new, wl.EVICTED)
     admission = old.status.admission
     if evicted is None or admission is None or not admission.cluster_queue or not lost_quota(phase(old), phase(new)):
@@ -52,8 +53,8 @@ def eviction_latency(old: Workload, new: Workload, now: datetime) -> tuple[str, 
 
 
 class Eviction(NamedTuple):
-    """Evictions of one Workload for one reason that one change of it tells of: `times` is one, unless versions between
-    were missed. `cluster_queue` is where it held quota, `first` whether it was never evicted for that before."""
+    """Evictions of one Workload for one reason in one change: `times` is 1, unless the watch missed versions.
+    `cluster_queue` is where the Workload held quota, `first` whether it is its first eviction for this reason."""
 
     cluster_queue: str
     reason: str
@@ -63,8 +64,8 @@ class Eviction(NamedTuple):
 
 
 def evictions(old: Workload, new: Workload) -> list[Eviction]:
-    """What was evicted between two versions, by the counts that a Workload carries. One that held no quota was only
-    kept from having any: that is no eviction (Kueue counts none either)."""
+    """Evictions between two versions of a Workload, by the counts in its status. An eviction of a Workload without
+    quota does not count, as in Kueue."""
     admission = old.status.admission or new.status.admission
     stats = new.status.scheduling_stats
     if admission is None or stats is None or stats is old.status.scheduling_stats:
@@ -81,7 +82,7 @@ def evictions(old: Workload, new: Workload) -> list[Eviction]:
 
 
 def seconds_ready(old: Workload, new: Workload) -> float | None:
-    """How long the pods had been ready when it was evicted; None if they were not."""
+    """Seconds for which the pods were ready when the Workload was evicted; None if they were not."""
     ready, evicted = _true(old, wl.PODS_READY), _true(new, wl.EVICTED)
     begin = instant(ready.last_transition_time) if ready is not None else None
     end = instant(evicted.last_transition_time) if evicted is not None else None
@@ -89,7 +90,7 @@ def seconds_ready(old: Workload, new: Workload) -> float | None:
 
 
 def execution_seconds(workload: Workload) -> float | None:
-    """Seconds that it was admitted in all its runs; None unless it finished while it was."""
+    """Seconds for which a Workload was admitted in all its runs; None unless it finished while admitted."""
     finished, admitted = _true(workload, wl.FINISHED), _true(workload, wl.ADMITTED)
     if finished is None or admitted is None:
         return None
@@ -105,7 +106,7 @@ def _true(workload: Workload, kind: str) -> Condition | None:
 
 
 class WorkloadMetrics:
-    """The metrics of one process. `local_queues` tells whether those of LocalQueues are among them."""
+    """The metrics of one process, with those of LocalQueues if `local_queues`."""
 
     def __init__(self, registry: CollectorRegistry, *, local_queues: bool = True) -> None:
         causes = ("reason", "underlying_cause", "priority_class", "replica_role")
@@ -170,7 +171,7 @@ class WorkloadMetrics:
         )
 
     def changed(self, old: Workload | None, new: Workload | None, now: datetime) -> None:
-        """Count what one change of a Workload means."""
+        """Count the evictions and the end of a Workload in one change."""
         if old is None or new is None or old.metadata.uid != new.metadata.uid:
             return
         for eviction in evictions(old, new):
@@ -184,7 +185,7 @@ class WorkloadMetrics:
             self._execution.labels(queue, _priority_class(new), _ROLE).observe(max(0.0, ran))
 
     def decided(self, decisions: Iterable[Decision]) -> None:
-        """Count what one cycle decided of those who need the quota of others."""
+        """Count the decisions of one cycle about Workloads that need to preempt."""
         skipped: Counted[str] = Counted()
         for decision in decisions:
             queue = decision.cluster_queue
@@ -211,7 +212,7 @@ class WorkloadMetrics:
             self._preempted.labels(preemptor, preempted.reason, _ROLE).inc(times)
 
     def forget(self, cluster_queue: str) -> None:
-        """A ClusterQueue is gone: so are its figures."""
+        """Remove the metrics of a deleted ClusterQueue."""
         by_queue = (self._evicted, self._evicted_once, self._recomputed, self._skips)
         for metric in (*by_queue, self._ready, self._latency, self._execution):
             metric.remove_by_labels({"cluster_queue": cluster_queue})
@@ -219,13 +220,13 @@ class WorkloadMetrics:
         self._preempted.remove_by_labels({"preempting_cluster_queue": cluster_queue})
 
     def forget_local_queue(self, key: str) -> None:
-        """A LocalQueue (`namespace/name`) is gone: so are its figures."""
+        """Remove the metrics of a deleted LocalQueue (`namespace/name`)."""
         namespace, _, name = key.partition("/")
         self._evicted_from.remove_by_labels({"name": name, "namespace": namespace})
 
 
 def _recomputation(decision: Decision) -> str:
-    """What became of a Workload that had to look for other victims."""
+    """The result for a preemptor whose victims were computed again."""
     if decision.mode is Mode.DEFERRED_FIT:
         return "deferred_fit"
     return "new_targets" if decision.outcome == "preempting" else "skipped"

@@ -1,7 +1,7 @@
-"""The rules of waitForPodsReady: what is said of a job's pods, how long that is suffered, and how long it then waits.
+"""The rules of waitForPodsReady: the PodsReady condition, the timeouts, and the back-off after an eviction.
 
-Must never decide what becomes of a Workload; `controllers.jobs` writes the condition and `controllers.workload` evicts.
-Source: Kueue's workload controller and job reconciler, KEP-349.
+Must never decide to evict or requeue a Workload: `controllers.jobs` writes the condition, `controllers.workload`
+evicts. Source: Kueue's workload controller and job reconciler, KEP-349.
 """
 
 from datetime import datetime, timedelta
@@ -26,8 +26,8 @@ _RUNNING: Final = "All pods reached readiness and the workload is running"
 
 
 def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str, str]:
-    """Status, reason and message of PodsReady; `ready` if all pods of the job are. Pods that were ready in this run and
-    are no longer have failed."""
+    """Status, reason and message of PodsReady; `ready` if all pods of the job are ready. Pods that were ready in this
+    run and no longer are count as failed."""
     before = find_condition(workload.status.conditions, wl.PODS_READY)
     if not workload.admitted:
         return "False", *_WAITING
@@ -39,8 +39,8 @@ def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str,
 
 
 def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tuple[Cause, float] | None:
-    """What an admitted Workload without ready pods waits for, and the seconds that are left (0 when it is time to
-    evict it); None if nothing is to be waited for."""
+    """What an admitted Workload without ready pods waits for, and the seconds until the timeout (0: evict now); None if
+    no timeout applies."""
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if admitted is None or admitted.status != "True" or not workload.spec.active or workload.evicted:
         return None
@@ -60,8 +60,8 @@ def _left(since: str, limit: float, now: datetime) -> float:
 
 
 def next_attempt(count: int, options: PodsReadyOptions, now: datetime) -> datetime | None:
-    """When a Workload that was requeued for its pods `count` times may be tried after one time more; None if that would
-    be once too often. The wait doubles every time, up to a limit."""
+    """Time of the next attempt of a Workload that was requeued `count` times because of its pods; None if that exceeds
+    the back-off limit. The wait doubles each time, up to a maximum."""
     if options.backoff_limit is not None and count + 1 > options.backoff_limit:
         return None
     wait = options.backoff_base * 2.0 ** min(count, 64)

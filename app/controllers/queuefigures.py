@@ -1,7 +1,7 @@
-"""Which changes concern the figures of which queues, and when those are worked out (`controllers.figures`).
+"""Which changes affect the figures of which queues; `controllers.figures` batches the updates.
 
-Figures are what the status of a LocalQueue, ClusterQueue or Cohort counts: Workloads, usage, shares. Must never know
-what they are; `controllers.queues` decides about the queues whose figures have changed.
+Figures are what the status of a LocalQueue, ClusterQueue or Cohort counts: Workloads, usage, shares. Must never read
+the figures; `controllers.queues` decides about the queues whose figures have changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from app.kube.workqueue import WorkQueue
 
 
 class QueueFigures:
-    """Adds queues whose figures have changed to their work queues. `take` carries a change out between two cycles."""
+    """Adds queues whose figures have changed to their work queues. `take` applies a change between two cycles."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class QueueFigures:
         self._figures = ChangedFigures(quiet, self._hand_on if books.fair_sharing else WorkQueue.add)
 
     async def run(self) -> None:
-        """Hand keys on until cancelled."""
+        """Add keys to the work queues until cancelled."""
         await self._figures.run()
 
     def subscribe(self) -> list[Callable[[], None]]:
-        """Hear of what concerns figures; the functions that end it."""
+        """Subscribe to the changes that affect figures. Returns the functions that end the subscriptions."""
         world = self._world
         return [
             world.workloads.subscribe(self._workload_changed),
@@ -58,7 +58,7 @@ class QueueFigures:
         ]
 
     def shares_changed(self) -> None:
-        """Quotas changed: so did, maybe, every share of their tree."""
+        """Report that quotas changed, which may change every share of their tree."""
         if self._books.fair_sharing:
             self._figures.many_changed(self._sharers)
 
@@ -71,7 +71,7 @@ class QueueFigures:
                 yield queue, key
 
     def _hand_on(self, queue: WorkQueue, key: str) -> None:
-        """Have a share counted between two cycles, and then the object reconciled."""
+        """Compute a share between two cycles, and then have its object reconciled."""
         sharers: dict[WorkQueue, type[Kind]] = {self._cluster_queues: ClusterQueue, self._cohorts: Cohort}
         kind = sharers.get(queue)
 

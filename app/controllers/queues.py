@@ -1,7 +1,7 @@
-"""Decides about queues: their status and their Active condition.
+"""Decides about the status of ClusterQueues, LocalQueues and Cohorts, with its figures and Active condition.
 
-Figures come from the engine's ledger through `Books`; nothing is counted here. Status writes are coalesced by the
-caller: a queue's figures change with every admission, and people read them by the second.
+Figures come from the engine's ledger through `Books`; this module must never count. The caller coalesces status writes,
+as a queue's figures change with every admission.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from app.controllers.writes import encode
 Keys = Iterator[str | None]
 
 MIN_SAMPLE_SECONDS = 1.0
-"""Consumption is written with whole seconds: it is not counted more often."""
+"""Minimum seconds between two samples of consumption, whose time is written in whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the ledger counts for one queue. Reservation counts quota reserved, usage counts admitted."""
+    """The ledger's counts for one queue. `reservation` is the reserved quota, `usage` that of admitted Workloads."""
 
     pending: int = 0
     reserving: int = 0
@@ -49,7 +49,7 @@ class Figures:
     reservation: tuple[Amount, ...] = ()
     usage: tuple[Amount, ...] = ()
     share: int | None = None
-    """Weighted share under fair sharing; None if it was not counted yet."""
+    """Weighted share under fair sharing; None if it was not computed yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """Decayed usage of a LocalQueue as quantities, when it was counted, and in how many seconds it is due again."""
+    """Decayed usage of a LocalQueue as quantities, the time of the sample, and the seconds until the next sample."""
 
     resources: dict[str, str]
     counted: datetime
@@ -75,7 +75,7 @@ class Books(Protocol):
 
     @property
     def fair_sharing(self) -> bool:
-        """Whether shares are shown."""
+        """Whether statuses have shares."""
         ...
 
     def cluster_queue(self, name: str) -> Figures:
@@ -87,7 +87,7 @@ class Books(Protocol):
         ...
 
     def consumption(self, key: str, now: datetime) -> Consumption | None:
-        """What a LocalQueue consumed, counted now if that is due; None if usage is not counted."""
+        """What a LocalQueue consumed, sampled now if that is due; None if usage is not sampled."""
         ...
 
     def activity(self, name: str) -> Activity:
@@ -95,12 +95,12 @@ class Books(Protocol):
         ...
 
     def cohort_share(self, name: str) -> int | None:
-        """Weighted share of a Cohort; None if it was not counted yet."""
+        """Weighted share of a Cohort; None if it was not computed yet."""
         ...
 
 
 def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
-    """Status and finalizer of one ClusterQueue; without the status once it is deleted and holds nothing."""
+    """Status and finalizer of one ClusterQueue; only the finalizer once it is being deleted and no Workload uses it."""
     queue = world.cluster_queues.get(name)
     if queue is None:
         return Decision(why="gone")
@@ -133,15 +133,15 @@ def decide_cohort(name: str, world: World, books: Books) -> Decision:
 
 
 def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[str, Any]:
-    """The part of a status that tells the weighted share; it goes when fair sharing is switched off."""
+    """The part of a status with the weighted share; the field is removed when fair sharing is switched off."""
     if not books.fair_sharing:
         return {} if obj.status.fair_sharing is None else {"fairSharing": None}
     return {} if share is None else {"fairSharing": {"weightedShare": share}}
 
 
 def decide_local_queue(key: str, world: World, books: Books) -> Decision:
-    """Status of one LocalQueue. Under admission fair sharing what it consumed is kept there, from which the next leader
-    goes on, and it is reconciled again when that is to be counted anew."""
+    """Status of one LocalQueue. Under admission fair sharing the status contains the consumed resources, from which
+    the next leader continues, and the LocalQueue is reconciled again when the next sample is due."""
     queue = world.local_queues.get(key)
     if queue is None:
         return Decision(why="gone")
@@ -192,7 +192,7 @@ def _status(
     kept = find_condition(conditions, "Active")
     generation = queue.metadata.generation
     wanted = ("True" if activity.active else "False", activity.reason, activity.message, generation)
-    # Of a new queue zeros are told too: people read `0`, not a blank.
+    # A new queue's status gets zeros too, so that people read `0`, not a blank.
     changed: dict[str, Any] = {
         name: value
         for name, value in status.items()
@@ -213,7 +213,7 @@ def _status(
         return []
     body = encode({"status": changed})
     meta = queue.metadata
-    # Whether a queue is open is waited for; its figures may be a little old.
+    # Clients wait for the Active condition; figures may be a little old.
     deferrable = "conditions" not in changed
     return [Patch(type(queue), meta.namespace, meta.name, body, subresource="status", deferrable=deferrable)]
 
@@ -229,14 +229,14 @@ _ATTRIBUTES = {
 
 
 def _told(queue: ClusterQueue | LocalQueue, name: str) -> Any:
-    """What a field of the status says; None if it is absent, as a list without entries is."""
+    """The value of a status field; None if it is absent or an empty list."""
     value = to_plain(getattr(queue.status, _ATTRIBUTES[name]))
     return None if value == [] else value
 
 
 def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict[str, Any]] | None:
-    """Amounts as the status lists them: flavors and resources in the order the ledger gives. None if there are none:
-    a queue without flavors, or without its ClusterQueue, has no such list."""
+    """Amounts as the status lists them, with flavors and resources in the ledger's order. None without amounts: a queue
+    without flavors, or without its ClusterQueue, has no such list."""
     flavors: dict[str, list[dict[str, Any]]] = {}
     for amount in amounts:
         entry: dict[str, Any] = {"name": amount.resource, "total": from_int(amount.resource, amount.total)}
@@ -247,10 +247,11 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
 
 
 def controllers(world: World, books: Books) -> list[Controller]:
-    """Reconcile queues and Cohorts when they change. When their figures do, `controllers.queuefigures` says so."""
+    """The controllers that reconcile queues and Cohorts when these change; `controllers.queuefigures` adds the keys of
+    those whose figures have changed."""
 
     def cohort_changed(_: str, old: Cohort | None, new: Cohort | None) -> Keys | None:
-        """Another parent may close a cycle of Cohorts, in which nothing is admitted, or open one."""
+        """A new parent may create a cycle of Cohorts, in which no Workload is admitted, or break a cycle."""
         return in_cohorts() if _parent_of(old) != _parent_of(new) else None
 
     def in_cohorts() -> Keys:
@@ -258,7 +259,7 @@ def controllers(world: World, books: Books) -> list[Controller]:
             yield queue.metadata.name if queue.spec.cohort_name else None
 
     def check_changed(name: str, _: object, __: object) -> list[str]:
-        """A ClusterQueue admits only while each of its checks is answered by a controller."""
+        """ClusterQueues with the check: a ClusterQueue admits only while a controller serves each of its checks."""
         return world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, name)
 
     def cluster_queue_changed(name: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Keys | None:

@@ -1,7 +1,7 @@
-"""Runs controllers: a work queue for each, workers on it, and subscriptions that add keys.
+"""Runs controllers: a work queue and workers for each, and subscriptions that add keys.
 
-It knows no kind. What one controller has to do, or fails to do, delays no other: nothing is shared but the executor.
-Keys that are many are added in slices (`app.kube.slices`).
+Must never depend on a kind. The load or the failures of one controller delay no other: controllers share only the
+executor. Large numbers of keys are added in slices (`app.kube.slices`).
 """
 
 import asyncio
@@ -28,19 +28,19 @@ Result = Literal["success", "conflict", "error"]
 
 
 class Executing(Protocol):
-    """Carries decisions out; `app.controllers.executor.Executor` does."""
+    """Carries out decisions; `app.controllers.executor.Executor` implements it."""
 
     async def carry_out(self, kind: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
-        """Do what was decided about the object of that kind and key."""
+        """Execute a decision about the object of that kind and key."""
         ...
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log what went wrong with one object."""
+        """Count and log an error of one object."""
         ...
 
 
 class Runner:
-    """Some controllers. `ledger_has` calls a function once the ledger has taken in all changes so far."""
+    """Runs some controllers. `ledger_has` calls a function once all changes so far were applied to the ledger."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Runner:
         }
         """The work queue of each controller, by its name."""
         self.reconciles: Counter[tuple[str, Result]] = Counter()
-        """Decisions that were carried out, or failed, by controller."""
+        """Number of reconciles, by controller and result."""
 
     async def run(self) -> None:
-        """Reconcile everything once, and then what changes, until cancelled."""
+        """Reconcile every object once, and then every change, until cancelled."""
         with self.subscribed():
             self.reconcile_all()
             await self.work()
@@ -85,7 +85,7 @@ class Runner:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Hear of changes for as long as this lasts."""
+        """Subscribe the controllers to their stores for as long as the block lasts."""
         undo = list(self._subscribe())
         try:
             yield
@@ -129,7 +129,7 @@ class Runner:
     # --- many keys ----------------------------------------------------------------------------------------------------
 
     def _later(self, steps: Iterator[K | None], add: Callable[[K], None]) -> None:
-        """Add keys that may be many, in slices."""
+        """Add possibly many keys, in slices."""
 
         def adding() -> Iterator[None]:
             for key in steps:

@@ -1,16 +1,16 @@
 """Drives the engine: runs its cycles and writes what they decided. Only the leader runs this.
 
-Cycles follow one another without waiting for writes. An admission is assumed in the ledger when it is decided,
-confirmed when its write comes back, and forgotten when the server refused it, which returns exactly that Workload to
-its place. While it is not known whether a write arrived, the assumption stays: quota may be held too long for a
-moment, never given twice.
+Cycles do not wait for writes. An admission is assumed in the ledger when a cycle decides it, confirmed when its write
+succeeds, and forgotten when the API server refuses the write, which returns exactly that Workload to its position in
+the queue. While the outcome of a write is unknown, the assumption stays: quota may stay reserved a moment too long, but
+is never assigned twice.
 
-A cycle is cut into slices, so that the event loop is free again within about a millisecond, in the middle of a search
-for victims too; what the watches see meanwhile reaches the ledger after the cycle. So is all else that may be long: to
-start the writes of what was decided, and to carry out changes that came by the thousand.
+A cycle runs in slices, so that the event loop is free again within about a millisecond, even during a search for
+victims; changes that the watches see meanwhile are applied to the ledger after the cycle. Starting the writes of a
+cycle and applying thousands of changes run in slices too.
 
-No error of one Workload ends the loop: it is reported, and that Workload stands back for a while. This module decides
-nothing about quota itself and never touches a job.
+An error of one Workload never ends the loop: it is reported, and only that Workload backs off. This module must never
+decide about quota and never touch a job.
 """
 
 import asyncio
@@ -48,21 +48,21 @@ from app.kube.slices import Slice
 log = structlog.get_logger(__name__)
 
 AT_ONCE = 32
-"""So many changes of the ledger are carried out where they are seen; those that come in the same moment wait."""
+"""Maximum number of ledger changes applied in watch callbacks between two runs of `_catch_up`; the rest is queued."""
 RETRY = Backoff(first=0.05, limit=2.0)
-"""Pauses between attempts to find out what became of a write."""
+"""Pauses between attempts to learn the outcome of a write."""
 REFUSED = Backoff(first=1.0, limit=60.0)
-"""How long a Workload stands back whose admission the server refuses time and again."""
+"""Back-off of a Workload whose admission the API server refuses repeatedly."""
 UNSAID_SECONDS = 1.0
-"""How long after a cycle it is told of Workloads that were not looked at why they wait."""
+"""Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
 INSUFFICIENT_QUOTA = "InsufficientQuota"
-"""Reason of the event that names amounts; Kueue has none of that name."""
+"""Reason of the event that names amounts; Kueue has no event with this reason."""
 _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
-"""After these it is not known whether the server would take the write, or has taken it already."""
+"""Errors after which the API server may still accept the write, or may have applied it already."""
 
 
 class Scheduler:
-    """One scheduling loop over one ledger. `decided` hears of the decisions of each cycle."""
+    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle."""
 
     def __init__(
         self,
@@ -90,12 +90,11 @@ class Scheduler:
         self.preemptions = 0
 
     def wake(self) -> None:
-        """The ledger changed: there may be something to decide."""
+        """Report that the ledger changed, so that a cycle may have something to decide."""
         self._wake.set()
 
     def take(self, change: Change) -> None:
-        """Carry out a change of the ledger: now, or right after the cycle that is under way, and the changes before
-        it."""
+        """Apply a change to the ledger: now, or right after the running cycle and the changes queued earlier."""
         if self.state.cycling or self._beginnings or self._kept or self._carried_out >= AT_ONCE:
             self._kept.append(change)
         else:
@@ -104,16 +103,16 @@ class Scheduler:
         self.wake()
 
     def begin(self, changes: Iterable[Change]) -> None:
-        """Carry out many changes before all that are taken from now on, a few at a time."""
+        """Apply many changes in slices, before every change that `take` receives from now on."""
         self._beginnings.append(iter(changes))
         self.wake()
 
     async def caught_up(self) -> None:
-        """Wait until the ledger knows what was there when this began to run."""
+        """Wait until the ledger has every object that the stores held when the scheduler started."""
         await self._caught_up.wait()
 
     async def run(self) -> None:
-        """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads what became of them."""
+        """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads their outcome."""
         async with asyncio.TaskGroup() as writes:
             writes.create_task(self._write_reasons(), name="reasons for waiting")
             writes.create_task(self._write_unsaid(), name="reasons of equal ones")
@@ -126,7 +125,7 @@ class Scheduler:
                 self._unsaid.set()
 
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
-        """Cycles, until there is nothing left to decide."""
+        """Run cycles until no Workload is left to decide about."""
         failures = 0
         await self._catch_up()
         while self.state.has_work:
@@ -134,7 +133,7 @@ class Scheduler:
                 await self._cycle(writes)
                 failures = 0
             except Exception:
-                # A fault of the engine, told once a try. What is decided must not be lost with what is not.
+                # A fault of the engine, logged once per attempt. It must not cancel the writes of earlier cycles.
                 log.exception("cycle.broken", cycle=self.cycles)
                 await asyncio.sleep(RETRY.delay(failures, random.random))
                 failures += 1
@@ -142,7 +141,7 @@ class Scheduler:
             await asyncio.sleep(0)
 
     async def _catch_up(self) -> None:
-        """Carry out what was kept; a change that makes no sense costs none of the others."""
+        """Apply the queued changes to the ledger; a change that fails does not stop the others."""
         turn = Slice()
         self._carried_out = 0
         while (change := self._next_change()) is not None:
@@ -197,14 +196,14 @@ class Scheduler:
             if decision.condition_reason:
                 self._waiting[decision.key] = decision
                 self._reasons.set()
-        while result.entries or result.inadmissible or result.decisions:  # to free thousands takes time as well
+        while result.entries or result.inadmissible or result.decisions:  # freeing thousands of entries takes time too
             for done in (result.entries, result.inadmissible, result.decisions):
                 del done[-64:]
             if turn.over:
                 await turn.rest()
 
     async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
-        """A write whose fault stays its own: what was assumed of that Workload stays so until it changes."""
+        """Run one write; an error is reported and leaves the ledger's assumption until the Workload changes."""
         try:
             await write
         except NotLeading:
@@ -215,13 +214,13 @@ class Scheduler:
     # --- admissions -----------------------------------------------------------------------------------------------
 
     async def _admit(self, decision: Decision) -> None:
-        """Write one admission, then tell the ledger what became of it."""
+        """Write one admission, then apply its outcome to the ledger."""
 
         def patch(workload: Workload) -> Patch | None:
             meta = workload.metadata
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
             if decision.admission is None or not same or not _in_line(workload):
-                return None  # it is not what was decided about any more
+                return None  # the Workload is no longer the version that the cycle decided about
             draft = self.world.draft(workload)
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
@@ -236,7 +235,7 @@ class Scheduler:
         self._tell_admission(decision, after)
 
     async def _not_admitted(self, decision: Decision, after: Workload | None, refused: TurnstileError | None) -> None:
-        """Return a Workload to its place. One that the server refuses to admit first stands back, and holds nothing."""
+        """Return a Workload to its queue. After a refusal by the API server the Workload backs off first."""
         key = decision.key
         assumed = self.state.assumed.get(key)
         if assumed is not None and assumed.info.workload.metadata.uid == decision.uid:  # not a namesake's
@@ -268,12 +267,12 @@ class Scheduler:
     async def _settle(
         self, key: str, patch: Callable[[Workload], Patch | None]
     ) -> tuple[Workload | None, TurnstileError | None]:
-        """Write until it is known what the server has: the Workload as it is then (None if it is gone), and the
+        """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
         server's refusal if that is why nothing was written.
 
-        A write that got no answer may still arrive after any later look at the object. So it is not looked at but
-        written again, with the same precondition: one of the two is refused, and then it is known which. While even
-        that fails this goes on trying, and the ledger's assumption stands.
+        A write without an answer may still arrive after any later read of the object. So the write is repeated with the
+        same precondition instead: the API server refuses one of the two, which reveals the outcome. While the repeated
+        write fails too, retries go on and the ledger's assumption stands.
         """
         attempt = 0
         while True:
@@ -299,9 +298,10 @@ class Scheduler:
     # --- preemptions ----------------------------------------------------------------------------------------------
 
     async def _preempt(self, victim: Victim, decision: Decision) -> None:
-        """Ask one victim to go. Its quota stays counted until its job has stopped.
+        """Evict one victim. Its quota stays counted until its job has stopped.
 
-        A write that has to be made again finds another world: who needs the room no more has nobody evicted for it.
+        Every attempt of the write checks again that the preemptor still waits: a preemptor that no longer needs the
+        quota evicts no victim.
         """
 
         def patch(workload: Workload) -> Patch | None:
@@ -324,14 +324,14 @@ class Scheduler:
         self.executor.emit(Emit(decision.workload, "Normal", "PreemptedWorkload", note))
 
     def _still_waits(self, decision: Decision) -> bool:
-        """Whether a Workload waits for what was decided about: neither let in meanwhile, nor changed, nor gone."""
+        """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""
         workload = self.world.workloads.get(decision.key)
         if workload is None or decision.key in self.state.assumed or not _in_line(workload):
             return False
         return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
 
     async def _migrate(self, victim: Victim, decision: Decision) -> None:
-        """Ask a variant on a less favorable flavor to make way for its sibling."""
+        """Evict a variant on a less favorable flavor for its sibling on a better one."""
 
         def patch(workload: Workload) -> Patch | None:
             if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
@@ -345,7 +345,7 @@ class Scheduler:
             self.executor.emit(Emit(after, "Normal", f"EvictedDueTo{victim.reason}", victim.message))
 
     async def _evicted(self, victim: Victim, patch: Callable[[Workload], Patch | None]) -> Workload | None:
-        """Write an eviction: the Workload as it is then; None if it was not evicted, and may be chosen again."""
+        """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again."""
         after, _ = await self._settle(victim.key, patch)
         if after is not None and not after.evicted:
             self.state.forget_eviction(victim.key)
@@ -356,7 +356,7 @@ class Scheduler:
     # --- reasons for waiting --------------------------------------------------------------------------------------
 
     async def _write_reasons(self) -> None:
-        """Write why Workloads wait, behind everything that lets Workloads in."""
+        """Write why Workloads wait, after every write that admits Workloads."""
         failures = 0
         while True:
             await self._reasons.wait()
@@ -374,11 +374,11 @@ class Scheduler:
                     raise
                 except _IN_DOUBT as error:
                     self.executor.report(Workload, key, error)
-                    self._waiting.setdefault(key, decision)  # behind the others, unless there is newer to say
+                    self._waiting.setdefault(key, decision)  # after the others, unless a newer decision waits
                     await asyncio.sleep(RETRY.delay(failures, random.random))
                     failures += 1
                 except NotFound:
-                    pass  # it waits no more
+                    pass  # the Workload was deleted
                 except Exception as error:
                     self.executor.report(Workload, key, error)
 
@@ -403,13 +403,14 @@ class Scheduler:
             self._tell_amounts(after, decision)
 
     def _tell_amounts(self, workload: Workload, decision: Decision) -> None:
-        """Where amounts are the reason, name what was requested and what is there. That is an event of its own: what
-        Kueue says, in a condition or an event, people's tools match to the letter."""
+        """Emit an event with the requested and the available amounts, if amounts are why the Workload waits. The event
+        is separate, because tools match the texts of Kueue's conditions and events to the letter."""
         if decision.explanation:
             self.executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, decision.explanation))
 
     async def _write_unsaid(self) -> None:
-        """Say of Workloads that no cycle looked at, because an equal one failed, that this is why they wait."""
+        """Write the reason of Workloads that wait without any cycle nominating them, such as because an equivalent
+        Workload failed."""
         while True:
             await self._unsaid.wait()
             await asyncio.sleep(UNSAID_SECONDS)
@@ -459,7 +460,7 @@ class Scheduler:
 
 
 def _told(workload: Workload) -> bool:
-    """Whether its status says why it waits."""
+    """Whether the status of a Workload has the reason why the Workload waits."""
     reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     return reserved is not None and reserved.reason != "PendingEvaluation"
 
@@ -474,7 +475,7 @@ def queued_since(workload: Workload) -> datetime | None:
 
 
 def _in_line(workload: Workload) -> bool:
-    """Whether it still waits for quota."""
+    """Whether a Workload still waits for quota."""
     return (
         workload.spec.active
         and not workload.quota_reserved

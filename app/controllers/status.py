@@ -1,10 +1,11 @@
 """A Workload's status, changed in memory and written as one patch.
 
-Every write of a status costs the API server about 10 ms, so a decision collects all its changes in a `StatusDraft` and
-writes once, and only what differs. The patch carries the resourceVersion it was decided from: the list of conditions
-is replaced as a whole, and a writer that saw an older list must be refused (409) and decide again.
+Every status write costs the API server about 10 ms, so a decision collects all its changes in a `StatusDraft` and
+writes once, and only what differs. The patch carries the resourceVersion that the decision was made from: it replaces
+the whole list of conditions, so the API server must refuse (409) a writer that has read an older list.
 
-It goes out as server-side apply with Kueue's field managers (`controllers.ownership`), so that Kueue may take over.
+The patch is sent as server-side apply with Kueue's field managers (`controllers.ownership`), so that Kueue may take
+over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,13 +29,14 @@ _BEFORE_GRANULAR: Final = {
     "Suspended": "Inadmissible",
     "UnsatisfiedAdmissionChecks": "UnsatisfiedChecks",
 }
-"""Reasons of controllers while the gate UnadmittedWorkloadsObservability is off, where they differ."""
+"""Granular reasons and what controllers write instead while the gate UnadmittedWorkloadsObservability is off."""
 
 
 class StatusDraft:
-    """Changes to the status of one Workload as it was seen at `now`.
+    """Changes to the status of one Workload as it was read at `now`.
 
-    `granular` is the gate UnadmittedWorkloadsObservability: whether waiting is told in fine reasons, also by Admitted.
+    `granular` is the gate UnadmittedWorkloadsObservability: whether a waiting Workload gets fine-grained reasons, also
+    in the condition Admitted.
     """
 
     def __init__(self, workload: Workload, now: datetime, *, granular: bool = True) -> None:
@@ -59,11 +61,11 @@ class StatusDraft:
         )
 
     def reason(self, granular: str) -> str:
-        """The reason to write for a granular one."""
+        """The reason to write for a granular reason."""
         return granular if self.granular else _BEFORE_GRANULAR.get(granular, granular)
 
     def remove(self, kind: str) -> None:
-        """Drop one condition."""
+        """Remove one condition."""
         self.conditions = [condition for condition in self.conditions if condition.type != kind]
 
     def field(self, name: str, value: Any) -> None:
@@ -71,7 +73,7 @@ class StatusDraft:
         self._fields[name] = value
 
     def reserve(self, admission: Admission, *, admitted: bool) -> None:
-        """Give quota, with Kueue's conditions; `admitted` when no admission check stands between."""
+        """Reserve quota, with Kueue's conditions; `admitted` if the Workload has no admission check to wait for."""
         queue = admission.cluster_queue
         self.set(wl.QUOTA_RESERVED, "True", reason="QuotaReserved", message=f"Quota reserved in ClusterQueue {queue}")
         for kind in (wl.EVICTED, wl.PREEMPTED, wl.BLOCKED_ON_PREEMPTION_GATES):
@@ -86,7 +88,7 @@ class StatusDraft:
             self.field("resourceRequests", None)
 
     def unreserve(self, *, reason: str, message: str) -> None:
-        """Take quota back or say why there is none; Admitted follows, with the time spent admitted added up."""
+        """Release quota, or write why none is reserved; updates Admitted and the accumulated execution time too."""
         self.set(wl.QUOTA_RESERVED, "False", reason=self.reason(reason), message=message)
         self._admission = None
         self.sync_admitted()
@@ -94,9 +96,9 @@ class StatusDraft:
             self.field("admission", None)
 
     def sync_admitted(self) -> bool:
-        """Set Admitted to what reservation, admission checks and topology make of it; whether that changed anything.
+        """Set Admitted from reservation, admission checks and topology requests. Returns whether the condition changed.
 
-        A Workload of which nothing was said yet stays so (Kueue's SyncAdmittedCondition).
+        A Workload without QuotaReserved and Admitted gets no condition (Kueue's SyncAdmittedCondition).
         """
         before = find_condition(self.conditions, wl.ADMITTED)
         if before is None and find_condition(self.conditions, wl.QUOTA_RESERVED) is None:
@@ -127,8 +129,8 @@ class StatusDraft:
         return None
 
     def requeue(self, until: datetime, *, counted: bool = False) -> bool:
-        """Let it wait until a time, which only ever moves forward; `counted` if this is one more requeuing. Whether
-        that changed anything."""
+        """Delay the next attempt to `until`, which only ever moves forward; `counted` increments the requeue count.
+        Returns whether anything changed."""
         state = self.workload.status.requeue_state or RequeueState()
         count = (state.count or 0) + 1 if counted else state.count
         present = instant(state.requeue_at)
@@ -141,22 +143,22 @@ class StatusDraft:
         return True
 
     def finish(self, reason: str, message: str) -> None:
-        """Say how it ended; what was said first stands."""
+        """Set Finished, unless it is True already."""
         if not is_true(self.conditions, wl.FINISHED):
             self.set(wl.FINISHED, "True", reason=reason, message=message)
 
     def reclaim(self, counts: Mapping[str, int]) -> None:
-        """Give back the quota of so many pods, by pod set."""
+        """Set the number of pods whose quota is released, by pod set."""
         if dict(counts) != {each.name: each.count for each in self.workload.status.reclaimable_pods}:
             self.field("reclaimablePods", [{"name": name, "count": counts[name]} for name in sorted(counts)])
 
     def requests(self, requests: list[PodSetRequest]) -> None:
-        """Show what a waiting Workload asks for."""
+        """Set the resource requests of a waiting Workload."""
         if _amounts(requests) != _amounts(self.workload.status.resource_requests):
             self.field("resourceRequests", to_plain(requests))
 
     def evict(self, reason: str, message: str, *, cause: str = "") -> None:
-        """Ask for the run to end. Quota stays reserved until the job reports no active pods, as in Kueue."""
+        """Set Evicted. Quota stays reserved until the job reports no active pods, as in Kueue."""
         full_reason = f"{reason}DueTo{cause}" if cause and reason == "Deactivated" else reason
         self.set(wl.EVICTED, "True", reason=full_reason, message=message)
         status = self.workload.status
@@ -193,7 +195,7 @@ class StatusDraft:
         return self.conditions != status.conditions or self.checks != status.admission_checks
 
     def patch(self) -> Patch:
-        """The merge patch of all changes, refused by the server if the Workload is no longer the one that was seen."""
+        """The merge patch of all changes, refused by the API server if the Workload has changed since it was read."""
         status: dict[str, Any] = dict(self._fields)
         if self.conditions != self.workload.status.conditions:
             status["conditions"] = [condition_body(condition) for condition in self.conditions]
@@ -203,7 +205,7 @@ class StatusDraft:
 
 
 def _amounts(requests: Iterable[PodSetRequest]) -> list[tuple[str, dict[str, int]]]:
-    """Quantities as numbers: `1` and `1000m` are the same."""
+    """Quantities as numbers, so that `1` and `1000m` are equal."""
     return [
         (each.name, {resource: to_int(resource, amount) for resource, amount in each.resources.items()})
         for each in requests
@@ -211,14 +213,14 @@ def _amounts(requests: Iterable[PodSetRequest]) -> list[tuple[str, dict[str, int
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:
-    """A condition as the API wants it: `message` is required even when empty."""
+    """A condition as the API requires it: with `message` even when empty."""
     body: dict[str, Any] = to_plain(condition)
     body.setdefault("message", "")
     return body
 
 
 def status_patch(workload: Workload, status: Mapping[str, Any]) -> Patch:
-    """A merge patch of the status of a Workload, refused if the Workload has changed since it was seen."""
+    """A merge patch of the status of a Workload, refused if the Workload has changed since it was read."""
     return fresh_patch(workload, {"status": status}, subresource="status")
 
 

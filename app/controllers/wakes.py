@@ -1,9 +1,8 @@
-"""Which changes of an object call for reconciling a job, a Workload or a queue; the others cost nothing.
+"""Which changes of an object require reconciling a job, a Workload or a queue; other changes are ignored.
 
-A Job in Kubernetes changes with every pod that starts or ends, and a Workload with every word about why it waits. What
-is decided about depends on little of that. The rule: a change may be passed over only if no decision reads what
-changed, so a decision that reads something new adds it here, or to its kind's `significant`. Must never decide
-anything.
+A Job in Kubernetes changes with every pod that starts or ends, and a Workload with every new reason why it waits. Few
+of these fields affect a decision. The rule: a change may be ignored only if no decision reads the changed field, so a
+field that a decision begins to read is added here, or to its kind's `significant`. Must never decide anything.
 """
 
 from collections.abc import Generator
@@ -32,7 +31,7 @@ Keys = Generator[str | None, None, None]
 
 
 def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: Options) -> bool:
-    """Whether a job has to be reconciled after this change of itself."""
+    """Whether a job has to be reconciled after this change of the job."""
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
     if raws.stripped(old) != raws.stripped(new):
@@ -50,21 +49,21 @@ def owner_concerned(old: Workload | None, new: Workload | None) -> bool:
 
 
 def workload_concerned(old: Workload | None, new: Workload | None) -> bool:
-    """Whether a Workload has to be reconciled after this change of it: once finished it only waits to be removed."""
+    """Whether a Workload has to be reconciled after this change; once finished, only if its metadata changed."""
     if old is None or new is None or not (old.finished and new.finished):
         return True
     return _to_release(old, new) or _metadata(old.metadata) != _metadata(new.metadata)
 
 
 def _metadata(meta: ObjectMeta) -> tuple[object, ...]:
-    """What is decided by, without finalizers of a Workload's own."""
+    """The metadata that decisions read, without the finalizer `kueue.x-k8s.io/resource-in-use`."""
     finalizers = [each for each in meta.finalizers if each != names.RESOURCE_IN_USE]
     deletion = meta.deletion_timestamp, meta.deletion_grace_period_seconds
     return meta.uid, deletion, meta.labels, meta.annotations, finalizers, meta.owner_references
 
 
 def _to_release(old: Workload, new: Workload) -> bool:
-    """Whether there is a finalizer to take away that was not there: nobody misses one that is gone."""
+    """Whether this change added the finalizer, which has to be removed; its removal requires no reconcile."""
     return names.RESOURCE_IN_USE in new.metadata.finalizers and names.RESOURCE_IN_USE not in old.metadata.finalizers
 
 
@@ -86,7 +85,7 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
 
 
 def spec_concerned(old: Kind | None, new: Kind | None) -> bool:
-    """Whether what an object asks for has changed: its spec, with which its generation grows, or that it is to stay."""
+    """Whether the spec of an object (by its generation) or its deletion timestamp has changed."""
     if old is None or new is None:
         return True
     return (old.metadata.generation, old.metadata.deletion_timestamp) != (
@@ -104,13 +103,13 @@ def members_concerned(old: ClusterQueue | None, new: ClusterQueue | None) -> boo
 
 
 def namespace_concerned(old: Namespace | None, new: Namespace | None) -> bool:
-    """Whether what is in a namespace has to be reconciled: relabelled, it may be managed from now on, or no longer, or
-    be let into other queues. What is in a new one may have been seen before the namespace itself, and have waited."""
+    """Whether the objects of a namespace have to be reconciled. New labels may change whether the namespace is managed
+    and which ClusterQueues select it. Objects may have been read before their new namespace, and have waited for it."""
     return new is not None and (old is None or old.metadata.labels != new.metadata.labels)
 
 
 def of_workloads(world: World) -> list[Watch[Any, str]]:
-    """What the controller of Workloads watches."""
+    """The watches of the Workload controller."""
     workloads = world.workloads
 
     def changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:

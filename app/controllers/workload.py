@@ -1,8 +1,8 @@
-"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and why
-it waits.
+"""Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and the
+reason why the Workload waits.
 
-What belongs to the job (creating the Workload, starting, stopping, finishing) is decided in `controllers.jobs`; what
-belongs to quota is decided by the engine and written by `controllers.scheduler`. This module never reserves quota.
+`controllers.jobs` decides about the job (creating the Workload, starting, stopping, finishing); the engine decides
+about quota, and `controllers.scheduler` writes that. This module must never reserve quota.
 
 Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
 """
@@ -33,7 +33,7 @@ STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
 
 
 def decide(key: str, world: World) -> Decision:
-    """The next step for one Workload; no actions when it is as it should be."""
+    """The next writes for one Workload; no actions if none are needed."""
     workload = world.workloads.get(key)
     if workload is None:
         return Decision(why="gone")
@@ -66,19 +66,19 @@ def decide(key: str, world: World) -> Decision:
             case None:
                 continue
             case Decision(actions=[RequeueAfter(seconds=seconds)]):
-                waits.append((seconds, decision.why))  # nothing to do before a deadline; later steps may have
+                waits.append((seconds, decision.why))  # no action before a deadline; later steps may have actions
             case _:
                 return Decision([*decision.actions, *_first_of(waits)], why=decision.why)
     return Decision(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
 
 
 def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
-    """The deadline that ends first."""
+    """A requeue at the earliest deadline."""
     return [RequeueAfter(min(waits)[0])] if waits else []
 
 
 def _orphaned(workload: Workload) -> bool:
-    """Without any owner, and either on its way out or once made for a job."""
+    """Whether a Workload has no owner reference, and is being deleted or was made for a job."""
     meta = workload.metadata
     return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
 
@@ -96,7 +96,7 @@ def _orphan(workload: Workload, world: World) -> Decision:
 
 
 def _without_quota(workload: Workload, world: World) -> Decision | None:
-    """An admission that is left over where no quota is held tells who reads it of a reservation that is not there."""
+    """Remove the admission of a Workload without quota: readers of the status would take it for a reservation."""
     if workload.quota_reserved or workload.status.admission is None:
         return None
     draft = world.draft(workload)
@@ -105,7 +105,7 @@ def _without_quota(workload: Workload, world: World) -> Decision | None:
 
 
 def _deactivated(workload: Workload, world: World) -> Decision | None:
-    """An eviction for another reason that is not over yet stays as it is: it is one eviction, counted once."""
+    """Evict a deactivated Workload. An eviction in progress keeps its reason, and is counted once."""
     if workload.spec.active:
         return None
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
@@ -128,7 +128,7 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
 
 
 def _delayed(workload: Workload, world: World) -> Decision | None:
-    """What a check in Retry asks to wait is noted before the check is reset by the eviction."""
+    """Record the delay that a check in Retry requests before the eviction resets the check."""
     until = retry_at(workload.status.admission_checks)
     if until is None or until <= world.now:
         return None
@@ -137,7 +137,7 @@ def _delayed(workload: Workload, world: World) -> Decision | None:
 
 
 def _requeue(workload: Workload, world: World) -> Decision | None:
-    """Requeued False turns True once what held the Workload back is over."""
+    """Set Requeued to True once the reason for which it was False has ended."""
     held = find_condition(workload.status.conditions, wl.REQUEUED)
     if held is None or held.status != "False":
         return _backoff(workload, world, draft=world.draft(workload))
@@ -164,9 +164,9 @@ _RESTARTED = "The {} was restarted after being stopped"
 
 
 def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decision | None:
-    """Wait for the time of the next attempt, and requeue a Workload that waited for it. None without such a time.
+    """Wait until `requeueAt`, and then requeue the Workload. None if it has no `requeueAt`.
 
-    Of one that holds quota the time is kept: it is for the attempt after its eviction.
+    A Workload that holds quota keeps its `requeueAt`, which applies to the attempt after its eviction.
     """
     state = workload.status.requeue_state
     due = instant(state.requeue_at) if state is not None else None
@@ -186,8 +186,8 @@ def _end_backoff(draft: StatusDraft) -> None:
 
 
 def _gated(workload: Workload, world: World) -> Decision | None:
-    """A gate that comes after the reservation takes it back, unless the job was admitted already. When the last gate is
-    gone, that is said before anything else that may keep the Workload waiting."""
+    """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
+    removed, that is written before any other reason why the Workload waits."""
     gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
     draft = world.draft(workload)
     if not gates:
@@ -211,7 +211,8 @@ def _gate_seen(workload: Workload, gates: str) -> Emit:
 
 
 def _stopped(workload: Workload, world: World) -> Decision | None:
-    """HoldAndDrain evicts what runs; Hold takes back a reservation that was never admitted, also if it could be now."""
+    """Evict an admitted Workload under HoldAndDrain; under Hold or HoldAndDrain, release a reservation that was never
+    admitted, even if it could be admitted now."""
     if not workload.quota_reserved:
         return None
     for word, _, queue in _queues(workload, world):
@@ -234,8 +235,9 @@ def _stopped(workload: Workload, world: World) -> Decision | None:
 
 
 def _abandoned(workload: Workload, world: World) -> Decision | None:
-    """A queue that is gone takes back a reservation that was never admitted. One whose checks are ready was admitted
-    before this is asked: nobody wanted it stopped, and what the checks made for it would be lost."""
+    """Release a reservation that was never admitted if a queue of the Workload is gone or being deleted. `_ready` comes
+    first and admits a Workload whose checks are ready: else what the checks have provisioned would be lost, though no
+    stop policy asks for that."""
     if not workload.quota_reserved or workload.admitted:
         return None
     for word, name, queue in _queues(workload, world):
@@ -258,9 +260,9 @@ def _queues(workload: Workload, world: World) -> list[tuple[str, str, LocalQueue
 
 
 def _answered(workload: Workload, world: World) -> Decision | None:
-    """A check that rejects ends the attempts; one that wants to try again ends this attempt.
+    """Deactivate a Workload that has a Rejected check; evict a Workload that has a check in Retry.
 
-    Without quota there is no attempt to end: such a Workload is not considered until its checks say otherwise.
+    A Workload without quota has no attempt to end: no cycle considers it until its checks have another state.
     """
     if workload.evicted or not workload.quota_reserved:
         return None
@@ -281,11 +283,11 @@ def _answered(workload: Workload, world: World) -> Decision | None:
 
 
 def _ready(workload: Workload, world: World) -> Decision | None:
-    """Admit it when all its checks are ready. One that is evicted is not admitted, whatever its checks say. If its
-    ClusterQueue is gone, nobody knows which checks it needs but those that are listed, so there must be one.
+    """Admit a Workload when all its checks are Ready, never an evicted Workload. If its ClusterQueue is gone, the only
+    known checks are those listed in its status, and at least one must be listed.
 
-    Admitted never turns False here: a Workload that loses a check while it runs is evicted first, and only the end of
-    its job takes quota and admission back.
+    Admitted is never set to False here: a Workload that loses a check while it runs is evicted first, and only when its
+    job has stopped are quota and admission released.
     """
     draft = _with_checks(workload, world)
     if not draft.checks and _queue_of(workload, world) is None:
@@ -297,7 +299,7 @@ def _ready(workload: Workload, world: World) -> Decision | None:
 
 
 def _checked(workload: Workload, world: World) -> Decision | None:
-    """List the admission checks that it needs, and say that it waits for them."""
+    """Write the required admission checks to the Workload's status, with Admitted False while it waits for them."""
     draft = _with_checks(workload, world)
     if workload.quota_reserved and not workload.admitted and not workload.evicted:
         draft.sync_admitted()
@@ -305,7 +307,7 @@ def _checked(workload: Workload, world: World) -> Decision | None:
 
 
 def _with_checks(workload: Workload, world: World) -> StatusDraft:
-    """A draft that lists the checks that the Workload needs in its ClusterQueue, as long as that is known."""
+    """A draft with the checks that the Workload needs in its ClusterQueue; as listed before if the queue is unknown."""
     draft = world.draft(workload)
     if (queue := _queue_of(workload, world)) is not None:
         draft.checks = listed(draft.checks, required(queue, workload.status.admission), now=world.now)
@@ -313,7 +315,7 @@ def _with_checks(workload: Workload, world: World) -> StatusDraft:
 
 
 def _queue_of(workload: Workload, world: World) -> ClusterQueue | None:
-    """The ClusterQueue that holds quota for it, else the one it waits for."""
+    """The ClusterQueue that a Workload's admission names, else the ClusterQueue of its LocalQueue."""
     admission = workload.status.admission
     if admission is not None:
         return world.cluster_queues.get(admission.cluster_queue)
@@ -330,7 +332,7 @@ def _admitted(workload: Workload, world: World) -> Emit:
 
 
 def _not_ready(workload: Workload, world: World) -> Decision | None:
-    """A job whose pods do not become ready gives its quota to others for a while, and in the end for good."""
+    """Evict a Workload whose pods do not become ready in time; deactivate it after the last allowed requeue."""
     options = world.options.pods_ready
     waits = podsready.patience(workload, options, world.now) if options is not None else None
     if options is None or waits is None:
@@ -354,7 +356,7 @@ def _not_ready(workload: Workload, world: World) -> Decision | None:
 
 
 def _overdue(workload: Workload, world: World) -> Decision | None:
-    """The maximum execution time adds up over evictions."""
+    """Deactivate a Workload that exceeds its maximum execution time, which adds up over evictions."""
     limit = workload.spec.maximum_execution_time_seconds
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if limit is None or admitted is None or admitted.status != "True" or workload.evicted:
@@ -373,7 +375,7 @@ def _overdue(workload: Workload, world: World) -> Decision | None:
 
 
 def _unreserved(workload: Workload, world: World) -> Decision | None:
-    """Why a Workload without quota is not even tried. One on hold says so already."""
+    """Write why a Workload without quota is in no queue. The status of a Workload on hold has its reason already."""
     if workload.quota_reserved or workload.on_hold:
         return None
     reason, message = why_not_tried(workload, world)
@@ -398,26 +400,26 @@ def _unreserved(workload: Workload, world: World) -> Decision | None:
 
 
 def _synced(workload: Workload, world: World) -> Decision | None:
-    """What waits without a word of Admitted was written by an older version, or by hand."""
+    """Update Admitted on a waiting Workload whose status an older version, or a person, wrote without it."""
     draft = world.draft(workload)
     return Decision([draft.patch()], why="not admitted") if draft.sync_admitted() else None
 
 
 _WRITTEN_HERE = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
 _COARSE = {"Pending", "Waiting"}
-"""Reasons of older versions for all that waits."""
+"""Reasons that older versions wrote on every waiting Workload."""
 _SAID_BY_SCHEDULER = (
     "resources validation failed: ",
     "resources didn't satisfy LimitRange constraints: ",
     'workload namespace "',
     "Workload requires preemption",
 )
-"""Of those reasons, what a cycle found out: it stays until a cycle finds something else."""
+"""Beginnings of messages that a cycle wrote under those reasons: they stay until a cycle writes another."""
 
 
 def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
     """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
-    first: whoever set it is the one who waits for the Workload to be let in."""
+    first: the client that set the gate is the client that waits for the Workload to be admitted."""
     gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
     if gates:
         return "AdmissionGated", _GATED_BY + gates
@@ -442,7 +444,8 @@ def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
 
 
 def is_active(cluster_queue: ClusterQueue) -> bool:
-    """Whether a ClusterQueue may admit: its Active condition, or its stop policy until that is written."""
+    """Whether a ClusterQueue may admit: by stop policy and deletion, then by its Active condition, unless that is not
+    written yet or is still the condition of an ended stop."""
     if cluster_queue.spec.stop_policy != "None" or cluster_queue.metadata.deletion_timestamp:
         return False
     active = find_condition(cluster_queue.status.conditions, "Active")
@@ -450,7 +453,7 @@ def is_active(cluster_queue: ClusterQueue) -> bool:
 
 
 def _in_cycle(cluster_queue: ClusterQueue, world: World) -> bool:
-    """Whether the Cohorts above go round in a circle, in which nothing is admitted."""
+    """Whether the Cohorts above a ClusterQueue form a cycle, in which no Workload is admitted."""
     seen: set[str] = set()
     name = cluster_queue.spec.cohort_name
     while name and name not in seen:
@@ -467,7 +470,7 @@ def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | Non
 
 
 def controller(world: World) -> Controller:
-    """Reconciles Workloads when they change, and when their queues or their namespace do."""
+    """The controller that reconciles Workloads when they, their queues or their namespace change."""
     return Controller(
         name=Workload.KIND,
         kind=Workload,

@@ -1,4 +1,4 @@
-"""Decides about one WorkloadPriorityClass: Workloads that name it follow its value.
+"""Decides about one WorkloadPriorityClass: writes its value to the Workloads that name the class.
 
 Kueue rewrites `spec.priority` of every Workload of the class when its value changes, running or not.
 """
@@ -11,7 +11,7 @@ from app.controllers.writes import fresh_patch
 
 
 def decide(name: str, world: World) -> Decision:
-    """One patch a Workload whose priority is not the value of its class."""
+    """One patch for each unfinished Workload whose priority is not the value of its class."""
     priority_class = world.workload_priority_classes.get(name)
     if priority_class is None:
         return Decision(why="gone: its Workloads keep the priority they have")
@@ -24,7 +24,7 @@ def decide(name: str, world: World) -> Decision:
 
 
 def controller(world: World) -> Controller:
-    """Reconciles classes when they change."""
+    """The controller that reconciles WorkloadPriorityClasses when they change."""
     classes = world.workload_priority_classes
     return Controller(
         name=WorkloadPriorityClass.KIND,

@@ -1,6 +1,6 @@
-"""What reconcilers may read: the stores, the options, and one reading of the clock. Read-only.
+"""The input of reconcilers: the stores, the options, and the clock. Read-only.
 
-A decision that needs something else gets it added here, where tests can give it too.
+Any further input of a decision must be added here, so that tests can set it.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ FLAVORS_BY_TOPOLOGY = "topology"
 
 
 class Clock(Protocol):
-    """The one way in for wall-clock time."""
+    """The only source of wall-clock time."""
 
     def __call__(self) -> datetime:
         """The time now, in UTC."""
@@ -74,7 +74,7 @@ class World:
         return self.clock()
 
     def draft(self, workload: Workload) -> StatusDraft:
-        """Changes to the status of a Workload, begun now."""
+        """An empty draft of changes to the status of a Workload, as of now."""
         return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
 
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
@@ -88,7 +88,7 @@ def index_stores(
     cluster_queues: Store[ClusterQueue],
     flavors: Store[ResourceFlavor],
 ) -> None:
-    """Declare the indexes that reconcilers look up by."""
+    """Declare the indexes that reconcilers use."""
     workloads.add_index(WORKLOADS_BY_QUEUE, lambda w: [f"{w.metadata.namespace}/{w.spec.queue_name or ''}"])
     workloads.add_index(
         WORKLOADS_BY_CLUSTER_QUEUE, lambda w: [w.status.admission.cluster_queue] if w.status.admission else []

@@ -1,7 +1,7 @@
-"""The one place where the resourceVersion becomes the precondition of a patch.
+"""Makes the resourceVersion of an object the precondition of a patch; no other module does.
 
-A patch that carries the resourceVersion it was decided from is refused (409) if the object has changed since, and is
-decided about again. Must never decide what is written.
+The API server refuses (409) such a patch if the object has changed since it was read, and the object is decided about
+again. Must never decide what is written.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from app.controllers.actions import Patch
 def fresh_patch(
     seen: Kind, body: Mapping[str, Any], *, subresource: Literal["", "status"] = "", deferrable: bool = False
 ) -> Patch:
-    """A merge patch of an object as it was seen, refused if it has changed since."""
+    """A merge patch of an object, refused if the object has changed since it was read."""
     meta = seen.metadata
     encoded = encode(fresh(meta, body))
     return Patch(type(seen), meta.namespace, meta.name, encoded, subresource=subresource, deferrable=deferrable)
@@ -31,7 +31,8 @@ def fresh(meta: ObjectMeta, body: Mapping[str, Any]) -> dict[str, Any]:
 def fresh_operations(meta: ObjectMeta, patch: JsonPatch) -> JsonPatch:
     """A JSON Patch, with the resourceVersion as precondition.
 
-    Set and not tested: a wrong version is then a conflict, as with a merge patch, and not an invalid patch.
+    The version is set with `replace`, not `test`: a stale version is then a conflict, as with a merge patch, and not an
+    invalid patch.
     """
     versioned = JsonPatch().replace("metadata", "resourceVersion", value=meta.resource_version)
     versioned.operations += patch.operations
@@ -39,5 +40,5 @@ def fresh_operations(meta: ObjectMeta, patch: JsonPatch) -> JsonPatch:
 
 
 def encode(value: Any) -> bytes:
-    """Structs or plain values as JSON. Bytes of their own size: orjson leaves 4 KB behind a body that has to wait."""
+    """Structs or plain values as JSON. Not by orjson, whose bytes use 4 KB more memory for each deferred body."""
     return msgspec.json.encode(value)

@@ -1,4 +1,4 @@
-"""Floor 2: HTTP towards those who call us: the server with its TLS, limits and probes, and the certificates it shows.
+"""Floor 2: the HTTP server with its TLS, limits and probes, and the serving certificates.
 
-Used by webhooks, probes and pages alike. May import `api` alone, and knows neither reviews nor queues.
+Used by webhooks, probes and pages alike. May import only `api`, and knows neither reviews nor queues.
 """

@@ -1,6 +1,6 @@
-"""Bodies in and out: reading one with a limit and a deadline, answering with JSON or with a Kubernetes Status.
+"""Reads request bodies with a limit and a deadline, and answers with JSON or a Kubernetes Status.
 
-Trusts nothing about a body: its bytes are counted while they come.
+Never trusts the declared length of a body: counts its bytes while they arrive.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 BODY_LIMIT: Final = 3 * 1024 * 1024
-"""Bytes of a review. The API server stores at most 1.5 MiB an object, and a review may carry two."""
+"""Maximum bytes of a review. The API server stores at most 1.5 MiB per object, and a review may carry two."""
 BODY_DEADLINE: Final = 10.0
-"""Seconds from the head of a request to the end of its body; as long as the API server waits at most by default."""
+"""Seconds from the headers of a request to the end of its body: the default webhook timeout of the API server."""
 _LINGER_BYTES: Final = 4 * BODY_LIMIT
 _LINGER_SECONDS: Final = 2.0
 
@@ -47,9 +47,9 @@ def status_body(code: int, message: str) -> bytes:
 
 
 class Refused(Exception):
-    """The request is answered with an error status.
+    """Raised for a request that is answered with an error status.
 
-    `operation` is that of the review, as far as it is known. `unread`: the body is still on the way.
+    `operation` is the operation of the review, empty if unknown. `unread`: the body was not read to its end.
     """
 
     def __init__(self, code: int, message: str, *, operation: str = "", unread: bool = False) -> None:
@@ -61,7 +61,7 @@ class Refused(Exception):
 
 
 async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: Headers = ()) -> None:
-    """Send a whole answer; `closing` asks the client to leave with it."""
+    """Send a complete answer; `closing` asks the client to close the connection."""
     length = (b"content-length", b"%d" % len(body))
     all_headers = (_JSON, length, *headers, _CLOSE) if closing else (_JSON, length, *headers)
     await send({"type": "http.response.start", "status": code, "headers": all_headers})
@@ -69,7 +69,7 @@ async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: 
 
 
 async def refuse(receive: Receive, send: Send, refused: Refused, *, closing: bool) -> None:
-    """Answer with the Status of a refusal."""
+    """Answer with the Status of a refused request."""
     body = status_body(refused.code, refused.message)
     if refused.unread:
         await _answer_and_linger(receive, send, refused.code, body)
@@ -79,7 +79,7 @@ async def refuse(receive: Receive, send: Send, refused: Refused, *, closing: boo
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int = BODY_LIMIT) -> bytes | None:
-    """The body of what may be a review, None if the client went away. Raises Refused for what cannot be one."""
+    """The body of a review, None if the client disconnected. Raises Refused if the request cannot be a review."""
     if scope["method"] != "POST":
         raise Refused(405, f"{scope['method']} is not possible here: POST a review")
     content_type, length = b"", 0
@@ -87,7 +87,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int = BODY_LIMIT) 
         if name == b"content-type":
             content_type = value
         elif name == b"content-length":
-            length = int(value)  # the HTTP parser let only digits pass
+            length = int(value)  # the HTTP parser accepts only digits
     if content_type != b"application/json" and content_type.split(b";")[0].strip().lower() != b"application/json":
         shown = content_type.decode("latin-1")
         raise Refused(415, f"content type {shown!r} is not understood: send application/json")
@@ -117,7 +117,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int = BODY_LIMIT) 
 
 
 async def _answer_and_linger(receive: Receive, send: Send, code: int, reply: bytes) -> None:
-    """Answer before the body is read, then read on: closing at once would reset the connection under the answer."""
+    """Answer first, then read on for a while: closing at once would reset the connection before the client reads it."""
     headers = [_JSON, _CLOSE, (b"content-length", b"%d" % len(reply))]
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": reply, "more_body": True})

@@ -1,21 +1,21 @@
-"""The webhook's own certificates: what a Secret holds, what is due, and the material for the next step.
+"""Issues and rotates the webhook's certificates: parses a Secret, plans the next step and creates its new data.
 
-Nothing here reads a clock, a file or the network: data and time come in, data goes out. Only key generation draws from
-the system's randomness. All state is in the Secret's data, so any leader goes on where another stopped:
+Never reads a clock, a file or the network: data and time are arguments. Only key generation uses the system's random
+source. All state is in the Secret's data, so any leader continues where another leader stopped:
 
     ca.crt       bundle of the CAs that clients must trust, for `caBundle`
-    ca.key       key of the CA that signs, one of the bundle
-    tls.crt/key  the serving leaf
-    ca-next.crt  and ca-next.key, only while a rotation waits for the bundle to be everywhere
+    ca.key       key of the signing CA, which is in the bundle
+    tls.crt/key  the serving certificate (leaf)
+    ca-next.crt  and ca-next.key, only while a rotation waits until the bundle is installed everywhere
 
-A CA is replaced with overlap, one step a write, so that whatever leaf is served and whatever bundle is installed match:
+A CA is replaced with overlap, one step per write, so that every leaf in use matches every bundle in use:
 
     stage    a next CA joins the bundle; the leaf stays
     switch   once the bundle is installed everywhere, the next CA becomes the signer and issues the leaf
-    drop     a day later, when every replica has long taken the new leaf, the old CA leaves the bundle
+    drop     a day later, when every replica has long loaded the new leaf, the old CA leaves the bundle
 
-CA and leaf are renewed when two thirds of their life have passed. Data that cannot be used is replaced and the reason
-told; what is still good is kept, so a lost CA key does not take a working leaf with it.
+CA and leaf are renewed when two thirds of their life have passed. Unusable data is replaced and the reason returned;
+valid data stays, so losing the CA key does not invalidate a working leaf.
 """
 
 import datetime as dt
@@ -37,20 +37,20 @@ LEAF_LIFE = dt.timedelta(days=365)
 BACKDATE = dt.timedelta(minutes=5)
 """How far before now a certificate starts to be valid, for clients whose clock is behind."""
 OVERLAP = dt.timedelta(days=1)
-"""How long an old CA stays trusted after the leaf has changed to another."""
+"""How long an old CA stays trusted after the leaf was issued by another CA."""
 
 BUNDLE, CA_KEY = "ca.crt", "ca.key"
 LEAF, LEAF_KEY = "tls.crt", "tls.key"
 NEXT_CA, NEXT_CA_KEY = "ca-next.crt", "ca-next.key"
 KEYS = (BUNDLE, CA_KEY, LEAF, LEAF_KEY, NEXT_CA, NEXT_CA_KEY)
-"""Every key of the Secret that is ours; others are left alone."""
+"""Every key of the Secret that Turnstile manages; it leaves other keys alone."""
 
 Data = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and the private key that belongs to it."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -81,7 +81,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The step that is due, a sentence on why, and when to look again if nothing happens until then."""
+    """The step that is due, the reason, and when to plan again if the Secret does not change before."""
 
     step: Step
     why: str
@@ -89,18 +89,18 @@ class Plan:
 
 
 def service_hosts(service: str, namespace: str, *, cluster_domain: str = "cluster.local") -> tuple[str, ...]:
-    """The names under which a Service is called. The API server uses `<service>.<namespace>.svc`."""
+    """The DNS names of a Service. The API server uses `<service>.<namespace>.svc`."""
     name = f"{service}.{namespace}"
     return (f"{name}.svc", f"{name}.svc.{cluster_domain}", name, service)
 
 
 def check_hosts(hosts: Sequence[str]) -> None:
-    """Raise InvalidValue if one of these cannot be in a certificate, or there is none."""
+    """Raise InvalidValue if there is no host or a host cannot be in a certificate."""
     _general_names(hosts)
 
 
 def make_ca(now: dt.datetime, *, name: str = "turnstile-ca", life: dt.timedelta = CA_LIFE) -> KeyPair:
-    """A new P-256 certificate authority. Its subject is unique, so two of them are never taken for each other."""
+    """A new P-256 certificate authority. Its subject is unique, so two CAs are never confused."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name}-{serial & 0xFFFFFFFF:08x}")])
@@ -123,7 +123,7 @@ def make_ca(now: dt.datetime, *, name: str = "turnstile-ca", life: dt.timedelta 
 def make_leaf(ca: KeyPair, now: dt.datetime, hosts: Sequence[str], *, life: dt.timedelta = LEAF_LIFE) -> KeyPair:
     """A new P-256 server certificate for DNS names and IP addresses, never valid for longer than its CA.
 
-    Raises InvalidValue for a host that is neither.
+    Raises InvalidValue for a host that is neither a DNS name nor an IP address.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
@@ -146,28 +146,28 @@ def make_leaf(ca: KeyPair, now: dt.datetime, hosts: Sequence[str], *, life: dt.t
 
 
 def ca_bundle(data: Data) -> bytes:
-    """The bundle as `caBundle` wants it: every certificate of `ca.crt`, as plain PEM. Empty if there is none."""
+    """The value for `caBundle`: every certificate of `ca.crt`, as plain PEM. Empty if there is none."""
     return _pem(_certificates(data.get(BUNDLE, b"")))
 
 
 def plan(data: Data, now: dt.datetime, hosts: Sequence[str], *, distributed: bool) -> Plan:
-    """What is due for a Secret with this data.
+    """The step that is due for a Secret with this data.
 
-    `distributed` says that the bundle has been installed wherever clients look for it, long enough for all of them to
-    have noticed. It matters only between staging a CA and switching to it.
+    `distributed`: the bundle is installed in every `caBundle`, long enough for every API server to have loaded it.
+    Matters only between staging a CA and switching to it.
     """
     return _Reading(data, now, hosts).plan(distributed=distributed)
 
 
 def carry_out(step: Step, data: Data, now: dt.datetime, hosts: Sequence[str]) -> dict[str, bytes]:
-    """The Secret's data after a step that `plan` named for this very data. Keys that are not ours stay as they are."""
+    """The Secret's data after the step that `plan` returned for this data. Keys outside `KEYS` stay unchanged."""
     if step is Step.NOTHING:
         return dict(data)
     reading = _Reading(data, now, hosts)
     bundle, signer, staged, leaf = reading.bundle, reading.signer, reading.staged, reading.leaf
     if step is Step.START_OVER:
         signer = make_ca(now)
-        # Replicas may still serve an old leaf: what they chain to stays trusted until they have the new one.
+        # Replicas may still serve an old leaf: its CA stays trusted until they have loaded the new leaf.
         bundle, staged = [*reading.valid(bundle), signer.certificate], None
         leaf = make_leaf(signer, now, hosts)
     elif step is Step.ISSUE_LEAF:
@@ -186,14 +186,14 @@ def carry_out(step: Step, data: Data, now: dt.datetime, hosts: Sequence[str]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Why a certificate has to be replaced, and whether it does its work until then."""
+    """Why a certificate must be replaced, and whether it is usable until then."""
 
     why: str
     usable: bool = False
 
 
 class _Reading:
-    """What the data of a Secret amounts to at a moment."""
+    """The parsed data of a Secret and its faults at a given time."""
 
     def __init__(self, data: Data, now: dt.datetime, hosts: Sequence[str]) -> None:
         self.now = now
@@ -208,7 +208,7 @@ class _Reading:
         self.empty = not any(data.get(key) for key in KEYS)
 
     def valid(self, certificates: Sequence[x509.Certificate]) -> list[x509.Certificate]:
-        """Those whose time has come and not passed."""
+        """The certificates that are valid now: begun and not expired."""
         return [one for one in certificates if one.not_valid_before_utc <= self.now < one.not_valid_after_utc]
 
     def plan(self, *, distributed: bool) -> Plan:
@@ -353,7 +353,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(pem)
         for one in found:
-            _ = one.extensions, one.public_key()  # parsed lazily: a broken one must show here
+            _ = one.extensions, one.public_key()  # parsed lazily: a malformed certificate must fail here
     except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return []
     return list(dict.fromkeys(found))
@@ -362,7 +362,7 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # not PEM or not a key; encrypted; exotic
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # not PEM or not a key; encrypted; unsupported
         return None
     return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
 

@@ -1,7 +1,7 @@
-"""Whether this process is alive, and whether it is ready to review: what the probes answer.
+"""Decides whether this process is ready to answer reviews, for the probes.
 
-Ready means that every named check passes (the caches have synced, say), that a TLS round trip to the server's own port
-works, and that the server is not about to stop. Whatever is not ready is named, for whoever reads the probe's body.
+Ready means that every named check passes (for example, the caches have synced), that a TLS round trip to the server's
+own port succeeds, and that the server is not about to stop. The body of the probe names every fault.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ from typing import Final
 from app.http.tls import ServingCertificate
 
 Check = Callable[[], str]
-"""Says why something is not ready yet; the empty string when it is."""
+"""Returns why a component is not ready yet; the empty string when the component is ready."""
 
 ROUND_TRIP_TIMEOUT: Final = 2.0
 ROUND_TRIP_KEPT: Final = 5.0
-"""Seconds for which a round trip that worked is believed to work: probes must not become a load."""
+"""Seconds for which a successful round trip is not repeated, so that probes cause little load."""
 
 
 class Health:
     """State of the probes of one server.
 
-    `checks` are asked in their order. `certificate` is the one the server shows, None when it serves plain HTTP.
-    `notes` tells what does not work although the process is ready, such as a kind that may not be read.
+    `checks` are called in their order. `certificate` is the serving certificate, None for plain HTTP. `notes` returns
+    faults that do not affect readiness, such as a kind that RBAC forbids to read.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Health:
         self.address: tuple[str, int] | None = None
         """Where the server listens; set by the server."""
         self.draining = False
-        """The server is about to stop: not ready, and every answer asks its client to open another connection."""
+        """The server is about to stop: it is not ready, and every answer asks the client to close the connection."""
         self._until = 0.0
         self._asking = asyncio.Lock()
 
     async def faults(self) -> dict[str, str]:
-        """What is not ready, by name, with the reason; empty when all is."""
+        """Faults by name, with the reason; empty when the process is ready."""
         faults = {name: fault for name, check in self.checks.items() if (fault := check())}
         if self.draining:
             faults["shutdown"] = "the server is about to stop"
@@ -69,9 +69,9 @@ class Health:
 
 
 async def round_trip(address: tuple[str, int], certificate: ServingCertificate) -> str:
-    """Ask `address` for `/healthz` and check that it shows this certificate, good today; "" if it does."""
+    """Request `/healthz` from `address` and verify that it serves this certificate, valid now; "" or the fault."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust the leaf itself, for its CA may be unknown here
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # trust the leaf itself, because its CA may be unknown here
     context.load_verify_locations(cadata=certificate.chain.decode("ascii"))
     host, port = address
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared, not bound

@@ -1,4 +1,4 @@
-"""The probes of a server: `/healthz`, `/readyz` and `/metrics`, as an application that others are put in front of."""
+"""The ASGI application for `/healthz`, `/readyz` and `/metrics`, to which other routes can be added in front."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ _SLICE: Final = 0.0005
 
 
 def create_probes(*, health: Health, registry: CollectorRegistry, title: str = "Turnstile") -> FastAPI:
-    """The application. `registry` is what `/metrics` shows; several servers may share it."""
+    """Create the application. `/metrics` serves `registry`, which several servers may share."""
     app = FastAPI(title=title, redoc_url=None)
 
     @app.get("/healthz", summary="Whether the process is alive")
@@ -44,7 +44,7 @@ def create_probes(*, health: Health, registry: CollectorRegistry, title: str = "
 
 
 class _Family:
-    """One metric family as something that can be rendered."""
+    """One metric family as a collector that `generate_latest` can render."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -54,7 +54,7 @@ class _Family:
 
 
 async def _exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics as text, made a family at a time so that reviews are not held up."""
+    """The metrics as text, rendered family by family so that reviews are not delayed."""
     parts = []
     pause = time.perf_counter() + _SLICE
     for metric in registry.collect():

@@ -1,7 +1,7 @@
-"""Serving an ASGI application over TLS in an event loop that the caller owns.
+"""Serves an ASGI application over TLS in the caller's event loop, the only loop of the process.
 
-Stops as a webhook should: it says that it is not ready, goes on answering while the endpoints of the Service change,
-asks its clients to leave with each answer, and only then closes. Signals belong to `main`; one process, one loop.
+Stops gracefully: fails its readiness probe, continues to answer while the endpoints of the Service change, asks the
+client to close the connection with each answer, and only then closes. Never handles signals: `main` does.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from app.http.health import Health
 
 KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than the 90 s for which the API server keeps an idle connection, so that it is the one to close. It also opens
-some in advance and keeps those: a request that meets our close of one is not sent again, and somebody's write fails."""
+"""Longer than the 90 s for which the API server keeps idle connections, so that the API server closes them first. It
+also opens spare connections in advance: a review sent while the webhook closes its connection is not retried, and the
+write under review fails."""
 HEAD_DEADLINE: Final = 10.0
-"""Seconds that a client has for the head of a request, once it has begun."""
+"""Seconds that a client has for the headers of a request, from its first byte."""
 BACKLOG: Final = 1024
 
 
@@ -36,12 +37,12 @@ async def serve(
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
 ) -> None:
-    """Serve `app` until `stop` is set, then let the clients go and return.
+    """Serve `app` until `stop` is set, then drain connections and return.
 
-    TLS with the certificate of `health.certificate`, plain HTTP without one. From `stop` on `/readyz` fails and answers
-    carry `Connection: close`; after `drain_seconds` nobody new is let in, after `grace_seconds` more whoever is left is
-    cut. Cancellation skips both. `on_listening` is told the address; port 0 picks a free one. Raises OSError if the
-    address cannot be had.
+    TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
+    and answers carry `Connection: close`; after `drain_seconds` no new connection is accepted, after `grace_seconds`
+    more the remaining connections are cut. Cancellation skips both. `on_listening` is called with the address; port 0
+    picks a free port. Raises OSError if the address cannot be bound.
     """
     listener = _listen(host, port)
     try:
@@ -102,15 +103,15 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn inside a loop of ours: it leaves signals alone and can be cut short."""
+    """uvicorn in the caller's event loop: it installs no signal handlers and can be stopped at once."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals belong to `main`."""
+        """Capture no signals: `main` handles them."""
         yield
 
     def cut(self) -> None:
-        """Close every listener and connection that is left, at once."""
+        """Close all listeners and abort all open connections."""
         for server in getattr(self, "servers", ()):
             server.close()
         for connection in list(self.server_state.connections):
@@ -120,7 +121,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with a deadline for the head of a request, which it does not have."""
+    """uvicorn's HTTP protocol with a deadline for the headers of a request, which uvicorn lacks."""
 
     _head_timer: asyncio.TimerHandle | None = None
 

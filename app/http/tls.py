@@ -1,8 +1,8 @@
-"""The certificate that the server shows, swapped while it runs.
+"""Holds the serving certificate and replaces it while the server runs.
 
-One SSLContext lives as long as the server; a new certificate is loaded into it, so the next handshake gets the new one
-and open connections are undisturbed. A pair that does not fit is refused and the old one goes on serving. Where the
-pair comes from (a Secret under watch, or files of cert-manager) is the caller's business.
+One SSLContext lives as long as the server; a new certificate is loaded into it, so the next handshake uses the new
+certificate and open connections are undisturbed. If certificate and key do not match, they are rejected and the old
+certificate stays in use. The caller decides where the pair comes from (a watched Secret, or files of cert-manager).
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from cryptography import x509
 from app.api.errors import InvalidValue
 
 POLL_SECONDS: Final = 10.0
-"""How often files are looked at."""
+"""Seconds between checks of the files."""
 
 _log = structlog.get_logger(__name__)
 
 
 class ServingCertificate:
-    """A server's SSLContext and the certificate that is in it.
+    """A server's SSLContext and the certificate loaded into it.
 
     `context` is what a server listens with. `chain` is the certificate chain in use (PEM), empty before the first
     `load`.
@@ -39,7 +39,7 @@ class ServingCertificate:
 
     @property
     def server_name(self) -> str:
-        """A DNS name or address that the certificate in use is good for, for a client that checks it."""
+        """A DNS name or IP address of the certificate in use, for a client that verifies the certificate."""
         leaf = x509.load_pem_x509_certificate(self.chain)
         names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         dns = names.get_values_for_type(x509.DNSName)
@@ -48,13 +48,13 @@ class ServingCertificate:
     def load(self, chain: bytes, key: bytes) -> bool:
         """Use this chain and key (PEM) for new connections; False if they are in use already.
 
-        Raises InvalidValue, and keeps what there was, when they do not parse or do not belong together.
+        Raises InvalidValue if they do not parse or do not match; the certificate in use then stays.
         """
         if chain == self.chain and key == self._key:
             return False
         with _as_file(chain) as chain_file, _as_file(key) as key_file:
             try:
-                _server_context().load_cert_chain(chain_file, key_file)  # a context that fails to load is half changed
+                _server_context().load_cert_chain(chain_file, key_file)  # a failed load leaves a context half changed
                 x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(x509.SubjectAlternativeName)
             except (ssl.SSLError, ValueError) as error:
                 cure = "give a PEM certificate chain and the private key of its first certificate"
@@ -71,10 +71,10 @@ class ServingCertificate:
 async def follow_files(
     certificate: ServingCertificate, *, cert: Path, key: Path, interval: float = POLL_SECONDS
 ) -> None:
-    """Load a pair of files whenever one of them changes, for ever. A pair that does not fit is tried again later.
+    """Load certificate and key files whenever one of them changes, for ever. A pair that does not match is retried.
 
-    Kubernetes swaps the files of a Secret volume by a symbolic link, so both change at once; elsewhere one may be new
-    before the other, and the next look mends it.
+    Kubernetes replaces the files of a Secret volume by switching a symbolic link, so both change at once; elsewhere one
+    file may change before the other, and the next check loads both.
     """
     seen: object = None
     while True:
@@ -103,7 +103,7 @@ def _server_context() -> ssl.SSLContext:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """A path under which OpenSSL finds these bytes; in memory where the system can, so that no key reaches a disk."""
+    """A path from which OpenSSL can read these bytes; in memory where possible, so that no key is written to disk."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tls")
         try:

@@ -1,6 +1,6 @@
-"""Floor 4: one adapter a job kind, and what all kinds share: pod sets, names, the Workload made for a job.
+"""Floor 4: one integration for each job kind, and what all kinds share: pod sets, names, the Workload of a job.
 
-Pure functions on decoded structs: an adapter says what a job is and what to write to start or stop it, and writes
-nothing. May import `api` and the floors between; never `controllers` or `webhooks`. A new kind is one module here and
-one line in `table`.
+Pure functions on decoded structs: an integration describes a job and returns the writes that start or stop it, but
+never sends them. May import `api` only; never `engine`, `kube`, `http`, `controllers` or `webhooks`. A new kind is one
+module in `kinds` and one line in `registry.ALL`.
 """

@@ -1,10 +1,10 @@
-"""Which job above another one is the one that is queued.
+"""Finds the ancestor job that is queued in place of a job.
 
-A job made by a job (a Job of a JobSet, say) is not queued by itself: the topmost managed owner is, and its children
-follow that owner. Owner kinds that are not job kinds leave the child on its own. Owners of the configuration's
-`externalFrameworks` are managed by another controller; nothing of them is watched here, so the search ends at such an
-owner. Source: Kueue's FindAncestorJobManagedByKueue, which reads external owners and walks through ReplicaSets and job
-kinds that are not enabled.
+A job created by another job (a Job of a JobSet, for example) is not queued by itself: its topmost managed owner is, and
+the children follow it. The search stops at an owner that is not a job kind, and at an owner of one of the
+configuration's `externalFrameworks`: another controller manages those, and Turnstile does not watch them. Source:
+Kueue's FindAncestorJobManagedByKueue, which reads external owners and walks through ReplicaSets and job kinds that are
+not enabled.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ MAX_DEPTH: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """The owner that a job is queued with. `job` is None if another controller manages it."""
+    """The owner that is queued in place of a job. `job` is None if another controller manages the owner."""
 
     kind: str
     name: str
@@ -32,12 +32,12 @@ class Ancestor:
 def managed_ancestor(
     job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: Options, registry: Registry
 ) -> Ancestor | None:
-    """The topmost managed owner of a job, None if it stands on its own.
+    """The topmost managed owner of a job, None if the job has none.
 
-    `find` looks an object up by kind and key. Owners of a kind that is not enabled are no jobs. An external owner is
-    managed whatever its labels are, and none above it is looked for.
-    Raises LookupError if an owner of a job kind is not to be seen, PermanentError past ten owners or if owners go in a
-    circle.
+    `find` returns an object by kind and key. Owners of a kind that is not enabled do not count as jobs. An external
+    owner is managed whatever its labels are, and ends the search.
+    Raises LookupError if the cache does not have an owner of a job kind, PermanentError past ten owners or if the owner
+    references form a cycle.
     """
     found: Ancestor | None = None
     seen = {job.metadata.uid}

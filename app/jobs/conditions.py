@@ -1,4 +1,4 @@
-"""Match conditions that several kinds share: CEL, evaluated by the API server before it asks a webhook."""
+"""Match conditions that several kinds share: CEL that the API server evaluates before it calls a webhook."""
 
 from typing import Final
 

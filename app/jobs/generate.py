@@ -1,8 +1,8 @@
-"""Writes what chart and documentation know of the job kinds, from the registry: `make generate`.
+"""Generates the job kinds' data for the chart and the documentation from the registry: `make generate`.
 
-`python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders rights, webhook entries and roles for
-people from the first file, and from the second one with an entry of `integrations.customKinds`; the third is the table
-of kinds. Must never write anything that a kind does not declare.
+`python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders RBAC rules, webhook entries and user
+roles from KINDS-FILE, and from CUSTOM-FILE together with each entry of `integrations.customKinds`; DOCS-FILE is the
+table of kinds. Must never write anything that a kind does not declare.
 """
 
 import sys
@@ -21,7 +21,7 @@ GENERATED: Final = "made by `make generate` from app/jobs: change it there"
 
 
 def declaration(integration: Integration[Any]) -> dict[str, Any]:
-    """What the chart needs to know of a kind."""
+    """A kind's entry in the chart's list of kinds."""
     kind, asked = integration.kind, integration.asked
     return {
         "framework": integration.framework,
@@ -54,7 +54,7 @@ def chart_file(kinds: Iterable[Integration[Any]]) -> str:
 
 
 def custom_file() -> str:
-    """What the chart needs to know of every kind that the configuration describes, beside what its entry says."""
+    """The part of a kind's declaration that all `customKinds` share; the rest comes from each entry."""
     described = declaration(ConfiguredJobs(CustomKind(framework="f", group="g", version="v", kind="K", plural="p")))
     own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights")
     shared = {key: value for key, value in described.items() if key not in own}

@@ -1,9 +1,9 @@
-"""What a job kind declares and answers: the one interface between a kind and everything that handles jobs.
+"""The interface between a job kind and everything that handles jobs: what a kind declares and answers.
 
-The reconciler, the webhooks, the watches, the chart and the documentation all ask the same integration, so a kind is
-described once. An integration is stateless and pure: it is given a decoded job and returns facts about it, or the
-writes that start, stop or finish it, in order. It must never read a clock, a store or the network. The terms are those
-of Kueue's jobframework: an integration has a framework name, its jobs are suspended or not, active or not, and have pod
+The reconciler, the webhooks, the watches, the chart and the documentation all use the same integration, so a kind is
+described once. An integration is stateless and pure: given a decoded job, it returns facts about the job, or the writes
+that start, stop or finish it, in order. It must never read a clock, a store or the network. The terms are those of
+Kueue's jobframework: an integration has a framework name; its jobs are suspended or not, active or not, and have pod
 sets.
 """
 
@@ -34,8 +34,8 @@ class Change:
     """A patch of the job: a merge patch, or a JSON Patch where something inside a list changes.
 
     `strategic` sends the merge patch as a strategic one, which merges the lists of built-in kinds by their key.
-    `fresh`: the API server is to refuse the patch if the job has changed since it was read. `target` is the object to
-    change where a job consists of several.
+    `fresh`: the API server must refuse the patch if the job has changed since it was read. `target` is the object to
+    patch where a job consists of several objects.
     """
 
     body: dict[str, Any] | JsonPatch
@@ -60,15 +60,15 @@ Step = Change | Removal
 
 
 class CannotCompose(PermanentError):
-    """The objects of a group do not make up a job, or not yet."""
+    """The objects of a group do not form a job, or not yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What it takes to stop a job; no steps if it is stopped already, or if its pods have to go first.
+    """The steps that stop a job; none if the job is already stopped, or if its pods must terminate first.
 
-    `announce`: whether it ran until now. `complete`: whether nothing is left to do after these steps; if not, the
-    Workload is still needed to tell what the templates were.
+    `announce`: whether the job ran until now. `complete`: whether these steps complete the stop; if not, the Workload
+    is still needed, because its pod sets hold the original templates.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A rule of RBAC: verbs on a resource of the kind's group, or of another one."""
+    """An RBAC rule: verbs on a resource of the kind's API group, or of `group`."""
 
     resource: str
     verbs: tuple[str, ...]
@@ -95,9 +95,9 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """CEL conditions (by name) under which the API server asks the webhooks about an object of the kind.
+    """CEL match conditions, by name, under which the API server calls the webhooks for an object of the kind.
 
-    `defaulting_unless_all` conditions are left out where jobs without a queue name are managed too.
+    With `defaulting_unless_all`, the defaulting conditions are left out where jobs without a queue name are managed.
     """
 
     defaulting: Mapping[str, str] = field(default_factory=dict)
@@ -106,163 +106,163 @@ class Asked:
 
 
 class Integration(ABC, Generic[J]):
-    """One job kind. A subclass has no state of its own but what its constructor was given."""
+    """One job kind. A subclass has no state but its constructor's arguments."""
 
-    # --- declared: what the webhooks, watches, chart and documentation are made from
+    # --- declarations, from which webhooks, watches, chart and documentation are made
 
     kind: type[Kind]
-    """The part of the object that is read; names group, version, kind and plural."""
+    """The struct of the fields that are read; names group, version, kind and plural."""
     framework: str
-    """Name in Kueue's `integrations.frameworks`."""
+    """The kind's name in Kueue's `integrations.frameworks`."""
     summary: str = ""
-    """What is queued, in a few words for the table of kinds."""
+    """How the kind's pods are held, for the table of kinds."""
     built_in: ClassVar[bool] = False
-    """Whether every API server serves the kind. Others come with a CRD, and may be absent."""
+    """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
     watched: ClassVar[bool] = True
-    """Whether the reconciler has anything to do for jobs of the kind; some are handled by the webhook alone."""
+    """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
     selector: ClassVar[str] = ""
-    """Label selector of the watch; the objects that it leaves out are never seen."""
+    """Label selector of the watch; objects that do not match are never cached."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Frameworks whose jobs carry the quota of this kind; enabled together with it."""
+    """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     rights: tuple[Right, ...] = ()
-    """What the controller may do beside getting, listing, watching and patching jobs of the kind."""
+    """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
     defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
     """Operations on which the webhook sets defaults."""
     asked: ClassVar[Asked] = Asked()
-    """When the API server need not ask the webhooks."""
+    """Match conditions of the kind's webhooks."""
     top_level: ClassVar[bool] = False
-    """Whether owners are of no interest: the kind is queued by itself even if something managed owns it."""
+    """Whether owners are ignored: the job is queued by itself even if a managed job owns it."""
     namespace_first: ClassVar[bool] = False
-    """Whether a queue name counts in managed namespaces only; the webhook holds jobs of other kinds everywhere."""
+    """Whether a queue name counts in managed namespaces only; jobs of other kinds are suspended in all namespaces."""
     keeps_reassignment: ClassVar[bool] = True
-    """Whether a job that was evicted can run again, so that its Workload goes back to the queue."""
+    """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: ClassVar[bool] = True
-    """Whether a job may name a Workload that exists already."""
+    """Whether a job may name a prebuilt Workload."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
     controls: ClassVar[bool] = True
-    """Whether the job is the controller of its Workload. The objects of a group are plain owners."""
+    """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     marks: ClassVar[Mapping[str, str]] = {}
-    """Annotations of each Workload made for a job of the kind."""
+    """Annotations of each Workload created for a job of the kind."""
 
     @property
     def webhook_path(self) -> str:
-        """The end of the paths of the kind's webhooks, as Kueue has them: `batch-v1-job`, `-v1-pod`."""
+        """The suffix of the kind's webhook paths, as in Kueue: `batch-v1-job`, `-v1-pod`."""
         kind = self.kind
         return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
 
-    # --- asked by the webhooks
+    # --- called by the webhooks
 
     def held_by_parent(self, job: J) -> bool:
-        """Whether the job's owner asked for it to be held, whatever queue and namespace it is in."""
+        """Whether the job's owner requires its pods to be held, whatever its queue and namespace are."""
         return False
 
     def held(self, job: J) -> bool:
-        """Whether nothing has to be added to keep the pods from running."""
+        """Whether the job needs no change to keep its pods from running."""
         return self.suspended(job)
 
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
-        """Add what keeps the pods from running. Only asked of a job that is not `held`."""
+        """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
 
     def create_errors(self, job: J) -> list[FieldError]:
-        """The kind's own rules for a new job, beside those that all kinds share."""
+        """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
         return []
 
     def update_errors(self, old: J, new: J) -> list[FieldError]:
-        """The kind's own rules for a change, beside those that all kinds share.
+        """Errors of a changed job by the kind's own rules, beside the rules that all kinds share.
 
-        Unless a kind says more: what is wrong with the new object and was not wrong with the old one.
+        By default: the create errors of the new object that the old object did not have.
         """
         return brought(self.create_errors(new), lambda: self.create_errors(old))
 
     def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
-        """What is allowed but unwise. `owned`: the controller owner is of an enabled or external kind."""
+        """Admission warnings. `owned`: the job's controller owner is of an enabled or external kind."""
         return ()
 
-    # --- asked by both
+    # --- called by webhooks and reconciler
 
     @abstractmethod
     def suspended(self, job: J) -> bool:
         """Whether no pod of the job can run."""
 
-    # --- asked by the reconciler
+    # --- called by the reconciler
 
     def skip(self, job: J) -> str:
-        """Why the reconciler leaves this object alone; empty if it does not."""
+        """Why the reconciler ignores this object; empty if it does not."""
         return ""
 
     def group_of(self, job: J) -> str:
-        """Name of the group with whose other objects this one is handled as one job; empty if it is one by itself."""
+        """Name of the group that the object belongs to; empty if the object is a job by itself."""
         return ""
 
     @property
     def groups(self) -> "GroupIntegration[Any] | None":
-        """What handles a group as one job; None if objects of the kind do not come in groups."""
+        """The integration that handles a group as one job; None if the kind has no groups."""
         return None
 
     def members(self, job: J) -> Sequence[Kind]:
-        """The objects that a job consists of: one, but for a group."""
+        """The objects that a job consists of: the job itself, except for a group."""
         return (job,)
 
     def owners(self, job: J) -> Sequence[Kind]:
-        """The objects of a job that are to own its Workload."""
+        """The objects of a job that own its Workload."""
         return self.members(job)
 
     def workload_name(self, job: J) -> str:
-        """Name of the Workload to make for a job."""
+        """Name of the Workload to create for a job."""
         return workload_name(self.kind, job.metadata.name, job.metadata.uid)
 
     @abstractmethod
     def active(self, job: J) -> bool:
-        """Whether pods of the job still run, so that its quota must not be given away."""
+        """Whether pods of the job still run, so that its quota must stay reserved."""
 
     def waits(self, job: J) -> bool:
-        """Whether pods are held back that an admission would let run."""
+        """Whether the job has held pods that an admission would start."""
         return self.suspended(job)
 
     def due(self, job: J) -> float | None:
-        """Seconds after which time alone changes one of these answers."""
+        """Seconds until an answer of this integration changes without a change of the job; None if never."""
         return None
 
     def half_stopped(self, job: J) -> bool:
-        """Whether a stop of several steps has begun and not ended."""
+        """Whether a stop of several steps has begun but not completed."""
         return False
 
     def carries_admission(self, job: J) -> bool:
-        """Whether the pod templates still hold what an admission added to them."""
+        """Whether the pod templates still contain what an admission added."""
         return False
 
     @abstractmethod
     def finished(self, job: J) -> Outcome | None:
-        """How the job ended, None if it has not."""
+        """How the job finished, None if it has not."""
 
     @abstractmethod
     def pod_sets(self, job: J) -> list[JobPodSet]:
-        """What the job asks for now. Raises PermanentError if it is not to be understood."""
+        """What the job asks for now. Raises PermanentError if the job is invalid."""
 
     @abstractmethod
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | Sequence[Change] | None:
-        """The one patch that lets the pods run where admission wants them (one an object, for a group); carries
-        resourceVersion. None while pods of an earlier run stand in the way; the job changes when they are gone.
+        """The patch, with resourceVersion, that starts the job as admitted (for a group, one patch for each object).
 
-        Raises PermanentError if a pod template wants something else.
+        None while pods of an earlier run block the start; the job changes when they are gone. Raises PermanentError if
+        a pod template conflicts with the admission.
         """
 
     @abstractmethod
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """What is left to do until no pod runs and the templates are again those of the Workload's pod sets.
+        """The remaining steps until no pod runs and the templates equal those of the Workload's pod sets.
 
-        Each step may be the last one that succeeds; calling again gives those that remain. `pod_sets` is None if no
-        Workload tells what the templates were.
+        Any step may fail; the next call returns the steps that remain. `pod_sets` is None if there is no Workload to
+        restore the templates from.
         """
 
     def suspend(self, job: J) -> Change | None:
-        """The patch that only suspends, for a child of a job that waits; None if the kind has no such field."""
+        """The patch that only suspends, for a child of a pending job; None if the kind has no suspend field."""
         return None
 
     def finalize(self, job: J) -> Sequence[Step]:
-        """Writes once nothing more is to be done for the job, such as removing our finalizer."""
+        """The last writes for a job that needs no more reconciling, such as removing Turnstile's finalizer."""
         return ()
 
     def pods_ready(self, job: J) -> bool:
@@ -270,52 +270,52 @@ class Integration(ABC, Generic[J]):
         return False
 
     def reclaimable(self, job: J) -> dict[str, int]:
-        """Pods by pod set that need their quota no longer."""
+        """Pods by pod set whose quota can be released early (`reclaimablePods`)."""
         return {}
 
     def significant(self, job: J) -> tuple[object, ...]:
-        """What decisions depend on beyond metadata and `pods_ready`, as values to compare: a change of the object that
-        leaves them equal is not looked at.
+        """The values that decisions depend on beyond metadata and `pods_ready`: a change of the object that leaves them
+        equal does not reconcile the job.
 
-        Unless a kind says what matters, every version does. A kind that says so leaves out what none of its other
-        methods reads, such as a count of pods.
+        By default every resourceVersion differs. A kind that overrides this leaves out what none of its other methods
+        reads, such as a count of pods.
         """
         return (job.metadata.resource_version,)
 
     def follows_queue(self, job: J) -> bool:
-        """Whether the Workload moves when the job names another queue."""
+        """Whether the Workload changes its queue when the job names another queue."""
         return True
 
     def managed_by(self, job: J) -> str | None:
-        """The controller that runs the job, if it says so."""
+        """The controller that the job names in `managedBy`; None if it names none."""
         return None
 
     def priority_class_name(self, job: J) -> str | None:
-        """PriorityClass of the pods: that of the first pod set that names one."""
+        """The pods' PriorityClass, from the first pod set that names one."""
         return next((name for each in self.pod_sets(job) if (name := each.view.spec.priority_class_name)), None)
 
 
 class GroupIntegration(Integration[J]):
-    """A kind whose objects are handled in groups: `J` is the group, made from the objects that are seen."""
+    """A kind whose objects are handled in groups: `J` is the group, composed from the cached objects."""
 
     controls = False
 
     @abstractmethod
     def compose(self, name: str, members: Sequence[Any], workload: Workload | None, *, now: datetime) -> J:
-        """The group of that name, with the Workload that has its name. There is at least one member."""
+        """The group `name`, with the Workload of the same name. There is at least one member."""
 
     @abstractmethod
     def fits(self, job: J) -> bool:
-        """Whether the group's Workload charges for the pods that are there."""
+        """Whether the group's Workload charges for the existing pods."""
 
     @abstractmethod
     def tidy(self, job: J) -> Sequence[Step]:
-        """What is left to do with members that are too many, and with those that others have replaced."""
+        """Writes that delete excess members and release replaced members."""
 
     @abstractmethod
     def incomplete(self, job: J) -> bool:
-        """Whether members have to be replaced."""
+        """Whether the group lacks members."""
 
     @abstractmethod
     def dissolve(self, job: J) -> Sequence[Step]:
-        """Let members go that are being deleted, for a group that has no Workload."""
+        """Writes that remove the finalizer from deleted members of a group without a Workload."""

@@ -1,6 +1,6 @@
-"""Labels and annotations of a job that mean something to Turnstile, read one way by webhooks and reconciler.
+"""Reads the labels and annotations of a job for both the webhooks and the reconciler.
 
-The queue name and the priority class name are all that is taken from a job as its owner writes it. Must never look at
+Of a job's metadata only the queue name and the priority class name are used as the user wrote them. Must never read
 anything but metadata.
 """
 
@@ -9,19 +9,19 @@ from app.api.meta import Kind, ObjectMeta
 
 
 def queue_name(job: Kind) -> str:
-    """The LocalQueue that a job asks for; empty if it names none."""
+    """The LocalQueue that a job names; empty if it names none."""
     return job.metadata.labels.get(names.QUEUE_LABEL, "")
 
 
 def identifier(meta: ObjectMeta, key: str) -> tuple[str, str]:
-    """An identifier that may stand in an annotation or, failing that, in a label: its value and its field path."""
+    """Value and field path of an identifier from an annotation, else from the label of the same key."""
     if value := meta.annotations.get(key):
         return value, f"metadata.annotations[{key}]"
     return meta.labels.get(key, ""), f"metadata.labels[{key}]"
 
 
 def prebuilt_name(job: Kind) -> str:
-    """Name of the Workload that a job brings along; empty if a Workload is to be made for the job."""
+    """Name of the prebuilt Workload that a job names; empty if Turnstile creates the Workload."""
     return identifier(job.metadata, names.PREBUILT_WORKLOAD)[0]
 
 

@@ -1,7 +1,7 @@
-"""Names: of the Workload made for a job, and of a job among all kinds.
+"""Names of the Workloads that Turnstile creates for jobs, and keys of jobs across all kinds.
 
-Kueue's rule for Workload names (pkg/controller/jobframework/workload_names.go), so that a cluster that moves between
-Kueue and Turnstile keeps its objects. Must never depend on anything that can change while a job lives.
+Workload names follow Kueue (pkg/controller/jobframework/workload_names.go), so that a cluster that moves between Kueue
+and Turnstile keeps its objects. Must never depend on anything that can change during a job's lifetime.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,9 +16,10 @@ _GROUP = "group/"
 
 
 def workload_name(kind: type[Kind], name: str, uid: str, *, extra: str = "") -> str:
-    """`job-train-0a1b2`: kind and owner's name, cut to fit, and a hash of kind, group, name and uid.
+    """`job-train-0a1b2`: kind and owner's name, truncated, and a hash of kind, group, name and uid.
 
-    `extra` tells several Workloads of one owner apart. The API version is left out, so that an upgrade keeps the name.
+    `extra` distinguishes several Workloads of one owner. The API version is left out, so that an upgrade keeps the
+    name.
     """
     parts = [kind.KIND, kind.GROUP, name, uid, *([extra] if extra else [])]
     digest = sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()[:_HASH]
@@ -38,12 +39,12 @@ def split_job_key(key: str) -> tuple[str, str]:
 
 
 def group_key(framework: str, namespace: str, name: str) -> str:
-    """The key of several objects that are one job: `pod:team-a/group/train`. No object's name has a slash."""
+    """The key of a group of objects that form one job: `pod:team-a/group/train`. Object names never contain a slash."""
     return job_key(framework, namespace, f"{_GROUP}{name}")
 
 
 def group_in(name: str) -> str:
-    """The name of the group in the `namespace/name` of a key; empty if the key is that of one object."""
+    """The group's name in the `namespace/name` of a key; empty if the key names a single object."""
     _, _, rest = name.partition("/")
     return rest.removeprefix(_GROUP) if rest.startswith(_GROUP) else ""
 
@@ -51,10 +52,10 @@ def group_in(name: str) -> str:
 def owner_keys(
     workload: Workload, frameworks: Mapping[tuple[str, str], str], *, grouping: Collection[str] = ()
 ) -> Iterator[str]:
-    """Keys of the jobs that a Workload is owned by; `frameworks` maps (group, kind) to framework names.
+    """Keys of the jobs that own a Workload; `frameworks` maps (group, kind) to framework names.
 
-    By name, not uid: a job that is gone is known by name alone. Objects of the frameworks in `grouping` that own a
-    Workload together, none of them its controller, are a group of the Workload's name.
+    By name, not uid: a deleted job is known by name only. For a framework in `grouping`, owners that are not the
+    Workload's controller form a group with the Workload's name.
     """
     meta = workload.metadata
     for owner in meta.owner_references:

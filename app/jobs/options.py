@@ -1,6 +1,6 @@
 """Which jobs are managed: the part of the configuration that the webhooks and the reconcilers must agree on.
 
-If they disagreed, a job could be suspended by the one and never be looked at by the other.
+If they disagreed, a webhook could suspend a job that no reconciler ever starts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,10 @@ def namespaces(*, without: Iterable[str], labels: Mapping[str, str] | None = Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsReadyOptions:
-    """How long pods may take to become ready, and when a job that was stopped for that is tried again; in seconds.
+    """How long pods may take to become ready, and when a job evicted for that is requeued; in seconds.
 
-    Without `recovery_timeout` failed pods are waited for without end; without `backoff_limit` there is no last attempt.
+    Without `recovery_timeout` Turnstile waits for failed pods indefinitely; without `backoff_limit` requeues are
+    unlimited.
     """
 
     timeout: float = 1800.0
@@ -35,9 +36,9 @@ class PodsReadyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Kueue's names. The default selector leaves out kube-system and Turnstile's own namespace, as Kueue does.
+    """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
-    `pods_ready` is None if nobody waits for pods to become ready. `granular_reasons` is the gate
+    `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
     UnadmittedWorkloadsObservability.
     """
 

@@ -1,9 +1,9 @@
-"""Pod sets of a job: what it asks for, what admission adds to its pods, and how that is taken away again.
+"""Pod sets of a job: what the job asks for, what admission adds to its pod templates, and how a stop reverts that.
 
-Admission touches only what Kubernetes calls the scheduling directives of a pod template (labels, annotations, node
-selector, tolerations, scheduling gates). `merge` adds, `changes` says what to write, and restoring is `changes` towards
-the directives that the Workload keeps. Must never touch containers, affinity or volumes. Rules: Kueue's pkg/podset and
-pkg/util/equality (merge conflicts are permanent; tolerations and gates are added once).
+Admission changes only what Kubernetes calls the scheduling directives of a pod template (labels, annotations, node
+selector, tolerations, scheduling gates). `merge` adds, `changes` returns the patch to write, and a stop uses `changes`
+with the directives of the Workload's pod set. Must never change containers, affinity or volumes. Rules: Kueue's
+pkg/podset and pkg/util/equality (merge conflicts are permanent; tolerations and gates are added once).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ _decode_template: Final[Callable[[bytes | msgspec.Raw], PodTemplate]] = msgspec.
 
 @dataclass(frozen=True, slots=True)
 class JobPodSet:
-    """Pods of one template of a job: the JSON of a PodTemplateSpec. `min_count` allows partial admission."""
+    """A pod set of a job; `template` is the JSON of a PodTemplateSpec. `min_count` allows partial admission."""
 
     name: str
     count: int
@@ -41,7 +41,7 @@ class JobPodSet:
         return _decode_template(self.template)
 
     def body(self) -> dict[str, Any]:
-        """As an entry of a Workload's `spec.podSets`."""
+        """The pod set as an entry of a Workload's `spec.podSets`."""
         body = {"name": self.name, "count": self.count, "template": orjson.loads(self.template)}
         if self.min_count is not None:
             body["minCount"] = self.min_count
@@ -50,7 +50,7 @@ class JobPodSet:
 
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
-    """What the pods of one pod set are given on admission."""
+    """What an admission adds to the pods of one pod set."""
 
     name: str
     count: int
@@ -73,7 +73,7 @@ class Directives:
 
     @classmethod
     def of(cls, template: PodTemplate) -> "Directives":
-        """Those of a template."""
+        """The directives of a template."""
         metadata, spec = template.metadata, template.spec
         return cls(
             labels=metadata.labels if metadata else {},
@@ -85,9 +85,9 @@ class Directives:
 
 
 def merge(directives: Directives, info: PodSetInfo) -> Directives:
-    """What a template carries once admission has added its part.
+    """The directives of a template after admission.
 
-    Raises PermanentError, naming key and both values, if something is there already with another value.
+    Raises PermanentError, naming key and both values, if the template already has a key with another value.
     """
     return Directives(
         labels=_union("labels", directives.labels, info.labels),
@@ -99,7 +99,7 @@ def merge(directives: Directives, info: PodSetInfo) -> Directives:
 
 
 def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
-    """The JSON merge patch of a pod template that turns one into the other; empty if nothing differs.
+    """The JSON merge patch that changes a pod template from `current` to `wanted`; empty if nothing differs.
 
     A list is replaced as a whole, as merge patches do.
     """
@@ -123,7 +123,7 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
 
 
 def rewrite(patch: JsonPatch, template: bytes | msgspec.Raw, path: tuple[str | int, ...], wanted: Directives) -> None:
-    """Add to a JSON Patch what gives the template at `path` the directives `wanted`; nothing if it has them.
+    """Add to `patch` the operations that give the template at `path` the directives `wanted`; none if it has them.
 
     `template` is the JSON of the template as it is now.
     """
@@ -161,9 +161,9 @@ def info_of(
     workload: Workload,
     flavors: Callable[[str], ResourceFlavor | None],
 ) -> PodSetInfo:
-    """What admission gives the pods of one pod set (Kueue's FromAssignment, then each admission check's updates).
+    """What admission adds to the pods of one pod set (Kueue's FromAssignment, then each admission check's updates).
 
-    Raises LookupError if a flavor is not to be seen, PermanentError if two sources want different values.
+    Raises LookupError if the cache does not have a flavor, PermanentError if two sources set different values.
     """
     info = PodSetInfo(
         name=pod_set.name,
@@ -187,9 +187,9 @@ def info_of(
 
 
 def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]) -> list[PodSetInfo]:
-    """What admission gives each pod set, in the order of `spec.podSets`.
+    """What admission adds to each pod set, in the order of `spec.podSets`.
 
-    Raises as `info_of`, and PermanentError if admission and spec do not have the same pod sets.
+    Raises like `info_of`, and PermanentError if admission and spec do not have the same pod sets.
     """
     admission = workload.status.admission
     assignments = {item.name: item for item in admission.pod_set_assignments} if admission else {}
@@ -204,10 +204,10 @@ def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]
 
 
 def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None) -> bool:
-    """Whether the pods of a job are still those of its Workload (Kueue's EquivalentToWorkload).
+    """Whether a job's pod sets still match its Workload (Kueue's EquivalentToWorkload).
 
-    Compared in order: count, minimum count, tolerations (no more once admitted) and containers. `infos` is what
-    admission added, if the job may carry it; None compares with the Workload's spec alone.
+    Compares, in order: count, minimum count, tolerations (only until admitted) and containers. `infos` is what
+    admission may have added to the job; None compares with the Workload's spec alone.
     """
     if len(job) != len(workload.spec.pod_sets):
         return False
@@ -238,7 +238,7 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
 
 
 def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:
-    """Labels that lead from a pod back to its queues; the ClusterQueue's only if its name can be a label's value."""
+    """Labels that name a pod's pod set and queues; the ClusterQueue only if its name is a valid label value."""
     labels = {names.PODSET_LABEL: pod_set}
     if workload.spec.queue_name:
         labels[names.LOCAL_QUEUE_LABEL] = workload.spec.queue_name
@@ -282,7 +282,7 @@ def _append(present: tuple[_T, ...], added: tuple[_T, ...]) -> tuple[_T, ...]:
 
 
 def _spelled_out(item: _T) -> _T:
-    """A toleration with its operator, which is Equal if it is left out."""
+    """A toleration with its operator filled in, Equal by default; any other item unchanged."""
     if isinstance(item, Toleration) and not item.operator:
         return msgspec.structs.replace(item, operator="Equal")
     return item

@@ -1,7 +1,7 @@
-"""Which job kinds there are, and which of them are enabled: a value, built from the configuration and passed along.
+"""The known job kinds and which of them are enabled: a value built from the configuration and passed as an argument.
 
 A new kind is a module in `kinds` and a line in `ALL`. There is no global registry: two processes, or two tests, may
-enable different kinds. Must never know which kinds the API server serves; `app.kube.caches` finds that out.
+enable different kinds. Must never depend on which kinds the API server serves; `app.kube.caches` finds that out.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,8 +28,8 @@ ALL: Final[tuple[Integration[Any], ...]] = (
 class Registry:
     """The job kinds of one process.
 
-    `frameworks` names those that are enabled, None for all of `kinds`. `external` gives group and kind of owners that
-    are managed elsewhere (Kueue's `externalFrameworks`): their children are not queued by themselves.
+    `frameworks` names the enabled kinds, None enables all of `kinds`. `external` is group and kind of owners that
+    another controller manages (Kueue's `externalFrameworks`): their children are not queued by themselves.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Registry:
         return self._by_kind[job.GROUP, job.KIND]
 
     def by_owner(self, owner: OwnerReference) -> Integration[Any] | None:
-        """The enabled integration of an owner's kind, whatever its version; None if it is no such kind."""
+        """The enabled integration of an owner's kind, whatever its version; None if no enabled kind matches."""
         return self._by_kind.get((group_of(owner), owner.kind))
 
     def manages(self, owner: OwnerReference | None) -> bool:
@@ -80,7 +80,7 @@ class Registry:
         return (group_of(owner), owner.kind) in self.external
 
     def key_of(self, job: Kind) -> str:
-        """The key of a job for the work queue: `batch/job:team-a/train`; that of its group if it is in one."""
+        """The key of a job for the work queue: `batch/job:team-a/train`; the group's key if the job is in a group."""
         integration, meta = self.of(job), job.metadata
         if group := integration.group_of(job):
             return group_key(integration.framework, meta.namespace, group)
@@ -94,6 +94,6 @@ class Registry:
         return list(dict.fromkeys(keys))
 
     def groups_named(self, workload: Workload) -> list[str]:
-        """Keys of the groups whose Workload would have the name of this one."""
+        """Keys of the groups that share this Workload's name, one for each kind that has groups."""
         meta = workload.metadata
         return [group_key(framework, meta.namespace, meta.name) for framework in self._grouping]

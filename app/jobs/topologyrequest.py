@@ -1,7 +1,7 @@
-"""Checks of the topology annotations on a pod template: what can be refused before any Topology is known.
+"""Validates the topology annotations of a pod template, as far as possible without a Topology.
 
-Rules and texts are Kueue's (`jobframework/tas_validation.go`). Whether the layers go from coarse to fine is left to the
-scheduler, which knows the Topology.
+Rules and texts are Kueue's (`jobframework/tas_validation.go`). The scheduler, which knows the Topology, checks whether
+the layers go from coarse to fine.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ class _Layer(Object):
 def topology_errors(annotations: Mapping[str, str], path: str, *, count: int | None = None) -> list[FieldError]:
     """Errors of the topology request in the annotations found at `path` (`spec.template.metadata.annotations`).
 
-    `count` is the number of pods of the pod set, if it is known already.
+    `count` is the number of pods of the pod set, if it is known.
     """
     if not any(key.startswith(_PREFIX) for key in annotations):
         return []
@@ -62,7 +62,7 @@ class Placed(NamedTuple):
 
 
 def group_errors(templates: Iterable[Placed]) -> list[FieldError]:
-    """Errors of the pod set groups of a job: two pod sets each, one of them a single pod, with the same request."""
+    """Errors of a job's pod set groups: each must have two pod sets, one of a single pod, with equal requests."""
     groups: dict[str, list[Placed]] = {}
     for each in templates:
         if name := each.annotations.get(GROUP_NAME):

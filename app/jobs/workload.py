@@ -1,7 +1,7 @@
-"""The Workload made for a job: its body, its priority, and the parts that follow the job later.
+"""The Workload that Turnstile creates for a job: its body, its priority, and the parts that follow later job changes.
 
-Names of queue and priority class are all that is taken from the job as it says; counts and templates come through its
-adapter. Must never set status. Source: Kueue's pkg/controller/jobframework and pkg/util/priority.
+Only the names of queue and priority class are taken directly from the job; counts and templates come from its
+integration. Must never set status. Source: Kueue's pkg/controller/jobframework and pkg/util/priority.
 """
 
 import re
@@ -23,12 +23,12 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?
 
 
 class PriorityClassMissing(TurnstileError):
-    """The class that a job names does not exist (yet)."""
+    """The priority class that a job names does not exist (yet)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Value and the class it came from."""
+    """A priority value and the class that defines it."""
 
     value: int = 0
     ref: PriorityClassRef | None = None
@@ -41,17 +41,17 @@ class Lookup(Protocol[T_co]):
     """Objects by name: a store, or a dict in a test."""
 
     def get(self, key: str, /) -> T_co | None:
-        """The object of that name, if it is to be seen."""
+        """The object of that name, or None if the cache does not have it."""
         ...
 
     def values(self) -> Iterable[T_co]:
-        """All of them."""
+        """All objects."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityClasses:
-    """The classes to be seen, by name."""
+    """The cached priority classes, by name."""
 
     workload: Lookup[WorkloadPriorityClass]
     pod: Lookup[PriorityClass]
@@ -66,9 +66,9 @@ def workload_class_priority(name: str, classes: Lookup[WorkloadPriorityClass]) -
 
 
 def priority_of(integration: Integration[Any], job: Kind, classes: PriorityClasses) -> Priority:
-    """From the label, else the PriorityClass of the pods, else the global default, else 0.
+    """The job's priority: from its label, else its pods' PriorityClass, else the global default, else 0.
 
-    Raises PriorityClassMissing if a class that is named does not exist.
+    Raises PriorityClassMissing if a named class does not exist.
     """
     label = job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
     if label:
@@ -83,7 +83,7 @@ def priority_of(integration: Integration[Any], job: Kind, classes: PriorityClass
 
 
 def _default_priority(classes: Iterable[PriorityClass]) -> Priority:
-    """The lowest global default, as Kubernetes takes it if there are several."""
+    """The global default class; the lowest, as in Kubernetes, if there are several."""
     defaults = [each for each in classes if each.global_default]
     return _pod_priority(min(defaults, key=lambda each: (each.value, each.metadata.name))) if defaults else Priority()
 
@@ -94,7 +94,7 @@ def _pod_priority(found: PriorityClass) -> Priority:
 
 
 def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
-    """`spec` of the Workload of a job, without `active`."""
+    """`spec` of a job's Workload, without `active`."""
     spec: dict[str, Any] = {
         "podSets": [pod_set.body() for pod_set in pod_sets],
         "priority": priority.value,
@@ -109,13 +109,13 @@ def spec_body(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> d
 
 
 def spec_change(job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
-    """The merge patch of `spec` that makes a Workload fit its job again; `active` stays as it is."""
+    """The merge patch of `spec` that makes a Workload match its job again; `active` is not changed."""
     absent = {"queueName": None, "priorityClassRef": None, "maximumExecutionTimeSeconds": None}
     return {**absent, **spec_body(job, pod_sets, priority)}
 
 
 def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[str, int]:
-    """Pods by pod set that need their quota no longer: never more than the Workload has in a pod set."""
+    """Reclaimable pods by pod set, limited to the pod set's count in the Workload."""
     sizes = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
     return {name: min(count, sizes.get(name, count)) for name, count in counts.items()}
 
@@ -141,7 +141,7 @@ def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet]
 
 
 def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:
-    """The reference that makes a job the controller of its Workload, or an object of a group one of its owners."""
+    """The owner reference of a Workload: a job as its controller, or a group's object as a plain owner."""
     kind = integration.kind
     reference: dict[str, Any] = {
         "apiVersion": f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION,
@@ -153,13 +153,13 @@ def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any
 
 
 def job_uid_label(job: Kind) -> dict[str, str]:
-    """The label that leads from a Workload to its job's uid, if the uid can be a label's value."""
+    """The Workload's label with its job's uid; empty if the uid is not a valid label value."""
     uid = job.metadata.uid
     return {names.JOB_UID_LABEL: uid} if _LABEL_VALUE.fullmatch(uid) else {}
 
 
 def copied_annotations(job: Kind) -> dict[str, str]:
-    """Annotations that a Workload takes over: provisioning parameters and admission gates."""
+    """Annotations that a Workload copies from its job: provisioning parameters and admission gates."""
     annotations = job.metadata.annotations
     return {
         key: annotations[key]

@@ -1,4 +1,4 @@
-"""Floor 2: the wire to the API server: transport, reflector, store, work queue, lease, events, patches, certificates.
+"""Floor 2: access to the API server: transport, reflector, store, work queue, lease, events, patches, certificates.
 
-May import `api`. Knows no queue and no quota: it would serve any controller.
+May import `api`. Knows no queue and no quota, so that any controller could use this package.
 """

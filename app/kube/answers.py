@@ -1,8 +1,7 @@
-"""What the API server answered, as data: errors out of Status objects, objects out of bytes, pages out of lists. No
-I/O.
+"""Parses answers of the API server: Status objects into errors, bytes into objects, lists into pages. No I/O.
 
-A proxy between us and the server answers in HTML or plain text, and a dying server answers half a Status. Whatever
-comes, an error of the tree comes out of here and never a parse error.
+A proxy in front of the server may answer in HTML or plain text, and a crashing server with half a Status. Any error
+answer becomes an error of `app.api.errors`, never a parse error.
 """
 
 import datetime
@@ -22,9 +21,9 @@ from app.kube import raws
 T = TypeVar("T", bound=Kind)
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""The annotation in which kubectl keeps the whole object once more. Nobody here reads it, so it is not held."""
+"""The annotation in which kubectl stores a copy of the whole object. Turnstile never reads it, so it is dropped."""
 MESSAGE_LIMIT = 500
-"""Characters of a body that is no Status which an error quotes."""
+"""Maximum characters that an error quotes from a body that is not a Status."""
 
 
 class Status(Object):
@@ -44,7 +43,7 @@ class _ListMeta(Object):
 
 
 class Page(Object):
-    """One page of a list; the items are left as bytes so that one bad item cannot spoil the others."""
+    """One page of a list; the items stay bytes so that one malformed item does not affect the others."""
 
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[msgspec.Raw] | None = None
@@ -61,7 +60,7 @@ class HeaderMeta(Object):
 
 
 class Header(Object):
-    """What identifies an object even if the rest of it makes no sense to us."""
+    """What identifies an object even if the rest of the object cannot be decoded."""
 
     metadata: HeaderMeta = msgspec.field(default_factory=HeaderMeta)
 
@@ -93,7 +92,7 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def parse_status(body: bytes) -> Status | None:
-    """The Status in a body, or None if it is anything else."""
+    """The Status in a body, or None if the body is anything else."""
     try:
         status = _decode_status(body)
     except (msgspec.DecodeError, ValueError):
@@ -120,11 +119,11 @@ def retry_after(
 
 
 def error(code: int, body: bytes, headers: Mapping[str, str] | None = None) -> errors.ApiError:
-    """The error of the tree for an answer that is not a success, whatever its body holds."""
+    """The error of `app.api.errors` for an unsuccessful answer, whatever its body holds."""
     status = parse_status(body)
     wait = retry_after(headers or {}, status)
     if status is not None:
-        # A Status may lack its reason (webhook denials do): the code then says what it is.
+        # A Status may lack its reason (webhook denials do): the reason then follows from the code.
         return errors.api_error(
             code,
             status.reason or _phrase(code),
@@ -143,10 +142,10 @@ def _phrase(code: int) -> str:
 
 
 def _quote(body: bytes) -> str:
-    """A body that is no Status as one short line."""
+    """A body that is not a Status, as one short line."""
     if not body:
         return "the answer has no body"
-    # Enough raw text to fill the message even when most of it is markup, and never megabytes of it.
+    # Enough text to fill the message even when most of the body is markup, but never megabytes.
     text = re.sub(r"<[^>]*>", " ", body[: MESSAGE_LIMIT * 8].decode("utf-8", "replace"))
     text = " ".join(text.split()) or "the answer holds only markup"
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
@@ -157,11 +156,10 @@ def decoder(
 ) -> Callable[[bytes | msgspec.Raw], T]:
     """The function that turns bytes into a `kind`.
 
-    It names kind and version where the server did not (items of a list of built-ins carry none) and lets go of the
-    message: a `msgspec.Raw` field is a view that would keep the whole message, with all that we did not want, in
-    memory. `version` is the one that the bytes are in, if not `kind.VERSION`. An object that `keep` does not want
-    whole is stripped of its raw parts before they are copied (`raws.stripped` tells).
-    Raises msgspec.DecodeError (ValidationError among them) if the bytes are no such object.
+    The function sets kind and version (list items of built-in kinds carry none) and copies each `msgspec.Raw` field, a
+    view that would keep the whole message in memory. `version` is the version of the bytes, by default `kind.VERSION`.
+    If `keep` returns False for an object, its raw parts are stripped instead of copied (see `raws.stripped`).
+    Raises msgspec.DecodeError (ValidationError among them) if the bytes are not such an object.
     """
     plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
 
@@ -181,7 +179,7 @@ def decoder(
 
 
 def metadata_decoder(kind: type[T], *, version: str = "") -> Callable[[bytes | msgspec.Raw], T]:
-    """As `decoder`, of which nothing but the metadata is read: all other fields are as if they were absent."""
+    """As `decoder`, but only the metadata is decoded: all other fields have their defaults."""
     api_version = _api_version(kind, version or kind.VERSION)
 
     def decoded(body: bytes | msgspec.Raw) -> T:
@@ -194,7 +192,7 @@ def metadata_decoder(kind: type[T], *, version: str = "") -> Callable[[bytes | m
 
 @functools.cache
 def _decoder(kind: type[T], version: str) -> Callable[[bytes | msgspec.Raw], T]:
-    """As `decoder` says, but for the raw parts; made once."""
+    """As `decoder`, without the handling of raw parts; created once per kind and version."""
     decode = kind.decoder()
     api_version = _api_version(kind, version)
 
@@ -212,14 +210,14 @@ def _api_version(kind: type[Kind], version: str) -> str:
 
 
 def encode(body: object) -> bytes:
-    """A request body: bytes go as they are, structs and plain values as their JSON."""
+    """A request body: bytes unchanged, structs and plain values as JSON."""
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
 def carries_version(body: bytes) -> bool:
-    """Whether a patch says which version it is for, so that sending it twice cannot change a third party's write.
+    """Whether a patch names the resourceVersion it is for, so that sending it twice cannot undo another client's write.
 
-    True for a merge patch with `metadata.resourceVersion` and a JSON Patch with a `test` of it.
+    True for a merge patch with `metadata.resourceVersion`, and for a JSON Patch with a `test` of that field.
     """
     try:
         plain = msgspec.json.decode(body)

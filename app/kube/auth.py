@@ -1,8 +1,8 @@
-"""Where the API server is and how to prove who we are: from the pod's service account or from kubeconfig files.
+"""Finds the API server and Turnstile's credentials: in the pod's service account or in kubeconfig files.
 
 The plain cases (service account; kubeconfig with client certificate, token, token file, user and password) are read
-here, because the client library that knows all of them imports every model of Kubernetes: 62 MB and half a second. It
-is imported only when a user authenticates by an exec plugin or an auth provider (OIDC, GCP), and then for that alone.
+here, because kubernetes-asyncio imports every model of Kubernetes: 62 MB and half a second. That library is imported
+only for a user with an exec plugin or an auth provider (OIDC, GCP), and only to obtain the credentials.
 Never reads or sets the library's global configuration, and never logs a secret.
 """
 
@@ -26,7 +26,7 @@ from app.api.errors import ConnectionLost, InvalidValue
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_AGE = 60.0
-"""Seconds after which a token file is read again: the kubelet swaps it well before the old token ends."""
+"""Seconds after which a token file is read again: the kubelet replaces it well before the old token expires."""
 PLUGIN_DEADLINE = 30.0
 """Seconds a credential plugin or an identity provider may take."""
 
@@ -34,10 +34,10 @@ Plain = dict[str, Any]
 
 
 class Credentials(Protocol):
-    """What goes into the Authorization header, and how to get it anew."""
+    """The value of the Authorization header, and how to renew it."""
 
     def authorization(self) -> str:
-        """The header's value; empty for none (a client certificate speaks for itself)."""
+        """The header's value; empty for no header (with a client certificate)."""
         ...
 
     async def refresh(self, context: ssl.SSLContext | None) -> bool:
@@ -49,8 +49,8 @@ class Credentials(Protocol):
 class Access:
     """One API server and one identity: all that a transport needs.
 
-    `server` has no slash at its end; `tls` is None for plain http; `server_name` overrides the name the certificate is
-    checked for; `headers` go with every request (impersonation).
+    `server` has no trailing slash; `tls` is None for plain http; `server_name` replaces the host name in certificate
+    verification; `headers` are sent with every request (impersonation).
     """
 
     server: str
@@ -62,9 +62,9 @@ class Access:
 
 
 class Fixed:
-    """Credentials that stay as they are: a static token, user and password, or a client certificate in files.
+    """Static credentials: a token, user and password, or a client certificate in files.
 
-    `certificate` is (certificate, key); files are read again when the server says 401, for something may renew them.
+    `certificate` is (certificate file, key file); both are read again after a 401, as they may have been renewed.
     """
 
     def __init__(self, authorization: str = "", certificate: tuple[str, str] | None = None) -> None:
@@ -84,7 +84,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A bearer token in a file that something else renews: read again every minute, and at once when refused."""
+    """A bearer token in a file that, say, the kubelet renews: read again every minute, and at once after a 401."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic, max_age: float = TOKEN_AGE) -> None:
         self._path = path
@@ -109,7 +109,7 @@ class TokenFile:
         try:
             self._read()
         except (OSError, InvalidValue):
-            # A swap in progress; the next reading comes soon enough.
+            # The file is being replaced; read it again after `max_age`.
             self._read_at = self._clock()
 
     def _read(self) -> None:
@@ -120,7 +120,7 @@ class TokenFile:
 
 
 class Plugin:
-    """Credentials by an exec plugin or an auth provider, obtained through kubernetes-asyncio."""
+    """Credentials from an exec plugin or an auth provider, obtained with kubernetes-asyncio."""
 
     def __init__(self, config: Plain, context: str) -> None:
         self._config = config
@@ -134,11 +134,11 @@ class Plugin:
 
     async def refresh(self, context: ssl.SSLContext | None) -> bool:
         """As `Credentials`. Raises ConnectionLost if the plugin or the identity provider fails."""
-        from kubernetes_asyncio import client, config  # 62 MB that only these users need
+        from kubernetes_asyncio import client, config  # 62 MB, needed for these users only
 
-        configuration = type.__call__(client.Configuration)  # past the metaclass that copies the global default
+        configuration = type.__call__(client.Configuration)  # bypasses the metaclass, which copies the global default
         try:
-            # The library reads a plugin's stdout to its end before its stderr: a plugin that writes much there hangs.
+            # The library reads a plugin's stdout to its end before stderr: a plugin that fills the stderr pipe hangs.
             async with asyncio.timeout(PLUGIN_DEADLINE):
                 await config.load_kube_config_from_dict(
                     self._config, context=self._context, client_configuration=configuration
@@ -155,8 +155,8 @@ class Plugin:
 async def connect(kubeconfig: str | None = None, context: str | None = None) -> Access:
     """Find the API server and the identity.
 
-    In this order, as controllers everywhere do: the files named here, those of `$KUBECONFIG`, the pod's service
-    account, `~/.kube/config`. Raises InvalidValue naming what is missing or malformed.
+    In the usual order of controllers: `kubeconfig`, the files in `$KUBECONFIG`, the pod's service account,
+    `~/.kube/config`. Raises InvalidValue naming what is missing or malformed.
     """
     paths = kubeconfig or os.environ.get("KUBECONFIG", "")
     if not paths:
@@ -185,9 +185,9 @@ def service_account(environment: Mapping[str, str], directory: Path = SERVICE_AC
 
 
 def merge(names: list[str]) -> Plain:
-    """Several kubeconfig files as one, as kubectl does it: what is named first wins. Relative paths become absolute.
+    """Merge kubeconfig files as kubectl does: the first entry of a name wins. Relative paths become absolute.
 
-    A missing file is passed over if another is there. Raises InvalidValue if none is, or one is not a kubeconfig.
+    Missing files are skipped. Raises InvalidValue if all are missing or a file is not a kubeconfig.
     """
     merged: Plain = {"clusters": [], "users": [], "contexts": [], "current-context": ""}
     found = [path for path in (Path(name).expanduser() for name in names if name) if path.is_file()]
@@ -212,7 +212,7 @@ def merge(names: list[str]) -> Plain:
 
 
 def _absolute(entry: Plain, directory: Path) -> Plain:
-    """An entry whose file names hold wherever this process runs."""
+    """The entry with its file names made absolute."""
     inner: Plain
     for inner in (entry.get("cluster") or {}, entry.get("user") or {}):
         for name in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
@@ -225,7 +225,7 @@ def _absolute(entry: Plain, directory: Path) -> Plain:
 
 
 async def from_kubeconfig(config: Plain, context: str | None = None) -> Access:
-    """Access by one context of a merged kubeconfig, the current one unless named."""
+    """Access by one context of a merged kubeconfig, by default the current context."""
     chosen = context or config["current-context"]
     if not chosen:
         raise InvalidValue(
@@ -296,7 +296,7 @@ def _named(config: Plain, section: str, name: str) -> Plain:
 
 
 def _text(entry: Plain, name: str) -> str:
-    """What `name-data` holds in base64, or else the file that `name` points to; empty if neither is there."""
+    """The decoded base64 of `name-data`, else the contents of the file `name`; empty if neither is set."""
     data = entry.get(f"{name}-data")
     try:
         if data:
@@ -313,7 +313,7 @@ def _tls(authority: str, *, verify: bool = True, user: Plain | None = None) -> s
         context = ssl.create_default_context(cadata=authority or None)
     except ssl.SSLError:
         raise InvalidValue("certificate-authority", "…", "holds no PEM certificate") from None
-    # Python 3.13 refuses CAs without a key identifier, which clusters in the field have and Go accepts.
+    # Python 3.13 rejects CAs without a key identifier, which some clusters have and Go accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
         context.check_hostname = False
@@ -322,7 +322,7 @@ def _tls(authority: str, *, verify: bool = True, user: Plain | None = None) -> s
     if bool(certificate) != bool(key):
         raise InvalidValue("kubeconfig: client-certificate", "…", "client-certificate and client-key come as a pair")
     if certificate:
-        # The ssl module reads a key pair from files only; these are for our eyes and gone when it has.
+        # The ssl module loads a key pair from files only; these are readable by this user only and deleted after.
         with tempfile.TemporaryDirectory(prefix="turnstile-") as directory:
             pair = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
             pair[0].write_text(certificate)
@@ -338,7 +338,7 @@ def _tls(authority: str, *, verify: bool = True, user: Plain | None = None) -> s
 
 
 def _environment_proxy(server: str) -> str | None:
-    """The proxy that the environment names for the server, read once; never for loopback, as Go's clients do it."""
+    """The proxy that the environment sets for the server, read once; never for loopback, like Go's clients."""
     url = urllib.parse.urlsplit(server)
     host = url.hostname or ""
     if host == "localhost" or host == "::1" or host.startswith("127.") or urllib.request.proxy_bypass(url.netloc):

@@ -1,5 +1,5 @@
-"""How long to wait before the next try: exponential, bounded, jittered, and pure. Never sleeps, never draws lots
-itself.
+"""Computes the wait before the next attempt: exponential, bounded and jittered. Pure: never sleeps, never draws random
+numbers itself.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ Jitter = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds before try `n`: `first * factor**n`, at most `limit`, of which the upper half is jittered.
+    """Seconds before attempt `n`: `first * factor**n`, at most `limit`, of which the upper half is jittered.
 
-    Half stays fixed so that a lucky draw cannot turn the wait into none.
+    Half is fixed so that jitter cannot reduce the wait to zero.
     """
 
     first: float = 0.1
@@ -22,6 +22,6 @@ class Backoff:
 
     def delay(self, attempt: int, jitter: Jitter) -> float:
         """Seconds to wait after `attempt` failures in a row, counted from 0."""
-        # The exponent is bounded so that a server that is away for a week cannot overflow the float.
+        # The exponent is bounded so that a week of failures cannot overflow the float.
         full = min(self.limit, self.first * self.factor ** min(attempt, 64))
         return full * (0.5 + 0.5 * jitter())

@@ -1,13 +1,13 @@
-"""One kind of objects in memory: its store, the reflector that keeps it, and what becomes of a kind that is not there.
+"""Holds one kind in memory: its store, its reflector, and the handling of an optional kind that the cluster lacks.
 
-A kind that every cluster has is watched for ever. An optional one may be absent: its definition is not installed, or
-is deleted later. It is *dormant* then: no watch, no request, an empty store. It is dormant only if the server says that
-there is no such kind (404) and no CustomResourceDefinition of it is known; a definition that is there and not served
-yet, or a server that is starting, is asked again. The watch of definitions (`crds`) wakes the kind. If we may not read
-definitions, the server is asked for the kind itself every half minute.
+A kind that every cluster has is watched for ever. An optional kind may be absent: its CustomResourceDefinition is not
+installed, or is deleted later. The kind is *dormant* then: no watch, no request, an empty store. A kind becomes dormant
+only if the server answers that there is no such kind (404) and no CustomResourceDefinition of it is known; while a
+definition exists but is not served yet, or the server is starting, the watch is retried. The watch of definitions
+(`crds`) wakes the kind. If RBAC forbids reading definitions, the kind itself is requested every half minute.
 
-`Store.complete` says whether what is not in the store is not in the cluster. It holds once everything was read, and
-while a kind is dormant. Never decides for how long others wait for a kind.
+`Store.complete` is true if every object missing in the store is missing in the cluster: once all objects were read, and
+while a kind is dormant. Never decides how long other components wait for a kind.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from app.kube.wire import Params
 T = TypeVar("T", bound=Kind)
 
 AGAIN: Final = Backoff(first=0.1, limit=5.0)
-"""Pauses before a kind that is defined and not served is asked for again, and before something is read again."""
+"""Pauses before the next watch of a kind that is defined but not served, and before a failed read is repeated."""
 PROBE_SECONDS: Final = 30.0
-"""How often an absent kind is asked for if we may not read definitions."""
+"""Seconds between requests for an absent kind if RBAC forbids reading definitions."""
 
 log = structlog.get_logger(__name__)
 
 
 class State(StrEnum):
-    """How well a kind is known."""
+    """Whether the objects of a kind are read and watched."""
 
     READING = "reading"
     SYNCED = "synced"
@@ -50,7 +50,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of a kind, and the server's reason if it is failing."""
+    """The state of a kind, and the server's error if it is failing."""
 
     state: State
     reason: str = ""
@@ -58,11 +58,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What of a kind is held.
+    """Which objects of a kind are held, and how much of each.
 
-    `namespace` and `params` (selectors) say which objects. `metadata_only`: nothing but their metadata is asked for.
-    Objects that `keep` does not want whole are held without their raw parts, such as pod templates; the kind `after` is
-    read before, as `keep` depends on it. `optional`: the server may not have the kind, or may not let us read it.
+    `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. Objects for
+    which `keep` returns False are held without their raw parts, such as pod templates; the kind `after` is read first,
+    because `keep` depends on it. `optional`: the server may not have the kind, or may forbid Turnstile to read it.
     """
 
     namespace: str = ""
@@ -107,7 +107,7 @@ class Cache(Generic[T]):
 
     @property
     def standing(self) -> Standing:
-        """How well the kind is known now."""
+        """The present state of the kind."""
         if self._dormant:
             return Standing(State.DORMANT)
         if (error := self.reflector.error) is not None:
@@ -116,11 +116,11 @@ class Cache(Generic[T]):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once nobody needs to wait for the kind any more: it was read or, if optional, could not be."""
+        """Set once no component needs to wait for the kind: it was read or, if optional, could not be read."""
         return self.reflector.tried if self.scope.optional else self.reflector.synced
 
     async def run(self, definitions: Definitions | None) -> None:
-        """Keep the store equal to the server's objects until cancelled; `definitions` if one may bring the kind."""
+        """Keep the store equal to the server's objects until cancelled; `definitions` if a CRD may define the kind."""
         self._definitions = definitions
         if definitions is not None:
             definitions.on_appearance(self.kind, self._appeared)
@@ -129,18 +129,18 @@ class Cache(Generic[T]):
             group.create_task(self._watch(), name=f"watch {self.kind.PLURAL}")
 
     def read_again(self, namespace: str) -> None:
-        """Read the objects of a namespace once more, soon, and take them as `keep` wants them now."""
+        """Read the objects of a namespace once more, soon, whole or stripped as `keep` decides then."""
         self._to_read[namespace] = None
         self._more_to_read.set()
 
     async def renew(self) -> None:
-        """As `Reflector.renew`. An optional kind that cannot be read is not complete until it was; that is seen to."""
+        """As `Reflector.renew`. If an optional kind cannot be read, its store is incomplete until a later read."""
         if not self.scope.optional:
             await self.reflector.renew()
             return
         if self._dormant:
             if self._definitions is None or not self._definitions.readable:
-                self.store.doubt()  # until the server was asked again
+                self.store.doubt()  # until the next request for the kind
         elif self.reflector.synced.is_set():
             try:
                 await self.reflector.renew()
@@ -149,7 +149,7 @@ class Cache(Generic[T]):
                 self.store.doubt()
                 self.read_again("")
 
-    # --- what is read beside the watch --------------------------------------------------------------------------------
+    # --- reads beside the watch ---------------------------------------------------------------------------------------
 
     async def _read_again(self) -> None:
         attempt = 0
@@ -169,7 +169,7 @@ class Cache(Generic[T]):
                     self.store.believe()
                 attempt = 0
             except NotFound:
-                pass  # the watch finds out as well, and a new start reads everything
+                pass  # the watch gets the same answer, and its next start reads all objects
             except (WireError, ApiError) as error:
                 log.warning("cache.not_read_again", kind=self.kind.KIND, namespace=namespace, error=str(error))
                 self._to_read.setdefault(namespace)
@@ -189,19 +189,19 @@ class Cache(Generic[T]):
             if self.reflector.relisted > relisted:
                 attempt = 0
             if isinstance(error, DefinitionGone):
-                await self.reflector.forget()  # its objects were deleted before it
+                await self.reflector.forget()  # its objects were deleted before the definition
                 self.store.doubt()
             if await self._absent():
                 await self._sleep()
                 attempt = 0
             elif not isinstance(error, DefinitionGone):
-                # Not established yet, or the server is starting: what is held may still be there.
+                # Not established yet, or the server is starting: the objects in the store may still exist.
                 self.reflector.failed(error)
             await asyncio.sleep(AGAIN.delay(attempt, random.random))
             attempt += 1
 
     async def _until_refused(self) -> NotFound:
-        """Follow the kind until the server says that there is none, or its definition goes; returns what was said."""
+        """Watch the kind until the server answers 404 or the definition is deleted; return that error."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.reflector.run(), name=f"follow {self.kind.PLURAL}")
@@ -212,7 +212,7 @@ class Cache(Generic[T]):
         return error
 
     async def _absent(self) -> bool:
-        """Whether a kind that the server does not have is to be taken for absent."""
+        """Whether a kind for which the server answered 404 is absent, not just unserved for the moment."""
         definitions = self._definitions
         if definitions is None:
             return True
@@ -220,10 +220,10 @@ class Cache(Generic[T]):
         return not definitions.has(self.kind) if definitions.readable else definitions.forbidden
 
     async def _sleep(self) -> None:
-        """Be dormant until there is a definition of the kind.
+        """Stay dormant until the kind is defined.
 
-        Where definitions may not be read, the first 404 may come from a server that is starting: what is held is
-        believed to be gone only after another one.
+        Where RBAC forbids reading definitions, the first 404 may come from a server that is starting: only a second one
+        empties the store.
         """
         self._defined.clear()
         self._dormant = True
@@ -247,7 +247,7 @@ class Cache(Generic[T]):
         return self._definitions is not None and self._definitions.readable
 
     async def _served(self) -> bool:
-        """Ask the server for the kind itself; if it has none, forget what is held."""
+        """Whether the server serves the kind, by a request for it; empties the store on a 404."""
         try:
             await self._transport.find_version(self.kind, self.scope.namespace)
         except NotFound:
@@ -256,7 +256,7 @@ class Cache(Generic[T]):
         except WireError:
             return False
         except ApiError:
-            return True  # it is there, and the watch will tell what is wrong with it
+            return True  # the kind exists; the watch will report the error
         return True
 
     def _appeared(self) -> None:

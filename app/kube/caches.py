@@ -1,6 +1,7 @@
-"""The stores of one process, one a kind, each with what keeps it full.
+"""Holds the caches of one process: one store per kind, with its reflector.
 
-Knows no kind by name: whoever wires a process asks for those it reads, before it starts to watch. Must never write.
+Knows no kind by name: the wiring of a process requests the kinds that the process reads, before the watches start. Must
+never write to the API server.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ from app.kube.wire import Params
 T = TypeVar("T", bound=Kind)
 
 RENEWAL: Final = Backoff(first=0.1, limit=1.0)
-"""Pauses between attempts to read everything once more."""
+"""Pauses between attempts to read all objects once more."""
 
 log = structlog.get_logger(__name__)
 
 
 class Caches:
-    """A store for each kind that this process reads, and what is known of the kinds themselves."""
+    """A store for each kind that this process reads, and the state of each kind."""
 
     def __init__(self, transport: Transport, *, probe_seconds: float = PROBE_SECONDS) -> None:
         self._transport = transport
@@ -49,9 +50,9 @@ class Caches:
         keep: Callable[[T], bool] | None = None,
         after: type[Kind] | None = None,
     ) -> Store[T]:
-        """The store of a kind, watched from now on; the words are those of `Scope`.
+        """The store of a kind, watched after `start`; the parameters are those of `Scope`.
 
-        A process holds a kind in one way: to ask for it in another one is a ValueError. `held` takes it as it is.
+        A process holds a kind with one scope: another scope raises ValueError. `held` returns the store of any scope.
         """
         scope = Scope(
             namespace=namespace,
@@ -70,7 +71,7 @@ class Caches:
         return cast(Store[T], cache.store)
 
     def held(self, kind: type[T]) -> Store[T] | None:
-        """The store of a kind, whatever it holds of it; None if the kind is not read."""
+        """The store of a kind, whatever its scope; None if the process does not read the kind."""
         return self._stores.get(kind)
 
     @property
@@ -80,7 +81,7 @@ class Caches:
 
     @property
     def all(self) -> Iterable[Cache[Any]]:
-        """Each store with what keeps it full."""
+        """All caches."""
         return self._caches.values()
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -96,40 +97,40 @@ class Caches:
             await self._caches[cache.scope.after].reflector.synced.wait()
         await cache.run(self._definitions if crds.may_be_defined(cache.kind) else None)
 
-    # --- what is known ------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     async def synced(self) -> None:
-        """Return once every store is full, but for those of optional kinds that are absent or cannot be read."""
+        """Return once every kind was read, except optional kinds that are absent or cannot be read."""
         for cache in self._caches.values():
             await cache.settled.wait()
 
     def missing(self) -> list[str]:
-        """Kinds that `synced` waits for, with the server's reason where it gave one."""
+        """Kinds that `synced` waits for, with the server's error if there is one."""
         return [_words(cache) for cache in self._caches.values() if not cache.settled.is_set()]
 
     def failing(self) -> list[str]:
-        """Kinds that cannot be followed at the moment, with the server's reason."""
+        """Kinds that cannot be watched at the moment, with the server's error."""
         return [_words(cache) for cache in self._caches.values() if cache.standing.state is State.FAILING]
 
     def standing(self, kind: type[Kind]) -> Standing:
-        """How well a kind is known now."""
+        """The present state of a kind."""
         return self._caches[kind].standing
 
     # --- reading once more --------------------------------------------------------------------------------------------
 
     def read_again(self, kind: type[Kind], namespace: str) -> None:
-        """Read the objects of a namespace once more, soon, as what `keep` says of them has changed."""
+        """Read the objects of a namespace once more, soon, because `keep` now returns another result for them."""
         self._caches[kind].read_again(namespace)
 
     async def renewed(self, kinds: Iterable[type[Kind]]) -> None:
-        """Read these kinds once more, side by side; trouble of the server is waited out.
+        """Read these kinds once more, concurrently, and retry errors of the server until all succeed.
 
-        An optional kind is not waited for: until it was read its store is not complete.
+        An optional kind that fails is not waited for: its store is incomplete until it was read.
         """
         caches = [self._caches[kind] for kind in kinds]
         definitions = self._definitions
         if definitions is not None and definitions.readable and any(each.scope.optional for each in caches):
-            # Which kinds are dormant is as old as what the watch of definitions said last.
+            # Which kinds are dormant follows from the watch of definitions, which may be stale too.
             await self._insist("CustomResourceDefinition", definitions.renew)
         async with asyncio.TaskGroup() as group:
             for cache in caches:

@@ -1,7 +1,7 @@
-"""Which CustomResourceDefinitions there are: one watch for all kinds that may be absent, of metadata alone.
+"""Tracks which CustomResourceDefinitions exist, with one metadata-only watch for all kinds that may be absent.
 
-A definition may have hundreds of kilobytes, and there may be hundreds; of each nothing is kept but what names it. Never
-says whether a kind is served: it may be defined and not established yet.
+A definition may have hundreds of kilobytes, and there may be hundreds; only their metadata is held. Never decides
+whether a kind is served: its definition may exist and not be established yet.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ log = structlog.get_logger(__name__)
 
 
 class DefinitionGone(NotFound):
-    """A definition was deleted, and all objects of its kind before it."""
+    """A definition was deleted, after all objects of its kind."""
 
 
 def may_be_defined(kind: type[Kind]) -> bool:
-    """Whether a definition can bring the kind. The group of one has a dot; `batch` and `apps` are Kubernetes' own."""
+    """Whether a CustomResourceDefinition can define the kind: its group has a dot, unlike `batch` or `apps`."""
     return "." in kind.GROUP
 
 
 def name_of(kind: type[Kind]) -> str:
-    """What a definition of the kind is named."""
+    """The name of a definition of the kind."""
     return f"{kind.PLURAL}.{kind.GROUP}"
 
 
@@ -45,16 +45,16 @@ class Definitions:
         self._told = False
 
     async def run(self) -> None:
-        """Keep them equal to the server's until cancelled."""
+        """Keep the definitions equal to the server's until cancelled."""
         while True:
             try:
                 await self.reflector.run()
-            except NotFound as error:  # a server without custom resources, or one that is starting
+            except NotFound as error:  # the server has no custom resources, or is starting
                 self.reflector.failed(error)
                 await asyncio.sleep(5.0)
 
     async def renew(self) -> None:
-        """As `Reflector.renew`; if it is forbidden, they are not readable any more."""
+        """As `Reflector.renew`; a Forbidden makes the definitions unreadable instead of being raised."""
         try:
             await self.reflector.renew()
         except Forbidden as error:
@@ -62,12 +62,12 @@ class Definitions:
 
     @property
     def readable(self) -> bool:
-        """Whether a definition that is not seen is not there."""
+        """Whether a definition missing here is missing in the cluster."""
         return self.reflector.synced.is_set() and not self.forbidden
 
     @property
     def forbidden(self) -> bool:
-        """Whether we may not read them. Said once in the log."""
+        """Whether RBAC forbids Turnstile to read definitions. Logs that once."""
         error = self.reflector.error
         if not isinstance(error, Forbidden):
             return False
@@ -77,11 +77,11 @@ class Definitions:
         return True
 
     def has(self, kind: type[Kind]) -> bool:
-        """Whether a definition of the kind was seen."""
+        """Whether a definition of the kind is in the store."""
         return name_of(kind) in self._store
 
     def on_appearance(self, kind: type[Kind], listener: Callable[[], None]) -> None:
-        """Call `listener` whenever a definition of the kind is seen that was not there."""
+        """Call `listener` whenever a definition of the kind appears."""
         name = name_of(kind)
 
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:
@@ -91,7 +91,7 @@ class Definitions:
         self._store.subscribe(changed)
 
     async def gone(self, kind: type[Kind]) -> NoReturn:
-        """Wait until a definition of the kind is deleted, or replaced by another one; then raise DefinitionGone."""
+        """Wait until the definition of the kind is deleted or recreated (another uid), then raise DefinitionGone."""
         name, gone = name_of(kind), asyncio.Event()
 
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:

@@ -1,16 +1,15 @@
-"""Events (events.k8s.io/v1) for who runs `kubectl describe`: recorded without waiting, written when there is room.
+"""Records Kubernetes events (events.k8s.io/v1), shown by `kubectl describe`, without delaying the caller.
 
-`emit` only notes what happened; one writer task sends it. Events are the first thing to give up: under pressure only
-Warnings are written and a Normal one now and then, and when the queue is full the oldest Normal ones are dropped and
-counted.
+`emit` only queues an event; one writer task sends it. Events have the lowest priority: under pressure only Warnings are
+written and a Normal event now and then, and when the queue is full the oldest Normal events are dropped and counted.
 
-What happens again to the same object for the same reason with the same text is one series. The first occurrence is
-written at once, the following ones together as a higher count, at most once an interval. Another text is another event,
-and written at once too, unless the server is busy: then it waits like a Normal one. Only if a reason comes with ever
-new texts they share one series from the `TEXTS`th on, which is written once an interval with the newest text: as a new
-event, since the text of one cannot be changed. So no object costs more than a few writes an interval for a reason.
+Events of the same object, type, reason, action and text form one series. The first occurrence is written at once, the
+following ones together as a higher count, at most once per interval. Another text starts another series, written at
+once too, except under pressure: then a Warning waits like a Normal event. If one reason has more than `TEXTS` texts,
+each further text replaces the newest one in its series, which is written once per interval, as a new event because the
+text of an event cannot be changed. So one reason costs at most a few writes per object and interval.
 
-Never blocks a caller, never raises to one, and never writes anything but events.
+Never blocks its caller, never raises an error to its caller, and never writes anything but events.
 """
 
 import asyncio
@@ -43,9 +42,9 @@ _ATTEMPTS = 4
 _RETRY_PAUSE = 1.0
 _PRESSURE_PAUSE = 0.25
 TEXTS = 10
-"""So many texts of one reason of one object have a series of their own, for as long as they are heard again."""
+"""Texts per object and reason with a series of their own; a text not seen for `window` seconds no longer counts."""
 _TRICKLE = 1.0
-"""Under pressure one Normal event is written in so many seconds: a cluster that is never at ease has events too."""
+"""Seconds between two Normal events under pressure, so that a cluster that is always busy gets events too."""
 _log = structlog.get_logger(__name__)
 
 
@@ -97,17 +96,16 @@ class Stats:
     repeated: int = 0
     """Series written again with a higher count."""
     dropped: Counter[tuple[EventType, str]] = field(default_factory=Counter)
-    """By (type, cause): `full` queue, `refused` by the server, `failed` too often."""
+    """By (type, cause). Causes: `full` (the queue), `refused` (by the server), `failed` (too many attempts)."""
 
 
 _About = tuple[str, EventType, str, str]
-"""Object, type, reason and action of events that may differ in their text."""
+"""Object, type, reason and action: what events with different texts have in common."""
 
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """One thing that happens to one object, once or again and again. `rank` is its type as far as its value under
-    pressure goes."""
+    """An event of an object and its recurrences. `rank` is the type that decides its priority under pressure."""
 
     about: _About
     rank: EventType
@@ -120,7 +118,7 @@ class _Series:
     last: dt.datetime
     seen_at: float
     count: int = 1
-    name: str = ""  # given when it is written for the first time
+    name: str = ""  # set at the first write
     due_at: float = 0.0
     written_note: str | None = None
     attempts: int = 0
@@ -129,9 +127,9 @@ class _Series:
 class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
-    `capacity` bounds the events that wait to be written. A text repeats within a series if it comes again within
-    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true Normal
-    events hardly are. When `run` is cancelled it has `flush` seconds to write what waits.
+    `capacity` bounds the new events that wait to be written. An event continues a series if its text recurs within
+    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true few Normal
+    events are written. When cancelled, `run` has `flush` seconds to write the events that wait.
     """
 
     def __init__(
@@ -171,7 +169,7 @@ class Recorder:
         return sum(len(waiting) for waiting in self._new.values())
 
     def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str, action: str = "") -> None:  # noqa: A002
-        """Record that something happened to an object. `action` is what was done about it, by default the reason."""
+        """Record an event of an object. `action` is what the controller did; it defaults to the reason."""
         self.stats.emitted += 1
         meta = regarding.metadata
         action = action or reason
@@ -195,8 +193,10 @@ class Recorder:
             self._wake.set()
 
     def _series_of(self, about: _About, note: str, now: float) -> _Series | None:
-        """The series that this continues: that of its text, or of too many texts the newest one, which takes it over.
-        None if it begins one."""
+        """The series that an event continues, or None if the event begins a series.
+
+        With `TEXTS` series already, a new text continues the newest series and replaces its text.
+        """
         texts = self._texts.get(about)
         if texts is None:
             return None
@@ -213,7 +213,7 @@ class Recorder:
         return texts.get(note)
 
     async def run(self) -> None:
-        """Write events until cancelled, then for a moment longer."""
+        """Write events until cancelled, then for at most `flush` seconds more."""
         try:
             while True:
                 self._wake.clear()
@@ -228,10 +228,10 @@ class Recorder:
                 async with asyncio.timeout(self._flush):
                     await self._drain()
 
-    # --- what waits ---------------------------------------------------------------------------------------------------
+    # --- waiting events -----------------------------------------------------------------------------------------------
 
     def _make_room(self, new: _Series) -> bool:
-        """Drop the oldest of the least value, so that one more fits; False if that is the new one itself."""
+        """Drop the oldest event of the lowest rank if the queue is full; return False if the new event is dropped."""
         if len(self) < self._capacity:
             return True
         victims: EventType = "Normal" if self._new["Normal"] else "Warning"
@@ -256,7 +256,7 @@ class Recorder:
         self._wake.set()
 
     def _next(self) -> _Series | None:
-        """What to write now, if anything."""
+        """Remove and return the series to write now, or None."""
         if self._new["Warning"]:
             return self._new["Warning"].popitem(last=False)[0]
         if self._pressure() and self._clock() < self._normal_at + _TRICKLE:
@@ -269,7 +269,7 @@ class Recorder:
         return None
 
     def _idle_time(self) -> float | None:
-        """Seconds until something may be due without a new event; None for never."""
+        """Seconds until a waiting series may be due; None if none waits."""
         if self._new["Normal"]:
             return _PRESSURE_PAUSE
         if self._repeats:
@@ -277,7 +277,7 @@ class Recorder:
         return None
 
     async def _drain(self) -> None:
-        if self._writing is not None:  # cut off in the middle: whether it arrived is unknown
+        if self._writing is not None:  # the write was cancelled: whether the server has it is unknown
             await self._write(self._writing)
         for waiting in (*self._new.values(), self._repeats):
             while waiting:
@@ -296,10 +296,10 @@ class Recorder:
             self._writing = None
             if self._may_try_again(series, error):
                 await asyncio.sleep(_RETRY_PAUSE * series.attempts)
-        except ApiError as error:  # the namespace is going away, or the object's name cannot be one of an event
+        except ApiError as error:  # the namespace is terminating, or the object's name is no valid event name
             _log.info("event.refused", reason=series.reason, regarding=series.about[0], error=str(error))
             self._forget(series, "refused")
-        except Exception:  # one event that cannot be written must not cost all the others
+        except Exception:  # one event that cannot be written must not stop the writer
             _log.exception("event.unwritable", reason=series.reason, regarding=series.about[0])
             self._forget(series, "failed")
         else:
@@ -320,7 +320,7 @@ class Recorder:
         return True
 
     async def _create(self, series: _Series) -> None:
-        if series.written_note is not None:  # a new sentence: the count starts over with it
+        if series.written_note is not None:  # a new text: a new event whose count starts at 1
             series.first, series.name, series.written_note = series.last, "", None
             series.count = 1
         series.name = series.name or self._event_name(series)
@@ -339,7 +339,7 @@ class Recorder:
             type=series.type,
         )
         body.metadata.name, body.metadata.namespace = series.name, series.regarding.namespace or "default"
-        # An earlier attempt may have arrived after all: then its name is taken, and all is well.
+        # An earlier attempt may have succeeded: then its name exists, and nothing is left to do.
         with contextlib.suppress(AlreadyExists):
             await self._transport.request(
                 "POST",
@@ -363,14 +363,14 @@ class Recorder:
                 content_type="application/merge-patch+json",
                 retry="always",
             )
-        except NotFound:  # events live for an hour
+        except NotFound:  # the server deletes events after an hour
             await self._create(series)
             return
         self.stats.repeated += 1
         self._go_on(series, count)
 
     def _go_on(self, series: _Series, count: int) -> None:
-        """What was emitted while this was being written waits for the next interval."""
+        """Queue the series again for the next interval if `emit` raised its count during the write."""
         if series.count != count and series not in self._repeats:
             self._repeat(series)
 

@@ -1,4 +1,4 @@
-"""What a reflector that starts anew has read so far. The store knows nothing of it until everything was read."""
+"""Collects the objects of a full read. The store is not changed before the read is complete."""
 
 from typing import Generic, TypeVar
 
@@ -8,21 +8,21 @@ T = TypeVar("T", bound=Kind)
 
 
 class Initial(Generic[T]):
-    """Objects by key, and in the end of which version they are."""
+    """Objects by key, and the resourceVersion of the whole read once it is complete."""
 
     __slots__ = ("bad", "found", "skipped", "version")
 
     def __init__(self) -> None:
         self.found: dict[str, T | None] = {}
-        """By key; None for what stays as the store has it."""
+        """By key; None where the stored object stays."""
         self.bad: set[str] = set()
-        """Keys of what could not be decoded."""
+        """Keys of objects that could not be decoded."""
         self.skipped = False
-        """Whether anything was only recognised."""
+        """Whether any object was skipped because the store has it already."""
         self.version = ""
 
     def put(self, key: str, value: T | None) -> None:
-        """An object, or None for one that could not be decoded."""
+        """Add an object, or None if it could not be decoded."""
         self.found[key] = value
         if value is None:
             self.bad.add(key)
@@ -30,12 +30,12 @@ class Initial(Generic[T]):
             self.bad.discard(key)
 
     def skip(self, key: str) -> None:
-        """An object that the store has as it is, or newer."""
+        """Add the key of an object that the store has in this version or a newer version."""
         self.found[key] = None
         self.bad.discard(key)
         self.skipped = True
 
     def drop(self, key: str) -> None:
-        """It is gone again."""
+        """Remove an object that was deleted during the read."""
         self.found.pop(key, None)
         self.bad.discard(key)

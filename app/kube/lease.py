@@ -1,17 +1,17 @@
-"""Leader election over a Lease (coordination.k8s.io/v1), and the fence that keeps a leader of yesterday from writing.
+"""Leader election over a Lease (coordination.k8s.io/v1), and the fence that keeps a former leader from writing.
 
 At most one process may lead. Three rules make that hold with clocks that disagree, requests that hang and processes
-that are stopped and go on later:
+that are paused and resumed later:
 
 - Time is measured, never compared: a leader counts from the *start* of its last renewal that succeeded, a candidate
-  from when *it* saw the record change. Both count on their own monotonic clock; the times in the record are for people.
+  from when it last saw a change of the Lease, each on its own monotonic clock; the times in the Lease are for people.
 - A leader gives up (`renew_deadline`) well before a candidate may take over (`lease_duration`), whatever the reason for
   which renewing fails: any error counts, and a request that hangs is cut.
-- Whoever writes calls `Fence.check` right before. It needs no network and no event loop, so it also holds in a process
-  that was stopped and has not noticed yet. Writes carry a resourceVersion for what slips through after the check.
+- Every writer calls `Fence.check` right before its write. The check needs no network and no event loop, so it also
+  works in a process that was paused unnoticed. Writes carry a resourceVersion for delays after the check.
 
-Every write of the Lease carries the version it is based on, so of two candidates one gets it. A leader that stops in
-order leaves the record without a holder, and the next candidate need not wait.
+Every write of the Lease carries the version it is based on, so only one of two candidates gets the Lease. A leader that
+stops cleanly leaves the record without a holder, and the next candidate need not wait.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Fence:
         return self._deadline - self._clock()
 
     def check(self) -> None:
-        """Call right before each write. Raises NotLeading when the Lease may be another's by now."""
+        """Call right before each write. Raises NotLeading if another process may hold the Lease by now."""
         late = self._clock() - self._deadline
         if late >= 0:
             since = "the Lease was given up" if late == float("inf") else f"the Lease ran out {late:.3f} s ago"
@@ -104,24 +104,24 @@ class Fence:
             self._deadline = renewed_at + self._span
 
     def close(self) -> None:
-        """The term is over."""
+        """End the term."""
         self._deadline = float("-inf")
 
 
 class _Lost(Exception):
-    """The term is over against our will."""
+    """This process lost the Lease."""
 
 
 class Elector:
     """One candidate for a Lease.
 
-    `lease_duration` (whole seconds) is how long a silent leader is waited for, so a killed one is followed after that
-    plus at most `retry_period` and a fifth. A leader renews every `renew_period`, tries again every `retry_period` when
-    that fails, and gives up `renew_deadline` after the start of its last success. The fence closes `margin` before the
-    Lease runs out, which allows for clocks that run at different speeds and for a write under way.
+    All times are in seconds. A candidate waits `lease_duration` (whole seconds) for a silent leader, so it replaces a
+    killed leader after that plus at most 1.2 times `retry_period`. A leader renews every `renew_period`, retries every
+    `retry_period` after a failure, and gives up `renew_deadline` after the start of its last successful renewal. The
+    fence closes `margin` before the Lease expires, for clocks of different speed and for a write in flight.
 
-    `identity` says who this is, for people; a random suffix makes it unique, as two processes of one name would both
-    lead. `on_change` hears the holder's full identity (empty: nobody) whenever another one is seen.
+    `identity` names this process for people; a random suffix makes it unique, as two processes of one identity would
+    both lead. `on_change` is called with the holder's full identity (empty: no holder) when the holder changes.
     """
 
     def __init__(
@@ -166,14 +166,14 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """The full identity of who held the Lease when it was last seen; empty for nobody."""
+        """The full identity of the last known holder of the Lease; empty for no holder."""
         return self._holder or ""
 
     async def run(self, lead: Lead) -> None:
-        """Wait for the Lease, call `lead(fence)`, and keep the Lease until it ends; when it is lost, wait again.
+        """Wait for the Lease, call `lead(fence)`, and renew the Lease until `lead` ends; after losing it, wait again.
 
         `lead` is cancelled when the Lease is lost. When it returns or raises, or this call is cancelled, the Lease is
-        released, and the call ends likewise (what `lead` raises comes in an ExceptionGroup). A NotLeading that escapes
+        released, and `run` returns or raises too (errors of `lead` in an ExceptionGroup). A NotLeading that escapes
         from `lead` counts as losing the Lease.
         """
         while True:
@@ -210,7 +210,7 @@ class Elector:
             lease = await self._read()
         except NotFound:
             if self._left_to_holder() > 0:
-                return None  # somebody deleted the Lease under a leader, who may still count on it
+                return None  # the Lease was deleted while its holder may still rely on it
             lease = None
         if self._left_to_holder() > 0:
             return None
@@ -220,12 +220,12 @@ class Elector:
         spec = self._spec(acquire_time=now, renew_time=now, lease_transitions=transitions)
         try:
             await self._write(spec, lease)
-        except Conflict:  # another was faster; AlreadyExists is one too
+        except Conflict:  # another candidate was faster; AlreadyExists is a Conflict too
             return None
         return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._lease_duration - self._margin)
 
     def _left_to_holder(self) -> float:
-        """Seconds for which somebody else may still count on the Lease, by our clock since we saw it change."""
+        """Seconds for which another holder may still rely on the Lease, on this process's clock."""
         if self._seen is None or not self._holder or self._holder == self.identity:
             return 0.0
         duration = self._seen.spec.lease_duration_seconds or self._lease_duration
@@ -241,13 +241,13 @@ class Elector:
                 renewing = group.create_task(self._keep(fence), name="lease-renewal")
                 await lead(fence)
                 renewing.cancel()
-        except* (_Lost, NotLeading) as why:  # the fence may tell `lead` before the renewal notices
+        except* (_Lost, NotLeading) as why:  # the fence may stop `lead` before the renewal fails
             lost = True
             _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]))
         return lost
 
     async def _keep(self, fence: Fence) -> None:
-        """Renew for ever. Raises _Lost, with the fence closed, when that fails for too long."""
+        """Renew for ever. Closes the fence and raises _Lost when renewing fails until `renew_deadline`."""
         try:
             while True:
                 await asyncio.sleep(self._renew_period * (1.0 + 0.1 * self._jitter()))
@@ -261,7 +261,7 @@ class Elector:
         why: object = "this process did not run"
         while (remaining := deadline - self._clock()) > 0:
             try:
-                # Not all the time for one attempt: a connection may be dead, and the next attempt gets another.
+                # One attempt gets part of the time: its connection may be dead, and the next attempt uses another.
                 async with asyncio.timeout(0.6 * remaining):
                     await self._renew(fence)
             except _Lost:
@@ -283,13 +283,13 @@ class Elector:
             await self._read()
             if self._holder != self.identity:
                 raise _Lost(f"{self._holder or 'nobody'} holds the Lease now") from None
-            raise  # it is ours still: a renewal we gave up on went through, or somebody put a label on it
+            raise  # still the holder: an abandoned renewal succeeded, or another client changed a label
         except NotFound:
             raise _Lost("the Lease was deleted") from None
         fence.extend(started)
 
     async def _release(self) -> None:
-        """Leave the record without a holder, if it is ours still. Never raises."""
+        """Clear the holder of the Lease, if this process still holds it. Never raises."""
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             async with asyncio.timeout(1.0):
@@ -314,7 +314,7 @@ class Elector:
         return self._see(await self._transport.request("GET", path, retry="never", urgent=True))
 
     async def _write(self, spec: dict[str, object], base: Lease | None) -> Lease:
-        """Write the spec over the version `base`, or create the Lease. Raises Conflict if it changed meanwhile."""
+        """Write the spec over the version `base`, or create the Lease. Raises Conflict after another write."""
         if base is None:
             body: dict[str, object] = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -340,7 +340,7 @@ class Elector:
         )
 
     def _see(self, answer: bytes) -> Lease:
-        """Take note of the record. Only a change of what holders write counts as a sign of life."""
+        """Remember the Lease. Only a change of its spec counts as a sign of life of the holder."""
         lease = _DECODER.decode(answer)
         if self._seen is None or lease.spec != self._seen.spec:
             self._changed_at = self._clock()

@@ -1,7 +1,7 @@
-"""How hard the API server is working, judged from its answers to us, so that housekeeping can wait its turn.
+"""Estimates the load of the API server from its answers, so that low-priority requests can be deferred.
 
-There is no client-side rate: the server's own priority and fairness says when it is enough. Nothing is decided here;
-callers ask for `pressure` and defer what can be deferred.
+Turnstile has no client-side rate limit: the server's API Priority and Fairness sets the limit. This module decides
+nothing; callers read `pressure` and defer what they can.
 """
 
 import math
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the start, exported by `app.process.metrics`. Outcome is the HTTP status, `timeout` or `lost`."""
+    """Counts since the start, for `app.process.metrics`. Outcome: HTTP status, `timeout`, `lost` or `withheld`."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By (verb, outcome), one an attempt."""
+    """Attempts by (verb, outcome)."""
     retries: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By (verb, outcome of the attempt before)."""
+    """Repeated attempts by (verb, outcome of the previous attempt)."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds spent in attempts, by verb; not those spent waiting between them."""
+    """Seconds spent in attempts, by verb, without the waits between attempts."""
     streams: int = 0
     """Watches opened."""
 
@@ -27,8 +27,8 @@ class Stats:
 class Load:
     """A running estimate of the server's load from latencies and refusals.
 
-    `slow` is the latency in seconds that counts as full load, `half_life` the seconds after which a measurement counts
-    half, `hold` the seconds for which one 429 says that the server is shedding load.
+    `slow` is the latency in seconds that counts as full load, `half_life` the seconds after which the weight of a
+    measurement halves, `hold` the seconds for which the server counts as shedding load after a 429.
     """
 
     __slots__ = ("_clock", "_half_life", "_hold", "_latency", "_seen_at", "_shed_until", "_slow")
@@ -45,25 +45,25 @@ class Load:
         self._shed_until = -math.inf
 
     def answered(self, seconds: float) -> None:
-        """An answer came after so many seconds."""
+        """Record an answer that took so many seconds."""
         now = self._clock()
-        # The older the estimate, the more the new figure says; 0.1 keeps a burst from being judged by its last answer.
+        # The older the estimate, the more a new answer counts; in a burst each answer counts for a tenth.
         old = 0.9 * self._decay(now)
         self._latency = old * self._latency + (1.0 - old) * seconds
         self._seen_at = now
 
     def shed(self, seconds: float | None) -> None:
-        """The server refused to serve for load, and asked to wait so many seconds if it said."""
+        """Record that the server shed a request, with the seconds of its Retry-After if it sent any."""
         self._shed_until = max(self._shed_until, self._clock() + max(self._hold, seconds or 0.0))
 
     @property
     def latency(self) -> float:
-        """Seconds an answer takes now, by the estimate; goes to zero while nothing is asked."""
+        """Estimated seconds for an answer now; decays to zero while there are no requests."""
         return self._latency * self._decay(self._clock())
 
     @property
     def pressure(self) -> float:
-        """0 for an idle server, 1 for one that sheds load or takes `slow` seconds for an answer."""
+        """0 for an idle server, 1 for a server that sheds load or takes `slow` seconds for an answer."""
         if self._clock() < self._shed_until:
             return 1.0
         return min(1.0, self.latency / self._slow)

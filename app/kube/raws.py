@@ -1,7 +1,7 @@
-"""The raw parts of a decoded object: fields of type `msgspec.Raw`, such as pod templates, wherever they are in it.
+"""Copies or strips the raw parts of a decoded object: fields of type `msgspec.Raw` at any depth, such as pod templates.
 
-They are by far the largest part of a job. A decoder copies them out of the message, or strips an object of them that
-nobody reads yet. Never parses one.
+Raw parts are by far the largest part of a job. A decoder copies them out of the message, or strips them from an object
+whose raw parts no component needs yet. Never parses a raw part.
 """
 
 import functools
@@ -13,28 +13,29 @@ import msgspec
 
 Change = Callable[[msgspec.Raw], msgspec.Raw]
 _Walk = Callable[[Any, Change], Any]
-"""Puts `change(raw)` in the place of each Raw inside a value; returns the value to keep."""
+"""Replaces each Raw inside a value by `change(raw)`; returns the changed value."""
 
 STRIPPED: Final = msgspec.Raw(b"")
-"""What a stripped object has in place of each raw part. No JSON is empty, so no server sends it."""
+"""Replaces each raw part of a stripped object. JSON is never empty, so no server sends this value."""
 
 
 def detacher(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:
-    """What copies every Raw of such an object out of the message, for it is a view that would keep the whole message in
-    memory. None if there is no Raw to copy.
+    """The function that copies every Raw of such an object out of the message; None if the type has no Raw.
+
+    A Raw is a view that would keep the whole message in memory.
     """
     walk = _of_struct(struct)
     return None if walk is None else lambda value: walk(value, msgspec.Raw.copy)
 
 
 def stripper(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:
-    """What leaves every Raw of such an object out. None if there is no Raw in it."""
+    """The function that replaces every Raw of such an object by `STRIPPED`; None if the type has no Raw."""
     walk = _of_struct(struct)
     return None if walk is None else lambda value: walk(value, lambda raw: STRIPPED)
 
 
 def stripped(value: msgspec.Struct) -> bool:
-    """Whether an object was stripped, so that its raw parts say nothing about it."""
+    """Whether an object was stripped, so that its raw parts are missing."""
     if (walk := _of_struct(type(value))) is None:
         return False
     found = False
@@ -50,7 +51,7 @@ def stripped(value: msgspec.Struct) -> bool:
 
 @functools.cache
 def _of_struct(struct: type[msgspec.Struct]) -> _Walk | None:
-    """The walk of a struct's fields, or None if there is no Raw in it."""
+    """The walk of a struct's fields; None if the struct has no Raw."""
     fields: list[tuple[str, _Walk]] = []
     for name, hint in typing.get_type_hints(struct).items():
         if name in struct.__struct_fields__ and (walk := _of_hint(hint)) is not None:
@@ -69,7 +70,7 @@ def _of_struct(struct: type[msgspec.Struct]) -> _Walk | None:
 
 
 def _of_hint(hint: Any) -> _Walk | None:
-    """The walk of a field of that type, or None if there is no Raw in it."""
+    """The walk of a field of that type; None if the type has no Raw."""
     if hint is msgspec.Raw:
         return lambda raw, change: change(raw)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):

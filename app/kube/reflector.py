@@ -1,25 +1,22 @@
-"""Keeps a store equal to what the API server holds of one kind, for ever: list once, then watch, and go on after any
-failure.
+"""Keeps a store equal to the API server's objects of one kind: list once, then watch, and recover from any failure.
 
-Three functions, one inside the other: `run` goes on for ever and waits between streams; `_follow` is one stream, of
-everything or from where the last one ended; `_take` is one line of it. The rules that make it sound:
+Three nested functions: `run` loops for ever and waits between streams; `_follow` is one stream, with all objects or
+resumed from the last version; `_take` handles one line of the stream. The rules that make the reflector correct:
 
-- A new start learns everything from the watch itself (`sendInitialEvents`), or from a paged list on servers that
-  cannot, and gives the store the difference, deletions too. There is no other way to learn of what was deleted
-  meanwhile.
+- A full read gets all objects from the watch itself (`sendInitialEvents`), or from a paged list on servers without
+  that, and applies the difference to the store, deletions included. Nothing else reveals what was deleted meanwhile.
 - A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
-  or as an event) means a new start. So do several refusals in a row without a single event, for then the version
-  itself may be what the server stumbles over.
-- Silence ends a watch, for it may be dead. Bookmarks, which the server sends about once a minute, keep a calm one
-  alive. For a kind that nothing has happened to since it started the server sends none: such a watch is begun anew
-  each time, and only one that falls silent after bookmarks is told as a failure.
+  or as an event) causes a full read. So do several refusals in a row without a single event, because the version itself
+  may be what the server rejects.
+- Silence ends a watch, because the connection may be dead. Bookmarks, which the server sends about once a minute, keep
+  an idle watch open. For a kind without any change since the server started the server sends no bookmarks: its watch
+  is reopened after each timeout, and only silence after bookmarks is reported as a failure.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
-- A kind with several versions is followed in the first one that the server has. What is held of another version is
-  read anew.
-- The answer that there is no such kind (404) ends `run` if the kind is optional. What follows from that is not decided
-  here.
+- A kind with several versions is followed in the first version that the server has. When that version changes, all
+  objects are read again.
+- The answer that there is no such kind (404) ends `run` if the kind is optional. The caller decides what follows.
 
-Never drops an event it cannot place, and never asks again without a pause.
+Never skips an event that it does not understand, and never retries without a pause.
 """
 
 import asyncio
@@ -56,14 +53,14 @@ T = TypeVar("T", bound=Kind)
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 IDLE_TIMEOUT = 90.0
-"""Seconds without a byte after which a watch is begun anew. Bookmarks come about every 60 s."""
+"""Seconds without a byte after which a watch is reopened. Bookmarks arrive about every 60 s."""
 SERVER_TIMEOUT = 290.0
 """Seconds after which the server is asked to end a watch, plus up to a tenth, so that watches do not end together."""
 HEALTHY_AFTER = 30.0
-"""Seconds a stream must have lasted for the back-off to start over."""
+"""Seconds a stream must have lasted for the back-off to be reset."""
 BACKOFF = Backoff(first=0.1, limit=5.0)
 FORBIDDEN_BACKOFF = Backoff(first=0.1, limit=30.0)
-"""For an optional kind that may not be read: nobody waits for it, and rights change seldom."""
+"""For an optional kind that RBAC forbids to read: nothing waits for it, and RBAC rules change seldom."""
 FAILURES_BEFORE_RELIST = 4
 
 _log = structlog.get_logger(__name__)
@@ -74,9 +71,9 @@ class Reflector(Generic[T]):
     is full.
 
     `params` narrows by `labelSelector` or `fieldSelector`, `namespace` to one namespace. With `metadata_only` the
-    server sends nothing but metadata, and all other fields of the objects are as if they were absent. Objects that
-    `keep` does not want whole are stripped of their raw parts (`app.kube.raws`). `on_undecodable(key, error)` hears of
-    objects that make no sense. `last_contact` is loop time (monotonic seconds) at which the server last said anything.
+    server sends only metadata, and all other fields of the objects have their defaults. Objects for which `keep`
+    returns False are stripped of their raw parts (`app.kube.raws`). `on_undecodable(key, error)` is called for objects
+    that cannot be decoded. `last_contact` is the loop time (monotonic seconds) at which the server last sent anything.
     """
 
     def __init__(
@@ -128,24 +125,24 @@ class Reflector(Generic[T]):
         store.doubt()
         self.synced = asyncio.Event()
         self.tried = asyncio.Event()
-        """Set once everything was read, or an attempt to do so has failed."""
+        """Set once all objects were read, or an attempt to read them has failed."""
         self.error: WireError | ApiError | None = None
-        """Why the kind is not followed at the moment; None if it is, or if nothing has failed yet."""
+        """Why the kind is not watched at the moment; None if it is, or if nothing has failed yet."""
         self.last_contact = float("-inf")
         self.relisted = 0
-        """How many times everything was read, the first included."""
+        """Full reads of all objects, the first included."""
         self.events = 0
-        """Watch events taken in."""
+        """Watch events processed."""
         self.failures = 0
-        """Streams that ended in any way but a clean close, or the silence of a kind without news."""
+        """Streams that ended neither by a clean close nor by silence without a bookmark before."""
         self.undecodable = 0
-        """Versions of objects that could not be decoded, since the start."""
+        """Object versions that could not be decoded, since the start."""
         self.bad: dict[str, str] = {}
-        """Keys whose newest version could not be decoded, and why; the store has the version before it, if any."""
+        """Errors by key, for objects whose newest version could not be decoded; the store has the last good one."""
 
     @property
     def kind(self) -> type[T]:
-        """What is mirrored."""
+        """The kind that is mirrored."""
         return self._kind
 
     async def run(self) -> None:
@@ -185,19 +182,19 @@ class Reflector(Generic[T]):
             attempt += 1
 
     async def renew(self) -> None:
-        """Read everything once more, beside the watch: the store is then as new as the server was at this call.
+        """Read all objects once more, beside the watch: the store is then at least as new as the server at this call.
 
-        For whoever must not act on what a watch last said, as that may have fallen silent unnoticed. Raises WireError
-        and ApiError; the store is then as it was.
+        For callers that must not act on stale objects, because a watch may have fallen silent unnoticed. Raises
+        WireError and ApiError, and leaves the store unchanged then.
         """
         with self._store.remembering():
             read = await self._read_all()
             await in_slices(self._store.replacing(read.found, resource_version=read.version))
 
     async def read_again(self, namespace: str) -> None:
-        """Read the objects of a namespace once more, and take them as they are to be kept now.
+        """Read the objects of a namespace once more, whole or stripped as `keep` decides now.
 
-        What is gone is left to the watch. Raises WireError and ApiError.
+        Deletions are left to the watch. Raises WireError and ApiError.
         """
         with self._store.remembering():
             async with contextlib.aclosing(self._pages(namespace)) as pages:
@@ -213,7 +210,7 @@ class Reflector(Generic[T]):
             yield
 
     async def forget(self) -> None:
-        """The server has no such kind any more: empty the store. `run` then starts anew."""
+        """Empty the store because the server has no such kind any more. The next `run` begins with a full read."""
         self._version = ""
         self.synced.clear()
         self.bad.clear()
@@ -223,19 +220,19 @@ class Reflector(Generic[T]):
         self.tried.set()
 
     def failed(self, error: WireError | ApiError) -> None:
-        """The kind cannot be followed at the moment, for a reason that `run` has raised."""
+        """Record that the kind cannot be watched at the moment, with the error that `run` raised."""
         self._failed(error, 0)
 
     def _failed(self, error: WireError | ApiError, attempt: int) -> None:
         self.failures += 1
         known = self.error is not None and str(self.error) == str(error)
-        tell = _log.debug if known else _log.warning  # what stays so is told once
+        tell = _log.debug if known else _log.warning  # warn once of an error that persists
         tell("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
         self.error = error
         self.tried.set()
 
     def _answered(self) -> None:
-        """The server has begun to answer a watch."""
+        """Clear the error: the server has begun to answer a watch."""
         if self.synced.is_set():
             self.error = None
 
@@ -249,7 +246,7 @@ class Reflector(Generic[T]):
         return self._kind.collection_path(self._namespace, version=self._served)
 
     async def _settle_version(self) -> None:
-        """Follow the kind in the first of its versions that the server has. Raises NotFound if it has none."""
+        """Choose the first version of the kind that the server has. Raises NotFound if the server has none."""
         if len(self._kind.VERSIONS) < 2:
             return
         version = await self._transport.find_version(self._kind, self._namespace)
@@ -259,7 +256,7 @@ class Reflector(Generic[T]):
             self._version, self._again = "", True
 
     async def _follow(self) -> None:
-        """One stream, until the server ends it cleanly."""
+        """Read one stream until the server ends it cleanly."""
         await self._settle_version()
         params: dict[str, str | int] = {
             **self._params,
@@ -276,7 +273,7 @@ class Reflector(Generic[T]):
             params["resourceVersion"] = self._version
             await self._read(params)
             return
-        # Without a resourceVersion the server brings its cache up to date first: never a step back in time.
+        # Without a resourceVersion the server refreshes its cache first: the objects are never older than those seen.
         params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         self._initial = Initial()
         try:
@@ -288,7 +285,7 @@ class Reflector(Generic[T]):
             self._initial = None
 
     async def _read(self, params: Params) -> None:
-        """The lines of one watch request."""
+        """Send one watch request and process its lines."""
         self._bookmarked = False
         loop = asyncio.get_running_loop()
         stream = self._transport.watch(
@@ -298,7 +295,7 @@ class Reflector(Generic[T]):
             metadata_only=self._metadata_only,
             on_answer=self._answered,
         )
-        # A server that trickles would never be idle: what it said it would do bounds the whole.
+        # A server that sends a byte now and then is never idle: the requested timeout bounds the whole stream.
         limit = self._server_timeout * 1.1 + self._idle_timeout
         if self._initial is not None:
             limit = self._sync_timeout
@@ -307,18 +304,18 @@ class Reflector(Generic[T]):
                 async for line in lines:
                     self.last_contact = loop.time()
                     if self._take(line) and self._initial is not None:
-                        deadline.reschedule(None)  # what was read is taken in to its end
+                        deadline.reschedule(None)  # no timeout while the store is updated
                         await self._complete(self._initial)
                         self._initial = None
                         deadline.reschedule(loop.time() + self._server_timeout * 1.1 + self._idle_timeout)
         except TimeoutError:
             if self._initial is not None:
-                # A server that knows nothing of sendInitialEvents ignores it and never says that it is at the end.
+                # A server that does not know sendInitialEvents ignores it and never marks the end of initial events.
                 self._streaming_list = False
             raise RequestTimeout(f"WATCH {self._path}: not done after {limit:g} s") from None
 
     def _take(self, line: bytes) -> bool:
-        """One line; true if it was the end of the initial events."""
+        """Process one line; return True if it marks the end of the initial events."""
         try:
             event = answers.decode_event(line)
             match event.type:
@@ -344,7 +341,7 @@ class Reflector(Generic[T]):
                 case other:
                     raise ConnectionLost(f"WATCH {self._path}: unknown event type {other!r}")
         except msgspec.DecodeError as error:
-            # Not an event: something else answers in the server's place. Skipping the line might skip a change.
+            # Not an event: something other than the API server answers. Skipping the line might skip a change.
             raise ConnectionLost(f"WATCH {self._path}: {line[:200]!r} is no event: {error}") from error
         self.events += 1
         if self._initial is None:
@@ -352,9 +349,10 @@ class Reflector(Generic[T]):
         return False
 
     def _take_initial(self, initial: Initial[T], body: msgspec.Raw) -> str:
-        """One object of a new start; returns its version.
+        """Add one object of a full read; return its version.
 
-        What the store has already is only recognised, at a fifth of the price: after a lost watch that is nearly all.
+        An object that the store has already is recognised by its header, at a fifth of the cost of decoding. After a
+        lost watch these are nearly all objects.
         """
         if self._skips and not self._again and len(self._store):
             header = answers.decode_header(body)
@@ -368,7 +366,7 @@ class Reflector(Generic[T]):
         return version
 
     def _read_object(self, body: msgspec.Raw) -> tuple[str, str, T | None]:
-        """Key, version and value of an object; the value is None, and told of, if it makes no sense to us."""
+        """Key, version and value of an object; the value is None, and reported, if the object cannot be decoded."""
         try:
             value = self._decode(body)
         except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
@@ -391,7 +389,7 @@ class Reflector(Generic[T]):
                 _log.exception("reflector.callback_failed", kind=self._kind.KIND, key=key)
 
     def _delete(self, header: answers.Header) -> str:
-        """Forget an object, which needs no more than its header; returns the version of the deletion."""
+        """Remove an object, for which its header suffices; return the version of the deletion."""
         self.bad.pop(header.key, None)
         if self._initial is not None:
             self._initial.drop(header.key)
@@ -400,29 +398,29 @@ class Reflector(Generic[T]):
         return header.metadata.resource_version
 
     def _advance(self, version: str) -> None:
-        """Everything up to that version is known."""
+        """Record that all changes up to that version are processed."""
         if version:
             self._version = version
             self._highest = int(version) if version.isdigit() else 0
 
     async def _list(self) -> None:
-        """Everything, page by page, as the beginning of a watch."""
+        """Read all objects page by page, before a watch."""
         initial = await self._read_all()
         self.last_contact = asyncio.get_running_loop().time()
         await self._complete(initial)
 
     async def _read_all(self) -> Initial[T]:
-        """All objects, page by page; what the store has is left as it is meanwhile."""
+        """Read all objects page by page, without changing the store."""
         initial: Initial[T] = Initial()
         async with contextlib.aclosing(self._pages(self._namespace)) as pages:
             async for first, page in pages:
                 if first:
                     initial = Initial()
-                await asyncio.sleep(0)  # to take the page apart was a slice of its own
+                await asyncio.sleep(0)  # parsing the page took a slice of its own
                 await in_slices(self._take_page(initial, page))
                 initial.version = page.metadata.resource_version
-                await asyncio.sleep(0)  # and so is to let go of it
-                del page  # while the next one comes it is not held
+                await asyncio.sleep(0)  # freeing the page takes another slice
+                del page  # free the page before the next one arrives
         return initial
 
     def _pages(self, namespace: str) -> AsyncGenerator[tuple[bool, answers.Page], None]:
@@ -432,7 +430,7 @@ class Reflector(Generic[T]):
         )
 
     def _take_page(self, initial: Initial[T], page: answers.Page) -> Generator[None, None, None]:
-        """The items of one page, one by one."""
+        """Add the items of one page, one per step."""
         for body in page.items or ():
             try:
                 self._take_initial(initial, body)
@@ -441,7 +439,7 @@ class Reflector(Generic[T]):
             yield
 
     async def _complete(self, initial: Initial[T]) -> None:
-        """Everything is known as of a version: hand the difference to the store."""
+        """End a full read: apply its difference to the store, and continue from its version."""
         version = initial.version
         number = int(version) if version.isdigit() else 0
         rewound = number < self._highest
@@ -466,6 +464,6 @@ class Reflector(Generic[T]):
 
 
 def _error_event(body: msgspec.Raw) -> ApiError:
-    """The error of an ERROR event: a Status that came after the answer's own 200."""
+    """The error of an ERROR event: a Status sent inside a watch that was answered with 200."""
     status = answers.parse_status(bytes(body))
     return answers.error(status.code if status and status.code else 500, bytes(body))

@@ -1,6 +1,6 @@
-"""What may be sent again after which failure. Pure.
+"""Decides which requests may be sent again after which failure. Pure.
 
-The rule: what was certainly not executed, and what does no harm when it is done twice.
+The rule: requests that were certainly not executed, and requests that do no harm when executed twice.
 """
 
 from typing import Literal
@@ -20,20 +20,20 @@ _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 
 class NeverSent(ConnectionLost):
-    """No connection came about, so nothing was sent."""
+    """No connection was established, so nothing was sent."""
 
 
 class Untrusted(ConnectionLost):
-    """The server's certificate is not one we trust; asking again gives the same one."""
+    """Turnstile does not trust the server's certificate; a retry gets the same certificate."""
 
 
 def may_repeat(
     error: ApiError | ConnectionLost, method: str, body: bytes | None, content_type: str, *, always: bool
 ) -> bool:
-    """Whether a failed attempt may be made again.
+    """Whether a failed request may be sent again.
 
-    What was certainly not executed may be, whatever it was: no connection, 429, and a refusal that names a time to come
-    back. Otherwise only what does no harm when it is done twice.
+    Any request may that was certainly not executed: no connection, 429, or 503 with a time to retry. Otherwise only
+    requests that do no harm when executed twice.
     """
     if isinstance(error, NeverSent):
         return True

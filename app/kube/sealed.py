@@ -1,9 +1,9 @@
-"""The body of a request that must not go out any more once something has ended: asked for at the last moment.
+"""A request body that is sent only if a guard, such as `Fence.check`, allows it at the last moment.
 
 Between the decision to send and the first byte lie a queue, perhaps a new connection with its handshake, and turns of
-the event loop. A process that is stopped there and goes on later would send what it was about to. So the question is
-asked where the bytes are handed to the connection, with nothing awaited in between; the headers wait for the body and
-go with it. What is left is the rest of one turn of the event loop, at whose end uvloop hands bytes to the kernel.
+the event loop. A process that is paused there and resumed later would still send its request. So the guard is called
+where the bytes are written to the connection, with nothing awaited in between; the headers are sent with the body. The
+gap that remains is the rest of one turn of the event loop, at whose end uvloop hands the bytes to the kernel.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class Sealed(payload.BytesPayload):
         super().__init__(body)
         self._guard = guard
         self.refusal: TurnstileError | None = None
-        """What the guard raised."""
+        """The error that the guard raised."""
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Ask, and write. Raises what the guard raises, and then nothing was written, no header either."""
+        """Call the guard, then write. If the guard raises, the error is raised and not even headers are written."""
         try:
             self._guard()
         except TurnstileError as refusal:

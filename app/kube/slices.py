@@ -1,7 +1,7 @@
-"""How long a task holds the event loop: everything that may be long is cut into slices.
+"""Limits how long a task blocks the event loop, by cutting long work into slices.
 
-Webhook reviews, watches and the renewal of the Lease share the loop, so nobody may hold it for more than about a
-millisecond. Must never decide what is done, only when others get their turn.
+Webhook reviews, watches and the renewal of the Lease share the loop, so no task may block it for more than about a
+millisecond. Must never decide what is done, only when other tasks run.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from collections.abc import Generator, Iterator
 from typing import Any, Protocol, TypeVar
 
 SLICE_SECONDS = 0.0005
-"""When a slice ends at its next stop: the step that is under way then, and a look of the garbage collector, may take
-nearly as long again, and all together is to be less than a millisecond."""
+"""Seconds after which a slice ends at its next step. The current step and a pass of the garbage collector may take
+nearly as long again; together they must stay below a millisecond."""
 
 RUN = 512
-"""So many values are sorted at once."""
+"""Values sorted in one step."""
 
 
 class _Comparable(Protocol):
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Slice:
-    """The slice of the event loop that a task is in. To be made, or begun anew, when the task gets its turn."""
+    """The time slice of a running task. Create it, or call `begin`, when the task starts to run."""
 
     __slots__ = ("_began",)
 
@@ -35,22 +35,22 @@ class Slice:
         self._began = time.perf_counter()
 
     def begin(self) -> None:
-        """The task has just got its turn."""
+        """Start the slice now, because the task has just been resumed."""
         self._began = time.perf_counter()
 
     @property
     def over(self) -> bool:
-        """Whether it is time to let others run."""
+        """Whether the task must let other tasks run."""
         return time.perf_counter() - self._began > SLICE_SECONDS
 
     async def rest(self) -> None:
-        """Let others run, and begin a new slice."""
+        """Let other tasks run, then begin a new slice."""
         await asyncio.sleep(0)
         self._began = time.perf_counter()
 
 
 async def in_slices(steps: Generator[None, None, R]) -> R:
-    """Go through all steps and let others run in between; what the last one returned. Left early, it closes them."""
+    """Run all steps, letting other tasks run in between; return the generator's result. Always closes the generator."""
     turn = Slice()
     try:
         while True:
@@ -66,9 +66,9 @@ async def in_slices(steps: Generator[None, None, R]) -> R:
 
 
 def ordered(values: list[C]) -> Generator[None, None, Iterator[C]]:
-    """The values in ascending order, as `sorted` gives them: sorted a run at a time, and merged as they are asked for.
+    """The values in the order of `sorted`: sorted in runs, one per step, and merged while they are read.
 
-    To sort a hundred thousand keys takes longer than anybody may hold the loop.
+    Sorting a hundred thousand keys at once would block the loop for too long.
     """
     runs = []
     for start in range(0, len(values), RUN):

@@ -1,4 +1,4 @@
-"""Connections that notice when nobody is at the other end any more."""
+"""Sockets that detect a vanished peer, and connections that are dropped without a TLS shutdown."""
 
 import contextlib
 import socket
@@ -7,22 +7,22 @@ from typing import Any
 
 import aiohttp
 
-_USER_TIMEOUT = 20_000  # milliseconds until the kernel gives up on bytes that nobody acknowledges
+_USER_TIMEOUT = 20_000  # milliseconds until the kernel gives up on unacknowledged bytes
 
 
 @contextlib.contextmanager
 def abandoned(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Drop the connection if the answer is left before its end: a dead peer never answers a polite end of TLS."""
+    """Abort the connection if the answer was not read to its end: a dead peer never answers a TLS shutdown."""
     try:
         yield
     finally:
-        connection = response.connection  # none any more once all was read
+        connection = response.connection  # None once all was read
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
 
 
 def watchful_socket(address: tuple[Any, ...] | Iterable[Any]) -> socket.socket:
-    """A socket that notices a vanished peer: by default silence takes hours, lost bytes minutes."""
+    """A socket that detects a vanished peer soon: by default that takes hours without traffic, else minutes."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,10 +1,9 @@
-"""The objects of one kind that were last seen, with indexes and subscriptions. Lives in memory; never reads the
-network.
+"""An in-memory cache of the objects of one kind, with indexes and subscriptions. Never reads the network.
 
-Two hands write here: the reflector with what it watches, and whoever writes to the API server with the answer
-(`observe`), so that we act on our own write without waiting for the watch. They race, and the resourceVersion decides:
-the larger one is the newer one, for it is etcd's revision and comparable as a number. Nothing that was
-deleted comes back by a late answer, because the version of each deletion is remembered for a while.
+Two sources write to a store: the reflector, and every component that writes to the API server, which adds the answer
+(`observe`) so that Turnstile acts on its own write without waiting for the watch. They race, and the resourceVersion
+decides: the larger one is newer, because it is etcd's revision and comparable as a number. A late answer cannot bring
+back a deleted object, because the store remembers the version of each deletion for a while.
 """
 
 from collections import deque
@@ -22,15 +21,13 @@ Subscriber = Callable[[str, T | None, T | None], None]
 IndexFunction = Callable[[T], Iterable[str]]
 
 REMEMBERED_DELETIONS = 4096
-"""Deletions kept in mind; an answer that arrives later than so many deletions has been given up by its deadline long
-ago.
-"""
+"""Deletions remembered. A request still unanswered after so many has long exceeded its deadline."""
 
 _log = structlog.get_logger(__name__)
 
 
 class _Index(Generic[T]):
-    """Keys by value. The sorted order of a value is made when asked and kept until its membership changes."""
+    """Keys by index value. The sorted keys of a value are computed on demand and cached until they change."""
 
     __slots__ = ("_function", "_keys", "_sorted", "_values")
 
@@ -41,7 +38,7 @@ class _Index(Generic[T]):
         self._sorted: dict[str, list[str]] = {}
 
     def put(self, key: str, value: T | None) -> None:
-        """Index one object anew; None takes it out."""
+        """Update the index for one object; None removes the key."""
         before = self._values.get(key, frozenset())
         after = frozenset(self._function(value)) if value is not None else frozenset()
         if before == after:
@@ -66,7 +63,7 @@ class _Index(Generic[T]):
         if found is None:
             found = self._sorted[value] = sorted(self._keys.get(value, ()))
             if not found:
-                del self._sorted[value]  # asking for what is not there leaves no trace
+                del self._sorted[value]  # do not cache an entry for a value without keys
         return found
 
     def members(self, value: str) -> Iterable[str]:
@@ -79,9 +76,9 @@ class _Index(Generic[T]):
 
 
 class Store(Generic[T]):
-    """Objects of one kind by key (`namespace/name` or `name`). Updates are O(1) a subscriber and index.
+    """Objects of one kind by key (`namespace/name` or `name`). An update is O(1) per subscriber and index.
 
-    The structs handed out are shared: whoever reads them must not change them.
+    The structs returned are shared: callers must not modify them.
     """
 
     def __init__(self) -> None:
@@ -95,7 +92,7 @@ class Store(Generic[T]):
         self.changes = 0
         """Grows by one with every change."""
         self.complete = True
-        """Whether what is not here is not in the cluster either. What keeps the store full says when it is not."""
+        """Whether an object missing here is missing in the cluster too. The reflector and the cache set it."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -104,11 +101,11 @@ class Store(Generic[T]):
         return key in self._objects
 
     def get(self, key: str) -> T | None:
-        """The object under that key, if it was seen."""
+        """The object under that key, or None."""
         return self._objects.get(key)
 
     def keys(self, *, ordered: bool = False) -> list[str]:
-        """All keys at this moment; in order of the alphabet if `ordered`, else in order of first sight."""
+        """All keys at this moment; in alphabetical order if `ordered`, else in the order of their addition."""
         return sorted(self._objects) if ordered else list(self._objects)
 
     def values(self, *, ordered: bool = False) -> list[T]:
@@ -118,9 +115,7 @@ class Store(Generic[T]):
         return list(self._objects.values())
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """Keep objects findable under the strings that `function` gives for them. A second index of a name is an
-        error.
-        """
+        """Index objects by the strings that `function` returns. Raises ValueError if the name is taken."""
         if name in self._indexes:
             raise ValueError(f"index {name!r} is there already")
         index = self._indexes[name] = _Index(function)
@@ -132,7 +127,7 @@ class Store(Generic[T]):
         return [self._objects[key] for key in self._indexes[name].keys(value)]
 
     def keys_by_index(self, name: str, value: str, *, ordered: bool = True) -> list[str]:
-        """Keys under that value of an index, sorted; in no order if not `ordered`, for whoever sorts many in slices."""
+        """Keys under that value of an index; without `ordered` unsorted, for callers that sort many in slices."""
         index = self._indexes[name]
         return list(index.keys(value) if ordered else index.members(value))
 
@@ -142,10 +137,11 @@ class Store(Generic[T]):
 
     def subscribe(self, subscriber: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
         """Call `subscriber(key, old, new)` after every change; old is None for a new object, new is None for a
-        deleted one.
+        deleted object.
 
-        With `replay` it first hears of everything that is there. Returns the function that ends it. A subscriber must
-        return at once; what it raises is logged and stops neither the others nor the reflector.
+        With `replay` the subscriber is first called for every object in the store. Returns the function that
+        unsubscribes. A subscriber must return at once; what it raises is logged and stops neither the other subscribers
+        nor the reflector.
         """
         self._subscribers.append(subscriber)
         if replay:
@@ -159,16 +155,16 @@ class Store(Generic[T]):
         return unsubscribe
 
     def on_complete(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` each time the store becomes complete. Returns the function that ends it."""
+        """Call `listener` each time the store becomes complete. Returns the function that removes the listener."""
         self._on_complete.append(listener)
         return lambda: self._on_complete.remove(listener)
 
     def doubt(self) -> None:
-        """From now on what is not here may be in the cluster all the same."""
+        """Mark the store incomplete: an object missing here may be in the cluster."""
         self.complete = False
 
     def believe(self) -> None:
-        """What is not here is not in the cluster."""
+        """Mark the store complete, and call the listeners of `on_complete` if it was not."""
         if self.complete:
             return
         self.complete = True
@@ -179,10 +175,10 @@ class Store(Generic[T]):
                 _log.exception("store.listener_failed", listener=getattr(listener, "__qualname__", "?"))
 
     def observe(self, value: T, *, again: bool = False) -> bool:
-        """Take in a version of an object unless a newer one, or its later deletion, was seen, or a later list lacked
-        it. Says whether it was taken.
+        """Store a version of an object unless the store has seen a newer version, a later deletion or a later list
+        without the object. Returns whether the version was stored.
 
-        With `again` the very version that is here is replaced too, if it was read in another way.
+        With `again` an equal version is replaced too, if its contents differ (whole instead of stripped, say).
         """
         key = value.metadata.key
         version = version_of(value)
@@ -198,9 +194,9 @@ class Store(Generic[T]):
         return True
 
     def delete(self, key: str, *, resource_version: str = "") -> bool:
-        """Forget an object. With the version of the deletion, a newer object of the same name stays.
+        """Remove an object. With the version of the deletion, a newer object of the same name stays.
 
-        Says whether anything was forgotten.
+        Returns whether an object was removed.
         """
         old = self._objects.get(key)
         deleted = _number(resource_version)
@@ -217,11 +213,11 @@ class Store(Generic[T]):
     def replace(
         self, items: Iterable[T], *, resource_version: str = "", keep: Iterable[str] = (), rewound: bool = False
     ) -> None:
-        """Become what a list showed: take in its items, forget what it lacks, tell subscribers of the difference only.
+        """Make the store equal to a list: add its items, remove objects it lacks, notify subscribers of changes only.
 
-        `resource_version` is the list's own: what was observed after it was taken stays. Keys in `keep` stay as well
-        (objects that are there but could not be read). `rewound` says that the server's history went back (a restored
-        backup): versions seen before it mean nothing, and the list is taken as it is.
+        `resource_version` is the version of the list: objects observed at a later version stay. Keys in `keep` stay as
+        well (objects that exist but could not be decoded). `rewound` means that the server's history went back (a
+        restored backup): versions seen before are meaningless, and the list replaces everything.
         """
         listed: dict[str, T | None] = {value.metadata.key: value for value in items}
         for key in keep:
@@ -231,15 +227,15 @@ class Store(Generic[T]):
     def replacing(
         self, listed: dict[str, T | None], *, resource_version: str = "", rewound: bool = False, again: bool = False
     ) -> Generator[None, None, None]:
-        """As `replace`, in steps, so that a list of any length can be taken in while others get their turn.
+        """As `replace`, in steps, so that other tasks can run while a list of any length is processed.
 
-        With `again` the versions that are here are replaced too, as by `observe`.
+        With `again` equal versions are replaced too, as by `observe`.
 
-        `listed` holds the items by key, and None where what is held stays; it is emptied on the way, so that what is
-        not needed is freed bit by bit. Whoever reads between two steps sees what a watch that catches up would show:
-        each object as it was, as listed, or newer; what changed in the order in which it was written, then what is
-        gone. Versions decide about what is observed or deleted meanwhile. Left half way, it has taken in a part of
-        the news and forgotten nothing that is there, and another list does the rest.
+        `listed` maps keys to items, and to None where the stored object stays; it is emptied on the way, so that its
+        memory is freed step by step. A reader between two steps sees the store as a watch that catches up would leave
+        it: each object as it was, as listed, or newer; changes are applied in the order of their versions, then
+        deletions. Versions decide about objects observed or deleted meanwhile. If the generator is closed early, part
+        of the changes is stored and no existing object was removed; the next list completes the update.
         """
         taken = _number(resource_version)
         if rewound:
@@ -278,13 +274,13 @@ class Store(Generic[T]):
             self._deleted.clear()
 
     def holds(self, key: str, version: int) -> bool:
-        """Whether that version of an object is here, or a newer one."""
+        """Whether the store has that version of the object or a newer one."""
         held = self._objects.get(key)
         return held is not None and version_of(held) >= version
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """No deletion is forgotten while this lasts: for whoever takes in what was read a while ago."""
+        """Remember all deletions inside this context: for callers that store objects which were read a while ago."""
         self._remembering += 1
         try:
             yield
@@ -293,7 +289,7 @@ class Store(Generic[T]):
             self._forget_old_deletions()
 
     def _remember_deletion(self, key: str, version: int) -> None:
-        """Whatever had that name until then is gone, namesakes that were there before included."""
+        """Record that every object that had that key up to that version is deleted."""
         self._deleted[key] = max(version, self._deleted.pop(key, 0))
         self._forget_old_deletions()
 
@@ -320,7 +316,7 @@ class Store(Generic[T]):
 
 
 def version_of(value: Kind) -> int:
-    """The resourceVersion as a number; 0 for an object that never was in a cluster."""
+    """The resourceVersion as a number; 0 for an object without one."""
     return _number(value.metadata.resource_version)
 
 

@@ -1,6 +1,6 @@
-"""The one way to the API server: objects in, objects out, over requests and watches of `Wire`.
+"""Reads and writes objects on the API server, over the requests and watches of `Wire`. All access goes through it.
 
-Says nothing of how a call is sent, and never parses what it need not: the items of a list stay bytes.
+Leaves how a request is sent to `Wire`, and parses no more than needed: the items of a list stay bytes.
 """
 
 import contextlib
@@ -20,52 +20,52 @@ T = TypeVar("T", bound=Kind)
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 PAGE_SIZE = 250
-"""Objects of one answer to a list. To take apart an answer of so many usual ones holds the event loop for 0.5 ms."""
+"""Maximum objects per page of a list. Parsing a page of so many average objects blocks the event loop for 0.5 ms."""
 FIRST_PAGE = 10
-"""Objects of the first answer: nothing is known of their size yet, and each may have 1.5 MiB."""
+"""Objects of the first page: their size is still unknown, and each may have 1.5 MiB."""
 PAGE_GROWTH = 5
-"""How many times as many objects a page may have as the one before it, for the next ones may be larger."""
+"""Maximum factor by which a page may have more objects than the previous page, as the next objects may be larger."""
 PAGE_BYTES = 4 * 2**20
-"""What a page should have in all."""
+"""Target size of a page in bytes."""
 
 _AS_METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _AS_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 def next_page(last: int, got: int, size: int, *, limit: int = PAGE_SIZE) -> int:
-    """How many objects to ask for after a page for which `last` were asked, and which had `got` in `size` bytes."""
+    """How many objects to request after a page for which `last` were requested and `got` arrived in `size` bytes."""
     fitting = PAGE_BYTES * got // size if size else limit
     return max(1, min(limit, last * PAGE_GROWTH, fitting))
 
 
 class Transport(Wire):
-    """A client of one API server that speaks in kinds. Every method raises as those of `Wire` do.
+    """A client of one API server for objects of a `Kind`. Every method raises the errors that `Wire` raises.
 
-    A kind that has several versions is read and written in the one that `served` names, once `find_version` was asked.
+    A kind with several versions is read and written in the version in `served`, once `find_version` was called.
     """
 
     def __init__(self, access: auth.Access, **options: Any) -> None:
         super().__init__(access, **options)
         self.served: dict[type[Kind], str] = {}
-        """The version in which the server was last seen to have a kind."""
+        """The version of each kind that `find_version` last found on the server."""
 
     def collection_path(self, kind: type[Kind], namespace: str = "") -> str:
-        """As `Kind.collection_path`, in the version that the server has."""
+        """As `Kind.collection_path`, in the version in `served`."""
         return kind.collection_path(namespace, version=self.served.get(kind, ""))
 
     def path(self, kind: type[Kind], name: str, namespace: str = "", subresource: str = "") -> str:
-        """As `Kind.path`, in the version that the server has."""
+        """As `Kind.path`, in the version in `served`."""
         path = kind.path(name, namespace, version=self.served.get(kind, ""))
         return f"{path}/{subresource}" if subresource else path
 
     def decoder(self, kind: type[T]) -> Callable[[bytes | msgspec.Raw], T]:
-        """The function that reads an object that this server answered with."""
+        """The function that decodes an object from an answer of this server."""
         return answers.decoder(kind, version=self.served.get(kind, ""))
 
     async def find_version(self, kind: type[Kind], namespace: str = "") -> str:
-        """The version in which the server has a kind, the first one that it has; used from now on.
+        """The first version of a kind that the server has; used from now on.
 
-        Raises NotFound if it has none of them.
+        Raises NotFound if the server has none of its versions.
         """
         *others, last = kind.VERSIONS or (kind.VERSION,)
         for version in others:
@@ -87,7 +87,7 @@ class Transport(Wire):
     async def list_all(
         self, kind: type[T], namespace: str = "", *, params: Params | None = None, timeout: float | None = None
     ) -> list[T]:
-        """Read all objects of a kind, in all namespaces if none is given. `timeout` is for a page."""
+        """Read all objects of a kind, in all namespaces if none is given. `timeout` is in seconds per page."""
         items, _ = await self.list_raw(self.collection_path(kind, namespace), params=params, timeout=timeout)
         decode = self.decoder(kind)
         return [decode(item) for item in items]
@@ -100,7 +100,7 @@ class Transport(Wire):
         page_size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> tuple[list[msgspec.Raw], str]:
-        """The items of a collection as bytes, and the resource version they are of.
+        """The items of a collection as bytes, and the resourceVersion of the list.
 
         Read in pages, as `pages` does.
         """
@@ -123,13 +123,13 @@ class Transport(Wire):
         metadata_only: bool = False,
         timeout: float | None = None,
     ) -> AsyncGenerator[tuple[bool, answers.Page], None]:
-        """The pages of one snapshot of a collection, and whether each is the first.
+        """The pages of one snapshot of a collection, each with whether it is a first page.
 
-        `page_size` is the most that a page may have; it has fewer if the objects are large. With `metadata_only` the
-        items are what the server calls PartialObjectMetadata.
+        `page_size` is the maximum; pages of large objects have fewer. With `metadata_only` the items are
+        PartialObjectMetadata.
 
-        If the snapshot expires on the way (410), all is read again in one piece, and that is a first page once more:
-        what came before it is void, as half of an old list and half of a new one would hide changes.
+        If the snapshot expires meanwhile (410), the whole collection is read again as one page, marked as a first page:
+        the caller must discard the earlier pages, because half of an old and half of a new list would hide changes.
         """
         query = dict(params or {})
         query["limit"] = asked = min(page_size, FIRST_PAGE)
@@ -151,7 +151,7 @@ class Transport(Wire):
                 return
             query["continue"] = page.metadata.continue_
             query["limit"] = asked = next_page(asked, len(page.items or ()), len(body), limit=page_size)
-            del body, page  # what was read is not held while more is read
+            del body, page  # free the page before the next request
 
     def watch(
         self,
@@ -177,7 +177,7 @@ class Transport(Wire):
         retry: Retry = "auto",
         guard: Guard | None = None,
     ) -> T:
-        """Create an object from bytes, a struct or plain values. ConnectionLost means: read whether it is there."""
+        """Create an object from bytes, a struct or plain values. After ConnectionLost, read whether it was created."""
         answer = await self.request(
             "POST",
             self.collection_path(kind, namespace),
@@ -202,7 +202,7 @@ class Transport(Wire):
         retry: Retry = "auto",
         urgent: bool = False,
     ) -> T:
-        """Replace an object; with a resourceVersion in the body a stale one is refused."""
+        """Replace an object; with a resourceVersion in the body a stale write raises Conflict."""
         answer = await self.request(
             "PUT",
             self.path(kind, name, namespace, subresource),
@@ -230,7 +230,7 @@ class Transport(Wire):
         retry: Retry = "auto",
         guard: Guard | None = None,
     ) -> T:
-        """Change an object. `type="apply"` is server-side apply as that field manager; `force` takes fields over."""
+        """Patch an object. `type="apply"` is server-side apply as that field manager; `force` takes over fields."""
         params = _write_params(dry_run=dry_run, manager=manager)
         if type == "apply":
             params["force"] = "true" if force else "false"
@@ -259,8 +259,9 @@ class Transport(Wire):
         timeout: float | None = None,
         guard: Guard | None = None,
     ) -> None:
-        """Delete an object, if it still has that uid and version. Raises NotFound when it is gone, Conflict when it is
-        another.
+        """Delete an object, on condition of a uid and version if given.
+
+        Raises NotFound if the object does not exist, Conflict if its uid or version differs.
         """
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}

@@ -1,10 +1,10 @@
-"""Bytes to and from the API server: requests with deadlines and retries by the book, and watches line by line.
+"""Sends requests to the API server, with deadlines and safe retries, and reads watches line by line.
 
-Built on aiohttp alone, with a session for watches and one for the rest so that neither starves the other. Every call
-has a deadline that covers its retries. What is sent again is only what may be: reads, deletions, writes that say
-which version they are for, server-side apply, and what was certainly never executed (refused connection, 429). A
-conflict goes to the caller. It has no rate of its own; `pressure` tells callers when housekeeping should wait. Never
-knows what is in a body: that is `transport`'s.
+Built on aiohttp alone, with one session for watches and one for requests so that neither starves the other. Every
+request has a deadline that covers its retries. Only these requests are sent again: reads, deletions, writes that name
+their resourceVersion, server-side apply, and requests that were certainly never executed (refused connection, 429). A
+conflict is raised to the caller. There is no rate limit; callers read `pressure` to defer low-priority requests. Never
+looks into a body: that is the task of `transport`.
 """
 
 import asyncio
@@ -31,25 +31,25 @@ from app.kube.sockets import abandoned, watchful_socket
 Retry = Literal["auto", "always", "never"]
 Params = Mapping[str, str | int]
 Guard = Callable[[], None]
-"""Raises if a request may not go out."""
+"""Raises if a request must not be sent."""
 
 TIMEOUT = 10.0
-"""Seconds for a call with all its retries, unless the caller says otherwise."""
+"""Default seconds for a request with all its retries."""
 CONNECT_TIMEOUT = 5.0
 BACKOFF = Backoff(first=0.1, limit=2.0)
 IN_FLIGHT = 64
-"""Calls at once; what is above waits here instead of in the server's queues."""
+"""Concurrent requests; further requests wait here instead of in the server's queues."""
 JSON = "application/json"
 LINE_LIMIT = 8 * 2**20
-"""Bytes of a watch line. etcd takes objects up to 1.5 MiB; whatever is longer than this is no event."""
+"""Maximum bytes of a watch line. etcd stores objects of up to 1.5 MiB; a longer line cannot be an event."""
 
 _CALL_BUFFER = 2**21
-_WATCH_BUFFER = 2**16  # all that is there is cut into lines at once, and nobody else runs meanwhile
-_KEEPALIVE = 60.0  # the server closes idle connections after 90 s: be the one that closes first
+_WATCH_BUFFER = 2**16  # a full buffer is split into lines at once, which blocks the event loop
+_KEEPALIVE = 60.0  # less than the 90 s of the server, so that the client closes idle connections first
 
 
 class Wire:
-    """A client of one API server under one identity. Belongs to the event loop it was made in; close it there.
+    """A client of one API server under one identity. Belongs to the event loop in which it was created; close it there.
 
     Every method raises errors of `app.api.errors`: an ApiError for what the server answered, ConnectionLost and
     RequestTimeout when it is unknown whether the request took effect.
@@ -82,7 +82,7 @@ class Wire:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None, **options: Any) -> Self:
-        """Find server and identity as `auth.connect` does; `options` as for the class. Sends nothing yet."""
+        """Create a client with server and identity of `auth.connect`; `options` as for the class. Sends nothing."""
         return cls(await auth.connect(kubeconfig, context), **options)
 
     async def __aenter__(self) -> Self:
@@ -94,18 +94,18 @@ class Wire:
         await self.close()
 
     async def close(self) -> None:
-        """End all connections; watches in progress fail with ConnectionLost."""
+        """Close all connections; open watches raise ConnectionLost."""
         for session in (self._calls, self._watches, *self._retired):
             await session.close()
 
     @property
     def server(self) -> str:
-        """URL of the API server, without a slash at its end."""
+        """URL of the API server, without a trailing slash."""
         return self._access.server
 
     @property
     def pressure(self) -> float:
-        """How hard the server works, from 0 (idle) to 1 (it sheds load, or all our slots are taken): see `Load`."""
+        """Load of the server, from 0 (idle) to 1 (it sheds load, or all `in_flight` slots are taken); see `Load`."""
         return 1.0 if self._slots.locked() else self.load.pressure
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -124,13 +124,12 @@ class Wire:
         urgent: bool = False,
         guard: Guard | None = None,
     ) -> bytes:
-        """The body of the answer to one call.
+        """Send one request and return the body of its answer.
 
-        `timeout` is in seconds and covers everything, retries and waiting for a slot included. `retry="always"` says
-        that sending twice does no harm, `"never"` allows one attempt. `urgent` calls (a Lease) do not queue behind
-        the others. `guard` is asked before each attempt's body is written to its connection, with nothing awaited in
-        between; what it raises ends the call, and nothing of that attempt was sent. `accept` says in which form the
-        answer is wanted.
+        `timeout` is in seconds and includes retries and the wait for a slot. `retry="always"` states that sending twice
+        does no harm, `"never"` allows one attempt. `urgent` requests (for a Lease) need no slot. `guard` is called
+        right before each attempt's body is written to its connection, with nothing awaited in between; an error of the
+        guard ends the request, and nothing of that attempt is sent. `accept` is the Accept header.
         """
         limit = self._timeout if timeout is None else timeout
         deadline = self._loop.time() + limit
@@ -161,7 +160,7 @@ class Wire:
         retry: Retry,
         guard: Guard | None,
     ) -> bytes:
-        """Send until there is an answer to hand on; wait only if the deadline leaves room for another attempt."""
+        """Send until an answer or an error is final; wait only if the deadline leaves time for another attempt."""
         url = self._url(path, params)
         attempt = 0
         refreshed = False
@@ -180,7 +179,7 @@ class Wire:
                     raise
                 delay = self._backoff.delay(attempt, self._jitter)
                 if isinstance(error, ApiError) and error.retry_after is not None:
-                    # Everybody was told the same number: come back a little apart, and never at once.
+                    # All clients got the same Retry-After: jitter spreads their retries.
                     delay = max(delay, error.retry_after + 0.1 * self._jitter())
                 if self._loop.time() + delay >= deadline:
                     raise
@@ -198,7 +197,7 @@ class Wire:
         accept: str,
         guard: Guard | None,
     ) -> bytes:
-        """One attempt."""
+        """Make one attempt."""
         started = self._loop.time()
         outcome = "lost"
         sealed = Sealed(body, guard) if guard is not None and body is not None else None
@@ -220,7 +219,7 @@ class Wire:
                     return answer
                 raise self._refused(response, answer)
         except asyncio.CancelledError:
-            outcome = ""  # the call's deadline, counted there, or the caller went away
+            outcome = ""  # the deadline, counted in `request`, or the caller was cancelled
             raise
         except aiohttp.ClientConnectorCertificateError as error:
             raise Untrusted(f"{method} {path}: {error}") from error
@@ -243,13 +242,13 @@ class Wire:
         return error
 
     async def _refresh(self, generation: int) -> None:
-        """Get credentials anew, once for all the calls that were refused with the same ones."""
+        """Renew the credentials, once for all requests that were refused with the same credentials."""
         async with self._refreshing:
             if generation != self._generation:
                 return
             if await self._access.credentials.refresh(self._access.tls):
-                # Open connections keep the identity they were made with. What is in flight on them may end; what is
-                # still open when the identity changes again is cut.
+                # Open connections keep their TLS identity. Requests in flight on them may finish; connections still
+                # open at the next change of identity are closed.
                 for session in self._retired:
                     await session.close()
                 self._retired = [self._calls, self._watches]
@@ -267,13 +266,13 @@ class Wire:
         accept: str = JSON,
         on_answer: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes, None]:
-        """The lines of one long answer, without their line ends, until the server closes it cleanly.
+        """The lines of one streamed answer, without line ends, until the server closes the stream cleanly.
 
-        `on_answer` is called once the server has begun to answer, which may be long before the first line.
+        `on_answer` is called when the headers of the answer arrive, which may be long before the first line.
 
         Raises an ApiError if the server refuses, RequestTimeout if it does not answer within `idle_timeout` seconds,
-        Silent after so many without a byte from then on, ConnectionLost if the connection is cut (in mid-line too) or
-        the answer is no JSON. Close the iterator (`contextlib.aclosing`).
+        Silent after `idle_timeout` seconds without a byte later, ConnectionLost if the connection is cut (in mid-line
+        too) or the answer is not JSON. Close the iterator (`contextlib.aclosing`).
         """
         url = self._url(path, params)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
@@ -335,7 +334,7 @@ class Wire:
 
     @staticmethod
     async def _heard(response: aiohttp.ClientResponse, path: str, timeout: aiohttp.ClientTimeout, turn: Slice) -> bytes:
-        """What has come; the slice begins anew if it had to be waited for. Empty at the end of the answer."""
+        """The bytes received; empty at the end of the answer. Begins a new slice if it had to wait."""
         try:
             if chunk := response.content.read_nowait():
                 return chunk
@@ -349,14 +348,14 @@ class Wire:
 
     def _open(self, buffer: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0,  # calls are bounded by slots, watches by how many reflectors there are
+            limit=0,  # requests are limited by slots, watches by the number of reflectors
             ssl=self._access.tls if self._access.tls is not None else True,
             keepalive_timeout=_KEEPALIVE,
             socket_factory=watchful_socket,
         )
         return aiohttp.ClientSession(
             connector=connector,
-            trust_env=False,  # else proxy variables and netrc are read for every request, at half its cost
+            trust_env=False,  # else aiohttp reads proxy variables and netrc for every request, at half its cost
             read_bufsize=buffer,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -364,7 +363,7 @@ class Wire:
         )
 
     def _headers(self, content_type: str | None, *, accept: str) -> list[tuple[str, str]]:
-        # No compression: the server would pay for it in CPU, and it is the server's CPU that is scarce.
+        # No compression: it costs CPU on the server, which is scarce there.
         headers = [("Accept", accept), ("Accept-Encoding", "identity"), ("User-Agent", self._user_agent)]
         if authorization := self._access.credentials.authorization():
             headers.append(("Authorization", authorization))
@@ -374,7 +373,7 @@ class Wire:
         return headers
 
     def _url(self, path: str, params: Params | None) -> yarl.URL:
-        # A name that came from a label or a user must not become another path or a query.
+        # Quoting keeps a name from a label or a user from changing the path or the query.
         query = f"?{urlencode(params)}" if params else ""
         return yarl.URL(f"{self._access.server}{quote(path, safe='/:')}{query}", encoded=True)
 

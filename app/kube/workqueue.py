@@ -1,14 +1,14 @@
-"""A queue of keys for reconcilers: a key has one worker at a time, and after changes meanwhile it is due once more.
+"""A queue of keys for reconcilers: a key has one worker at a time, and a key added meanwhile is reconciled again.
 
 An event only says "reconcile this key"; a hundred events while a worker is busy cost one more reconciliation. The
-rules are those of client-go's workqueue, where two sets carry them:
+rules are those of client-go's workqueue, implemented with two sets:
 
-- *dirty*: keys to be reconciled. Adding one that is in it already changes nothing.
-- *processing*: keys in a worker's hands. A key added meanwhile stays dirty and is queued again by `done`, so no key is
-  ever with two workers.
+- *dirty*: keys to be reconciled. Adding a dirty key again changes nothing.
+- *processing*: keys being reconciled by a worker. A key added meanwhile stays dirty and is queued again by `done`, so
+  two workers never have the same key.
 
-The queue knows nothing of objects and must never keep a key by itself: of a key that nobody adds again there remains
-only the failure count, which `forget` clears.
+The queue knows nothing of objects and must never requeue a key by itself: of a key that is not added again only the
+failure count remains, which `forget` clears.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ class WorkQueue:
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
         self.adds = 0
-        """How often a key was added that did not wait already."""
+        """Additions of keys that were not dirty already."""
 
     def __len__(self) -> int:
-        """Number of keys that wait for a worker now; neither delayed ones nor those being worked on."""
+        """Number of keys that wait for a worker now, without delayed keys and keys being processed."""
         return len(self._urgent) + len(self._ready)
 
     @property
     def processing(self) -> int:
-        """Number of keys in the hands of workers."""
+        """Number of keys being processed by workers."""
         return len(self._processing)
 
     @property
@@ -59,7 +59,7 @@ class WorkQueue:
         return len(self._delayed)
 
     def add(self, key: str, *, urgent: bool = False) -> None:
-        """Have the key reconciled. An urgent key goes before all that are not, even if it waits already."""
+        """Queue the key. An urgent key goes before all other keys, even if it was queued already."""
         if self._shut_down:
             return
         if key not in self._dirty:
@@ -77,7 +77,7 @@ class WorkQueue:
         self._wake_one()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Add the key in so many seconds. Of several delays of one key the one that ends first counts."""
+        """Add the key after that many seconds. Of several delays of one key the earliest applies."""
         if self._shut_down:
             return
         if seconds <= 0:
@@ -100,15 +100,15 @@ class WorkQueue:
         self.add_after(key, max(min(backoff, self._max_delay), at_least))
 
     def forget(self, key: str) -> None:
-        """Clear the failure count of a key: it succeeded, or is given up."""
+        """Clear the failure count of a key that succeeded or will not be retried."""
         self._failures.pop(key, None)
 
     def failures(self, key: str) -> int:
-        """How often the key failed since it was last forgotten."""
+        """How often the key failed since `forget`."""
         return self._failures.get(key, 0)
 
     async def get(self) -> str:
-        """The next key, in the order of adding, urgent ones first. The caller owns it until it calls `done`.
+        """The next key, in the order of adding, urgent keys first. The caller owns it until it calls `done`.
 
         Raises QueueShutDown when the queue is shut down and drained.
         """
@@ -124,7 +124,7 @@ class WorkQueue:
                 if getter in self._getters:
                     self._getters.remove(getter)
                 elif len(self):
-                    self._wake_one()  # we were woken for a key that we will not take: pass the word on
+                    self._wake_one()  # this waiter was woken for a key that it will not take: wake another
                 raise
         key, _ = (self._urgent or self._ready).popitem(last=False)
         self._dirty.discard(key)
@@ -132,14 +132,14 @@ class WorkQueue:
         return key
 
     def done(self, key: str) -> None:
-        """Give the key back. If it was added meanwhile it is queued again, even while shutting down."""
+        """End the processing of a key. A key added meanwhile is queued again, even while shutting down."""
         self._processing.discard(key)
         if key in self._dirty:
             self._ready[key] = None
             self._wake_one()
 
     def shut_down(self) -> None:
-        """Take no more keys and drop delayed ones; what is queued is still handed out. Idempotent."""
+        """Ignore further keys and drop delayed keys; `get` still returns queued keys. Idempotent."""
         self._shut_down = True
         for handle in self._delayed.values():
             handle.cancel()
@@ -168,9 +168,9 @@ async def run_workers(
 ) -> None:
     """Let `workers` tasks work on the queue until it is shut down and drained, or this call is cancelled.
 
-    A key whose `handle` returns is forgotten; one whose `handle` raises is reported to `on_error` and added again after
-    its back-off, or after the time the server asked for. A PermanentError is reported and not tried again before the
-    next event. No error of one object ends the workers.
+    When `handle` returns, the key is forgotten. When `handle` raises, the error is reported to `on_error` and the key
+    is added again after its back-off or the server's Retry-After, whichever is longer. After a PermanentError the key
+    is not retried before the next event. No error of one object ends the workers.
     """
     async with asyncio.TaskGroup() as group:
         for number in range(workers):
@@ -198,4 +198,4 @@ async def _work(
             queue.forget(key)
         finally:
             queue.done(key)
-        await asyncio.sleep(0)  # a handler that never waits must not keep the loop from everyone else
+        await asyncio.sleep(0)  # a handler that never waits must not block other tasks

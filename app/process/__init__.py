@@ -1,4 +1,4 @@
-"""What a process does for itself: its log, its memory, and the configuration file that may change while it runs.
+"""Process services: logging, memory, metrics, and the configuration file that may change at run time.
 
 May import every floor but `cli` and `main`; decides nothing about queues.
 """

@@ -1,6 +1,6 @@
-"""What a configuration file means to the floors below: options of the jobs, options of the engine, addresses.
+"""Translates a configuration file into the options of jobs and engine, addresses and election times.
 
-Pure functions from a loaded file. Must never start anything.
+Pure functions of a loaded file. Must never start anything.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,18 +20,18 @@ from app.jobs.options import PodsReadyOptions
 from app.jobs.registry import ALL, Registry
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
-"""What is heeded at once when the file changes; all else is read once."""
+"""Fields that apply at once when the file changes; all other fields are read at the start only."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFlags:
-    """What the command line says of the jobs; it wins over the file. None where it says nothing."""
+    """Job options of the command line, which override the file; None for a flag that is not given."""
 
     without_queue_name: bool | None = None
     selector: LabelSelector | None = None
 
     def options(self, loaded: Loaded | None) -> JobOptions:
-        """Which jobs are managed."""
+        """The job options of the file, with the flags applied."""
         options = JobOptions()
         if loaded is not None:
             options = job_options(loaded)
@@ -43,7 +43,7 @@ class JobFlags:
 
 
 def job_options(loaded: Loaded) -> JobOptions:
-    """Which jobs are managed, by the file."""
+    """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
     return JobOptions(
@@ -55,7 +55,7 @@ def job_options(loaded: Loaded) -> JobOptions:
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:
-    """Which job kinds are queued: those that the file names or describes. Without a file all that are built."""
+    """The job kinds that Turnstile queues: those the file names or describes; without a file all built-in kinds."""
     if loaded is None:
         return Registry()
     integrations = loaded.configuration.integrations
@@ -69,7 +69,7 @@ def job_kinds(loaded: Loaded | None) -> Registry:
 
 
 def _waiting(loaded: Loaded) -> v1beta2.WaitForPodsReady | None:
-    """What the file says of waiting for pods. Where it says nothing nobody is evicted, unlike in Kueue."""
+    """The `waitForPodsReady` of the file. Without it no Workload is evicted for its pods, unlike in Kueue."""
     switched_off = "DisableWaitForPodsReady" in loaded.gates
     given = loaded.given("waitForPodsReady") and not switched_off
     return loaded.configuration.wait_for_pods_ready if given else None
@@ -101,7 +101,7 @@ def _blocking(loaded: Loaded) -> WaitForPodsReady:
 
 
 def engine_options(loaded: Loaded) -> EngineOptions:
-    """How quota is shared and counted."""
+    """The engine options of the file: how quota is shared and counted."""
     resources = loaded.configuration.resources
     strategy = resources.quota_check_strategy if resources is not None else None
     return EngineOptions(
@@ -116,7 +116,7 @@ def engine_options(loaded: Loaded) -> EngineOptions:
 
 
 def _gates(on: frozenset[str]) -> Gates:
-    """The engine names its gates in snake case."""
+    """The feature gates of the engine, whose fields are in snake case."""
     return Gates(
         **{field.name: "".join(word.capitalize() for word in field.name.split("_")) in on for field in fields(Gates)}
     )
@@ -155,7 +155,7 @@ def _transformations(config: Configuration) -> tuple[Transformation, ...]:
 
 
 def webhook_address(loaded: Loaded) -> Address | None:
-    """Where reviews are answered, if the file says so."""
+    """The address of the webhook, if the file gives one."""
     if not loaded.given("webhook", "port") and not loaded.given("webhook", "host"):
         return None
     webhook = loaded.configuration.webhook
@@ -163,27 +163,27 @@ def webhook_address(loaded: Loaded) -> Address | None:
 
 
 def health_address(loaded: Loaded) -> Address | None:
-    """Where probes are answered, if the file says so."""
+    """The address of the probes, if the file gives one."""
     if not loaded.given("health", "healthProbeBindAddress"):
         return None
     return addresses.parse(loaded.configuration.health.health_probe_bind_address or "0")
 
 
 def metrics_address(loaded: Loaded) -> Address | None:
-    """Where metrics are served besides the probes' address, if the file says so."""
+    """The address of metrics besides the probes' address, if the file gives one."""
     if not loaded.given("metrics", "bindAddress"):
         return None
     return addresses.parse(loaded.configuration.metrics.bind_address or "0")
 
 
 def local_queue_metrics(loaded: Loaded) -> bool:
-    """Whether what is counted of LocalQueues is shown, as far as anything is."""
+    """Whether the metrics of LocalQueues are exported, if metrics are served."""
     wanted = loaded.configuration.metrics.local_queue_metrics
     return "LocalQueueMetrics" in loaded.gates and (wanted is None or bool(wanted.enable))
 
 
 def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
-    """The serving certificate and its key, where somebody else makes them."""
+    """The serving certificate and key files if `internalCertManagement` is disabled, else None."""
     managed = loaded.configuration.internal_cert_management
     if managed is None or managed.enable:
         return None
@@ -193,7 +193,7 @@ def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """Times of the leader election in seconds; Kueue renews as often as it retries."""
+    """Times of the leader election in seconds. Kueue has one period for renewals and retries."""
 
     lease_duration: int = 4
     renew_deadline: float = 3.0
@@ -202,7 +202,7 @@ class Election:
 
 
 def election(loaded: Loaded) -> Election:
-    """What the file says of them, quicker than Kueue where it says nothing."""
+    """The election times of the file; the defaults are shorter than Kueue's."""
     times = loaded.configuration.leader_election
     assert times is not None
     retry, deadline = seconds(times.retry_period or 0), seconds(times.renew_deadline or 0)

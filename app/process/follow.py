@@ -1,7 +1,7 @@
-"""Looks at the configuration file again when it changes, and says what of a change is heeded and what is not.
+"""Reloads the configuration file when it changes, and logs which changes apply and which need a restart.
 
-A ConfigMap changes by a link that is swapped, so the file is looked at, not watched. A file with faults changes
-nothing. Must never decide what a field means.
+The file is polled, because a mounted ConfigMap changes by a switched symlink. A file with faults changes nothing.
+Must never decide what a field means.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Follower:
-    """One file: how it is read, what it came to at the start, and who hears of a change.
+    """One file: how to read it, its configuration at the start, and the function that applies a change.
 
-    `started` is what all but the fields in RELOADED are taken from until the process ends.
+    Until the process ends, all fields but those in RELOADED have their values from `started`.
     """
 
     path: Path

@@ -1,6 +1,6 @@
-"""How log lines leave the process: one event a line, JSON for machines, colours for people.
+"""Configures logging: one event per line, as JSON for machines or coloured text for people.
 
-Set up once, at the start; a second call changes what comes after it.
+Called once, at the start; a second call affects later events only.
 """
 
 import logging
@@ -41,7 +41,7 @@ def set_up(*, level: str, form: str) -> None:
             logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
             cache_logger_on_first_use=True,
         )
-    # Libraries log through the standard module: what they warn of goes the same way, as plain lines.
+    # Libraries use the standard logging module: their warnings go to standard error too, as plain lines.
     logging.basicConfig(
         level=max(number, logging.WARNING), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
     )

@@ -1,13 +1,12 @@
-"""When the garbage collector may hold the event loop: for short always, for long only when nobody waits.
+"""Schedules Python's garbage collector: short passes at any time, long passes while the process is idle.
 
-What Turnstile keeps are trees of plain values by the hundred thousand, which are freed as soon as nobody refers to
-them. Cycles are rare (an exception that its own traceback refers to, a connection), and nearly all of them end young.
-So only young objects are looked at as they come, a few thousand at a time. Old ones are left alone until memory has
-grown by a share: then garbage may be among those that came since, and they are looked at once in a quiet moment. Only
-when it has doubled, everything is. So memory is bounded, and a process that leaks nothing and grows no more is never
-held for long.
+Turnstile holds hundreds of thousands of trees of plain values, which reference counting frees. Reference cycles are
+rare (an exception that its own traceback refers to, a connection), and nearly all of them become garbage young. So the
+automatic passes scan young objects only, a few thousand at a time. Older objects are scanned once memory has grown by a
+share, in an idle moment, and then only those allocated since the last long pass. All objects are scanned only when
+memory has doubled. So memory is bounded, and a process that neither leaks nor grows never blocks for long.
 
-Must never be asked for by anything that is under way: it knows nothing of what the process does but its CPU time.
+Work in progress must never trigger a long pass: the only thing this module knows of the process's work is its CPU time.
 """
 
 import asyncio
@@ -23,27 +22,27 @@ from typing import Final
 import structlog
 
 YOUNG: Final = 700
-"""Objects made, and not freed again, between two looks at those made since the last one."""
+"""Net new objects (allocated minus freed) after which the collector scans the youngest generation."""
 OLDER: Final = 2 if sys.version_info < (3, 14) else 1_000
-"""So many such looks, then one at what survived them: thousands of objects, less than a millisecond. Where the
-collector works in increments (3.14) this says instead how small a share of the old ones each look takes along."""
+"""Youngest-generation scans per scan of their survivors: thousands of objects, less than a millisecond. With the
+incremental collector (Python 3.14) this sets instead how small a share of the old objects each scan includes."""
 NEVER: Final = 2**31 - 1
 SHARE: Final = 0.25
-"""Memory may grow by this share, and by `SLACK`, before what came since is looked at in the next quiet moment."""
+"""Memory may grow by this share plus `SLACK` bytes before the new objects are scanned in the next idle moment."""
 DOUBLED: Final = 2
-"""With so many times the memory of the last look at everything, everything is looked at again."""
+"""All objects are scanned again when memory exceeds this many times the memory after the last full scan."""
 SLACK: Final = 32 * 2**20
 WAIT: Final = 4
-"""With so many times that growth it is done also where no moment is quiet."""
+"""At this many times that growth old objects are scanned even if the process is never idle."""
 LOOK_SECONDS: Final = 5.0
 QUIET: Final = 0.05
-"""A moment is quiet if the process used no more of one core than this since the last look."""
+"""The process is idle if it used at most this share of one core since the last check."""
 
 log = structlog.get_logger(__name__)
 
 
 def resident() -> int:
-    """Bytes of memory that the process has; the most it ever had where the system does not say."""
+    """Resident memory of the process in bytes; its peak where the system does not report the present value."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -67,32 +66,32 @@ class Collector:
         self._settled = 0
         self._whole = 0
         self.passes = 0
-        """How often old objects were looked at since `settle`."""
+        """Scans of old objects since `settle`."""
         self.whole_passes = 0
-        """How often all of them were."""
+        """Scans of all objects since `settle`."""
         self.longest = 0.0
-        """Seconds that the longest of these held the event loop."""
+        """Seconds for which the longest of these scans blocked the event loop."""
 
     @property
     def settled(self) -> bool:
-        """Whether the first lists are done with."""
+        """Whether `settle` was called, after the first lists."""
         return self._settled > 0
 
     def begin(self) -> None:
-        """Look at nothing from now on: first lists make objects by the million and no garbage."""
+        """Disable the collector: the first lists allocate millions of objects and no garbage."""
         gc.collect()
         gc.freeze()
         gc.disable()
 
     def settle(self) -> None:
-        """From now on look at young objects only, and at nothing that is there."""
+        """Enable the collector for young objects only, and exempt every object that exists now."""
         gc.freeze()
         gc.set_threshold(YOUNG, OLDER, NEVER)
         gc.enable()
         self._settled = self._whole = self._resident()
 
     async def run(self) -> None:
-        """Look at old objects when memory has grown and the moment is quiet, until cancelled."""
+        """Scan old objects when memory has grown and the process is idle, until cancelled."""
         while True:
             spent = self._cpu()
             await asyncio.sleep(self._look_seconds)
@@ -103,8 +102,9 @@ class Collector:
                 self.collect(everything=held > DOUBLED * self._whole + SLACK)
 
     def collect(self, *, everything: bool) -> int:
-        """Look at what came since the last look, or at everything, and hold the event loop meanwhile: a tenth of a
-        second for each half million objects. Returns how many were garbage.
+        """Scan the objects added since the last call, or all objects, and return how many were garbage.
+
+        Blocks the event loop meanwhile: a tenth of a second per half million objects.
         """
         began, before = time.perf_counter(), self._resident()
         if everything:

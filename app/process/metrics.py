@@ -1,7 +1,7 @@
-"""Shows at `/metrics` what the parts of a process count anyway. docs/reference/metrics.md lists it.
+"""Exports at `/metrics` the counters that the components of a process maintain. docs/reference/metrics.md lists them.
 
-Nothing is counted here: figures are read when the metrics are asked for. Label values are verbs, results, and names of
-kinds and controllers; never names of objects. Figures of a term of leadership begin at zero with each term.
+Counts nothing itself: reads the counters at each scrape. Label values are verbs, results, and names of kinds and
+controllers; never names of objects. Counters of a term of leadership start at zero with each term.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What runs while this process leads."""
+    """The components that run while this process leads."""
 
     executor: Executor
     scheduler: Scheduler
@@ -34,7 +34,7 @@ class Term:
 
 
 class ProcessMetrics(Collector):
-    """The figures of one process. `term` is the present term of leadership, None while another process leads."""
+    """The metrics of one process. `term` returns the present term of leadership, None while not leading."""
 
     def __init__(
         self, transport: Transport, caches: Caches, recorder: Recorder, *, term: Callable[[], Term | None]
@@ -45,11 +45,11 @@ class ProcessMetrics(Collector):
         self._term = term
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: which metrics there are depends on the role, and need not be known before."""
+        """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now."""
+        """The metrics with their present values."""
         yield from self._of_transport()
         yield from self._of_caches()
         yield from self._of_events()

@@ -1,4 +1,4 @@
-"""Floor 6: the admission webhooks: HTTP in, a verdict and a small patch out. Stateless; any number of replicas.
+"""Floor 6: the admission webhooks: they answer reviews with a verdict and a patch. Stateless; any number of replicas.
 
 May import the floors below, never `controllers`.
 """

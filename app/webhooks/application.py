@@ -1,4 +1,4 @@
-"""The webhook application: reviews first, then conversion, then the probes."""
+"""Builds the webhook application: admission reviews, conversion of API versions, and the probes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from app.webhooks.review import Handler
 def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
     """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
 
-    `registry` is what `/metrics` shows; the counters of the reviews are added to it.
+    `/metrics` shows `registry`; the counters of the reviews are added to it.
     """
     app = create_probes(health=health, registry=registry, title="Turnstile webhooks")
     _describe_reviews(app, handlers)
@@ -27,7 +27,7 @@ def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: Col
 
 
 def _describe_reviews(app: FastAPI, handlers: Mapping[str, Handler]) -> None:
-    """Put the review paths into the OpenAPI document, though FastAPI never sees their requests."""
+    """Add the review paths to the OpenAPI document; FastAPI itself never receives their requests."""
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:

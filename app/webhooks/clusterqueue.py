@@ -1,4 +1,4 @@
-"""The webhooks of ClusterQueue: a finalizer while workloads hold its quota, and quota that adds up."""
+"""The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota."""
 
 from collections.abc import Collection
 from typing import Final
@@ -12,5 +12,5 @@ MUTATE: Final = finalizing(ClusterQueue, default_cluster_queue)
 
 
 def validating(gates: Collection[str]) -> Handler:
-    """The handler that refuses quota that does not add up; `gates` are the feature gates that are on."""
+    """The handler that refuses inconsistent quota; `gates` are the feature gates that are on."""
     return checking(ClusterQueue, lambda _, new, old: validate_cluster_queue(new, old, gates=gates))

@@ -1,4 +1,4 @@
-"""The webhook of Cohort: quota that adds up. Nothing is defaulted."""
+"""The webhook of Cohort: it refuses inconsistent quota. Nothing is defaulted."""
 
 from typing import Final
 

@@ -1,8 +1,9 @@
-"""ConversionReview v1 in and out: objects of one version of our API to another, for the API server.
+"""Answers ConversionReview v1: converts objects between versions of Turnstile's API for the API server.
 
-The API server asks here whenever somebody reads or writes an older version of a kind whose versions differ; reads and
-writes of the stored version never come here. Objects are converted one by one, so that a long list neither holds up
-the reviews nor takes more memory than its bytes. What cannot be converted fails with a message, never with a 5xx.
+The API server sends a review whenever a client reads or writes an older version of a kind whose versions differ; reads
+and writes of the stored version cause no review. Objects are converted one at a time, so that a long list neither
+delays admission reviews nor needs more memory than its bytes. An object that cannot be converted fails the review with
+a message, never with a 5xx.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from app.webhooks.review import Malformed, read_review
 
 PATH: Final = "/convert"
 BODY_LIMIT: Final = 16 * 1024 * 1024
-"""Bytes of a review. The API server asks object by object; this leaves room for a list of thousands."""
+"""Largest review in bytes, enough for a list of thousands; the API server sends objects one by one."""
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 KIND: Final = "ConversionReview"
 _SLICE: Final = 0.001
@@ -98,7 +99,7 @@ def read(body: bytes) -> _Request:
 
 
 async def review(request: _Request) -> tuple[bytes, bool]:
-    """The ConversionReview that answers a request, and whether it carries the objects or why there are none."""
+    """The ConversionReview that answers a request, and whether the conversion succeeded."""
     converted = []
     pause = time.perf_counter() + _SLICE
     for index, raw in enumerate(request.objects):
@@ -145,7 +146,7 @@ class _Named(Object):
 
 
 def _title(index: int, raw: msgspec.Raw) -> str:
-    """What people call the object, or its place in the request."""
+    """Kind and name of the object for messages, or its index in the request if it does not decode."""
     try:
         named = msgspec.json.decode(raw, type=_Named)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

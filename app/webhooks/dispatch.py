@@ -1,8 +1,8 @@
-"""The fast way of a review: from the ASGI scope to the handler of its path and back, past all of FastAPI.
+"""Dispatches admission reviews from the ASGI scope straight to the handler of their path, bypassing FastAPI.
 
-Reviews are nearly all the traffic, and a FastAPI route costs twice what the whole review does. This dispatcher looks
-the path up, refuses what is no review with a Kubernetes Status, and leaves every other path to the application behind
-it. It trusts nothing about the body: it is counted while it comes, and it has a deadline.
+Reviews are nearly all of the traffic, and a FastAPI route costs twice as much as the review itself. The dispatcher
+looks up the path, refuses invalid reviews with a Kubernetes Status, and leaves every other path to the application
+behind it. It must never trust the body: bytes are counted as they arrive, and reading has a deadline.
 """
 
 import time
@@ -51,7 +51,7 @@ class Dispatcher:
 
 
 def _review(path: str, handler: Handler, body: bytes) -> tuple[str, str, bytes]:
-    """Operation, outcome and reply of a review. Raises Refused for a body that is none, and for a bug in a handler."""
+    """Operation, outcome and reply of a review. Raises Refused for an invalid body or a handler's bug."""
     try:
         request = read(body)
     except Malformed as error:

@@ -1,4 +1,4 @@
-"""How a handler is made: what all of them refuse or let pass, and the two shapes that Turnstile's own kinds need."""
+"""Builds handlers: the checks that all handlers share, and the two kinds of handler for Turnstile's own kinds."""
 
 from collections.abc import Callable, Collection
 from typing import TypeVar
@@ -33,10 +33,10 @@ class _Metadata(Object):
 def guarded(
     handler: Handler, *, kind: type[Kind], operations: Collection[str], sub_resources: Collection[str] = ("",)
 ) -> Handler:
-    """A handler that sees only the operations and sub-resources it is for; everything else passes unchanged.
+    """Calls `handler` only for `operations` and `sub_resources`; every other review is allowed unchanged.
 
-    An object that does not decode is refused with the reason, and one that cannot be decided yet with an error that
-    makes the client try again.
+    An object that does not decode is refused with the reason. If the handler raises Undecided, the review fails with an
+    error that makes the client retry.
     """
 
     def guard(request: Request) -> Answer:
@@ -57,9 +57,9 @@ def guarded(
 
 
 def finalizing(kind: type[Kind], default: Callable[[ObjectMeta], list[str] | None]) -> Handler:
-    """A handler that gives new objects the finalizers that `default` names, None where they are right already.
+    """A handler that sets the finalizers of new objects to those that `default` returns; None means no change.
 
-    Reads the metadata alone: an object is mutated before the API server checks it against its schema.
+    Decodes metadata only: the API server validates an object's schema after the mutating webhooks.
     """
     decode = decoder(_Metadata)
 
@@ -79,9 +79,9 @@ def checking(
     *,
     sub_resources: Collection[str] = ("",),
 ) -> Handler:
-    """A handler that refuses an object for what `validate(request, new, old)` finds; `old` is None on create.
+    """A handler that refuses an object if `validate(request, new, old)` returns errors; `old` is None on create.
 
-    An object that is being deleted passes: only its finalizers are left to go, and nothing may be in their way.
+    An object that is being deleted is allowed, so that nothing blocks the removal of its finalizers.
     """
     decode = decoder(kind)
 

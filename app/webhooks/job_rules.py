@@ -1,7 +1,7 @@
-"""Rules that hold for the metadata of every job kind, on create and on update.
+"""Validates the metadata that all job kinds share, on create and on update.
 
 Texts, paths and their order are Kueue's (`jobframework/validation.go`). Pure functions from metadata to errors; all
-errors of an object come back together.
+errors of an object are returned together.
 """
 
 from typing import Any, Final
@@ -23,7 +23,7 @@ ELASTIC_PATH: Final = f"metadata.annotations[{names.ELASTIC_JOB}]"
 
 
 def create_errors(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
-    """What is wrong with the metadata of a job of this kind, whatever it was before."""
+    """Errors of a job's metadata, regardless of its previous version."""
     return [
         *_queue_name(meta),
         *_prebuilt(meta, kind, integration),
@@ -43,7 +43,7 @@ def update_errors(
     suspended: bool,
     default_queue: bool,
 ) -> list[FieldError]:
-    """What may not change as it did. `default_queue`: the namespace has a LocalQueue named `default`."""
+    """Errors of forbidden metadata changes. `default_queue`: the namespace has a LocalQueue named `default`."""
     errors: list[FieldError] = []
 
     old_queue, queue = old.labels.get(names.QUEUE_LABEL, ""), new.labels.get(names.QUEUE_LABEL, "")
@@ -56,7 +56,7 @@ def update_errors(
     changed = prebuilt != identifier(old, names.PREBUILT_WORKLOAD)[0]
     if changed and not (suspended or is_elastic(new)):
         errors.append(invalid(path, prebuilt, IMMUTABLE))
-    elif changed or (was_suspended and suspended):  # a start or a stop is not refused for a name that was there before
+    elif changed or (was_suspended and suspended):  # an invalid name in the old object must not block a start or a stop
         errors += _prebuilt(new, kind, integration)
 
     if not (was_suspended and suspended):

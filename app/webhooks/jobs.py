@@ -1,8 +1,8 @@
-"""What the webhooks do with every job kind: defaults and suspension on create, rules on create and update.
+"""The webhooks of all job kinds: defaults and suspension on create, validation on create and update.
 
-What is particular to a kind is asked of its integration (`app.jobs.integration`); the order of the steps is the same
-for all and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Children of managed jobs are left
-alone. Turnstile does not dispatch to other clusters yet, so `managedBy` is never set here.
+Each kind's integration (`app.jobs.integration`) provides what is specific to the kind; the order of the steps is the
+same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Children of managed
+jobs are not changed. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be set here.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed
 
 
 def add_default_labels(patch: JsonPatch, meta: ObjectMeta, world: World) -> None:
-    """Give a job the default queue and the default priority class where it has none and its owner is no job.
+    """Add the default queue and priority class where a job has none and its owner is not a managed kind.
 
-    `meta` gets the labels too, as the steps that follow read them.
+    The labels are also set in `meta`, because later steps read them.
     """
     if world.registry.manages(meta.controller):
         return
@@ -75,7 +75,7 @@ def _to_hold(job: Kind, integration: Integration[Any], world: World) -> bool:
 
 
 def validating(integration: Integration[Any], world: World) -> Handler:
-    """The validating handler of a job kind. It never changes anything."""
+    """The validating handler of a job kind. It must never change the object."""
     decode = decoder(integration.kind)
 
     def validate(request: Request) -> Answer:
@@ -83,7 +83,7 @@ def validating(integration: Integration[Any], world: World) -> Handler:
         if request.operation == CREATE:
             errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:
-            return ALLOWED  # only finalizers are left to go, and nothing may be in their way
+            return ALLOWED  # nothing may block the removal of finalizers
         else:
             old = decode(request.old_object)
             errors = update_errors(

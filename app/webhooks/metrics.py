@@ -1,4 +1,4 @@
-"""What is counted of the reviews. Label values come from a fixed set; what a client sends never becomes one."""
+"""Metrics of the admission reviews. Label values come from a fixed set; client input must never become one."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,8 +12,8 @@ _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 class ReviewMetrics:
     """Reviews by path, operation and outcome, and how long they took, by path.
 
-    Outcomes: `allowed`, `mutated`, `denied`, `error`; for what was no review, or met a bug, the reason of the Status
-    that was the answer. Children are resolved once, because looking one up costs more than counting.
+    Outcomes: `allowed`, `mutated`, `denied`, `error`; for an invalid review or a handler's bug, the reason of the
+    Status in the answer. Label lookups are cached, because a lookup costs more than the increment.
     """
 
     def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:

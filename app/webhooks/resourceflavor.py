@@ -1,4 +1,4 @@
-"""The webhooks of ResourceFlavor: a finalizer while ClusterQueues use it, labels and taints that nodes could carry."""
+"""The webhooks of ResourceFlavor: a finalizer for use by ClusterQueues, and valid node labels and taints."""
 
 from typing import Final
 

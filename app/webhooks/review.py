@@ -1,8 +1,8 @@
-"""AdmissionReview v1 in and out: bytes from the API server to a request, an answer to bytes.
+"""Decodes AdmissionReview v1 into a request, and encodes a handler's answer.
 
-The object under review stays raw until a handler decodes the part it reads, so a review costs microseconds. A patch is
-written by the handler as the shortest ordered list of operations; objects are never compared. Nothing here knows a
-kind, and nothing here writes anything: every handler has to be safe for a dry run.
+The reviewed object stays raw JSON until a handler decodes the fields it reads, so a review costs microseconds. The
+handler writes a patch as the shortest ordered list of operations; objects are never diffed. This module must never
+depend on a kind, and no handler may write to the API server: every handler must be safe for a dry run.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ UPDATE = "UPDATE"
 
 
 class Malformed(TurnstileError):
-    """The body is not an AdmissionReview that this server understands; its text is the reason."""
+    """The body is not a review that this server can decode; the message is the reason."""
 
 
 class GroupVersionKind(Object):
@@ -53,9 +53,9 @@ class _Review(Object):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What a handler says: allowed unless `code` is set; `patch` makes the object what it should be.
+    """A handler's answer: allowed, with `patch` if set, unless `code` is set.
 
-    `code` and `reason` are those of the Status that the client gets to see, with `message` as its text.
+    `code`, `reason` and `message` become the Status that the client receives.
     """
 
     patch: JsonPatch | None = None
@@ -66,20 +66,20 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def outcome(self) -> str:
-        """One word for the metrics: `allowed`, `mutated`, `denied` or `error`."""
+        """The outcome for the metrics: `allowed`, `mutated`, `denied` or `error`."""
         if self.code:
             return "error" if self.code >= 500 else "denied"
         return "mutated" if self.patch else "allowed"
 
 
 Handler = Callable[[Request], Answer]
-"""Decides one review. Pure but for reads of the caches; must not raise because of what a client sent."""
+"""Decides one review. Pure except for reads of the caches; must not raise because of client input."""
 
 ALLOWED = Answer()
 
 
 def changed(patch: JsonPatch) -> Answer:
-    """Allowed, with this patch if there is anything in it."""
+    """Allowed, with this patch unless it is empty."""
     return Answer(patch=patch) if patch else ALLOWED
 
 
@@ -89,12 +89,12 @@ def denied(message: str, *, warnings: tuple[str, ...] = ()) -> Answer:
 
 
 def undecodable(message: str) -> Answer:
-    """The object is not what its schema says: 400 BadRequest."""
+    """The object does not match its schema: 400 BadRequest."""
     return Answer(code=400, reason="BadRequest", message=message)
 
 
 def failed(message: str) -> Answer:
-    """The review cannot be decided now, though it may be later: 500 InternalError, and the client tries again."""
+    """The review cannot be decided yet: 500 InternalError, so that the client retries."""
     return Answer(code=500, reason="InternalError", message=message)
 
 
@@ -127,7 +127,7 @@ R = TypeVar("R", bound=_Envelope)
 
 
 def read_review(body: bytes, decoder: msgspec.json.Decoder[R], *, api_version: str, kind: str) -> R:
-    """A review of that kind, whatever it asks. Raises Malformed with a sentence that names the field."""
+    """A decoded review of `kind`, admission or conversion. Raises Malformed with a sentence that names the field."""
     try:
         review = decoder.decode(body)
     except RecursionError:
@@ -168,12 +168,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def write(uid: str, answer: Answer) -> bytes:
-    """The AdmissionReview that carries an answer back to the request with this uid."""
+    """The AdmissionReview that answers the request with this uid."""
     response = _Response(uid=uid, allowed=not answer.code, warnings=answer.warnings)
     if answer.code:
         response.status = _Status(code=answer.code, reason=answer.reason, message=answer.message)
     elif answer.patch:
-        response.patch = answer.patch.encode()  # msgspec writes bytes as base64, which is what the API wants
+        response.patch = answer.patch.encode()  # msgspec encodes bytes as base64, as the API requires
         response.patch_type = "JSONPatch"
     return _encode(_Reply(response=response))
 

@@ -1,4 +1,4 @@
-"""Which path reviews what, by Kueue's names. Job kinds come from the registry; a kind of ours is its lines here."""
+"""Maps webhook paths, named as in Kueue, to handlers. Job kinds come from the registry; other kinds are listed."""
 
 from collections.abc import Collection
 from typing import Final
@@ -14,7 +14,7 @@ _OURS: Final = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
 def routes(world: World, *, gates: Collection[str] = known.ON_BY_DEFAULT) -> dict[str, Handler]:
-    """The handler of each path; `gates` are the feature gates that are on. Jobs of disabled kinds pass untouched."""
+    """The handler of each path; `gates` are the feature gates that are on. Disabled kinds are allowed unchanged."""
     handlers: dict[str, Handler] = {}
     registry = world.registry
     for integration in registry.known.values():

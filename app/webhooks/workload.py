@@ -1,4 +1,4 @@
-"""The webhooks of Workload and of its status: what may not change while quota is held, and an admission that fits."""
+"""The webhooks of Workload and its status: fields immutable while quota is reserved, and a consistent admission."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from app.webhooks.review import CREATE, Answer, Handler, Request, changed
 
 
 def mutating(gates: Collection[str]) -> Handler:
-    """The handler that takes the minimum from the pod sets where partial admission is off."""
+    """The handler that removes `minCount` from the pod sets if partial admission is off."""
 
     def mutate(request: Request) -> Answer:
         patch = JsonPatch()
@@ -22,12 +22,12 @@ def mutating(gates: Collection[str]) -> Handler:
 
 
 def validating(gates: Collection[str]) -> Handler:
-    """The handler of the rules; `gates` are the feature gates that are on."""
+    """The validating handler; `gates` are the feature gates that are on."""
 
     def errors(request: Request, new: Workload, old: Workload | None) -> list[FieldError]:
         templates = None
         if old is not None and old.quota_reserved and not request.sub_resource:
-            # Only then may no part of a template change; a write of the status cannot change one at all.
+            # Templates are immutable only while quota is reserved; a status write cannot change a template.
             templates = template_digests(bytes(request.object)), template_digests(bytes(request.old_object))
         return validate_workload(new, old, gates=gates, templates=templates)
 

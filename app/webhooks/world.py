@@ -1,7 +1,7 @@
-"""What the webhooks may know of the cluster: a handful of reads, answered from caches, and the options of the install.
+"""The webhooks' view of the cluster: a few reads from caches, and the installation's options.
 
-`main` implements `World` on top of the stores; tests pass plain objects. A webhook never writes, and never asks the API
-server: a review must be answered in microseconds and with the API server as busy as it may be.
+`main` implements `World` on top of the stores; tests pass plain objects. A webhook must never call the API server, for
+reads or writes: a review must be answered in microseconds, however busy the API server is.
 """
 
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from app.jobs.registry import Registry
 
 
 class Undecided(TurnstileError):
-    """The caches do not tell yet, or the owners make no sense; the client should try again."""
+    """The caches lack an object that the decision needs, or the owners are invalid; the client should retry."""
 
 
 class World(Protocol):
-    """Reads that the handlers need. All are synchronous and come from a cache."""
+    """Reads that the handlers need. All are synchronous and answered from a cache."""
 
     @property
     def options(self) -> Options:
-        """The options of this install."""
+        """The options of this installation."""
 
     @property
     def registry(self) -> Registry:
-        """The job kinds of this install."""
+        """The job kinds of this installation."""
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""
@@ -36,16 +36,17 @@ class World(Protocol):
         """Whether a WorkloadPriorityClass named `default` exists."""
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, or None while the cache has not seen it."""
+        """Labels of a namespace, or None if the cache does not have it."""
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """An object of a job kind by its key `namespace/name`, or None while the cache has not seen it."""
+        """An object of a job kind by its key `namespace/name`, or None if the cache does not have it."""
 
 
 def has_managed_ancestor(job: Kind, world: World) -> bool:
-    """Whether a job above this one is queued, so that this one must be left alone. Its metadata has the namespace.
+    """Whether an ancestor of `job` is queued in its place. `job.metadata.namespace` must be set.
 
-    Raises Undecided if an owner of a job kind is not in the caches, or if the owners go in a circle or too far.
+    Raises Undecided if an owner of a job kind is not in the caches, or if the owner references form a cycle or are too
+    many.
     """
     if not world.registry.manages(job.metadata.controller):
         return False
@@ -59,8 +60,8 @@ def has_managed_ancestor(job: Kind, world: World) -> bool:
 def namespace_is_managed(namespace: str, world: World) -> bool:
     """Whether `managedJobsNamespaceSelector` selects the namespace.
 
-    A selector on names alone is decided even before the cache has seen the namespace; for other labels Undecided is
-    raised until it has.
+    A selector on names alone is decided even if the cache does not have the namespace; for other labels Undecided is
+    raised until it does.
     """
     selector = world.options.managed_jobs_namespace_selector
     labels = world.namespace_labels(namespace)

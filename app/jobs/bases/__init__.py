@@ -1,1 +1,1 @@
-"""The shapes that job kinds have: a kind is a subclass of one of these, with little but data of its own."""
+"""Base classes of job kinds: a kind subclasses one of them and adds little but data."""

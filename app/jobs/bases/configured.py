@@ -1,9 +1,9 @@
 """Job kinds that the configuration file describes (`integrations.customKinds`): templated jobs, read by paths.
 
-Nothing of such an object is known before the file is read, so its spec and status stay JSON, of which the paths of the
-entry are read when they are asked for. What the entry calls wrong in an object (a template that is absent, a count that
-is no number) is refused by the webhook; an object that came past it is a PermanentError wherever its pods are asked
-for, and can still be suspended. Must never read anything but what an entry names.
+The fields of such an object are not known before the file is read, so its spec and status stay JSON, and the entry's
+paths are decoded on demand. The webhook refuses an invalid object (an absent template, a count that is not a number).
+If one was created without the webhook, reading its pod sets raises PermanentError; it can still be suspended. Must
+never read anything but the paths of an entry.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from app.jobs.integration import Asked, Outcome, Right
 
 Place = tuple[str | int, ...]
 Lookup = Callable[[str], msgspec.Raw | None]
-"""What stands at a path of the object, or of an item of one of its lists."""
+"""Returns the JSON at a path of the object, or of an item of one of its lists."""
 
 _MAX_COUNT: Final = 2**31 - 1
 _NULL: Final = msgspec.Raw(b"null")
@@ -37,7 +37,7 @@ _decode_conditions: Final = tolerating_nulls(msgspec.json.Decoder(list[JobCondit
 
 
 class ConfiguredJob(Kind):
-    """An object of a kind that the file describes."""
+    """An object of a kind that the configuration file describes."""
 
     NAMESPACED: ClassVar = True
 
@@ -46,7 +46,7 @@ class ConfiguredJob(Kind):
 
 
 class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
-    """The jobs of an entry."""
+    """The integration of one entry of `integrations.customKinds`."""
 
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
@@ -60,15 +60,15 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
             Right(right.resource, tuple(right.verbs or ()), group=right.group) for right in entry.rights or ()
         )
 
-    # --- where things are
+    # --- reading the object
 
     def value(self, job: ConfiguredJob, path: tuple[str, ...]) -> Any:
-        """The plain value at a path."""
+        """The decoded value at a path; None if it is absent."""
         raw = _in_object(job, path)
         return None if raw is None else msgspec.json.decode(raw)
 
     def conditions(self, job: ConfiguredJob) -> Sequence[JobCondition]:
-        """`status.conditions`; none if they are not written as Kubernetes writes conditions."""
+        """`status.conditions`; empty if they do not decode as Kubernetes conditions."""
         raw = _in_object(job, ("status", "conditions"))
         try:
             return _decode_conditions(raw) if raw is not None else []
@@ -76,22 +76,22 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
             return []
 
     def suspended(self, job: ConfiguredJob) -> bool:
-        """By the suspend field, which nothing but `true` sets."""
+        """Whether the suspend field is exactly `true`."""
         return self.value(job, self.suspend_path) is True
 
     def templates(self, job: ConfiguredJob) -> list[Template]:
-        """One for each pod set of the entry that the object has."""
+        """A template for each pod set of the entry that the object has."""
         templates, errors = self._read(job)
         if errors:
             raise PermanentError(format_errors(errors))
         return templates
 
     def readable_templates(self, job: ConfiguredJob) -> list[Template]:
-        """Those that can be understood."""
+        """The valid templates."""
         return self._read(job)[0]
 
     def _read(self, job: ConfiguredJob) -> tuple[list[Template], list[FieldError]]:
-        """The templates that can be understood, and what is wrong with the others."""
+        """The valid templates, and the errors of the others."""
         templates: list[Template] = []
         errors: list[FieldError] = []
         for pod_set in self.entry.pod_sets or ():
@@ -110,14 +110,14 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
             seen.add(name)
         return templates, errors
 
-    # --- what they mean
+    # --- answers of the integration
 
     def create_errors(self, job: ConfiguredJob) -> list[FieldError]:
-        """Templates and counts that make no sense, and the topology request of each template."""
+        """Errors of templates and counts; if there are none, those of each template's topology request."""
         return self._read(job)[1] or super().create_errors(job)
 
     def finished(self, job: ConfiguredJob) -> Outcome | None:
-        """By the facts of the entry."""
+        """The outcome by the facts in the entry's `finished`."""
         finished = self.entry.finished
         if finished is None:
             return None
@@ -128,7 +128,7 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         return None
 
     def active(self, job: ConfiguredJob) -> bool:
-        """By counts and facts of the entry, or because the status is older than the spec."""
+        """Whether a count or fact of the entry's `active` reports pods, or the status is older than the spec."""
         active = self.entry.active
         if active is None:
             return False
@@ -139,12 +139,12 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         )
 
     def _stale(self, job: ConfiguredJob, path: str) -> bool:
-        """Whether the status does not tell of this spec yet; a new object that nobody has looked at has no pods."""
+        """Whether the status is older than the spec, unless the object is new, suspended and never yet observed."""
         generation, observed = job.metadata.generation, self._number(job, path)
         return observed < generation and not (observed == 0 and generation <= 1 and self.suspended(job))
 
     def pods_ready(self, job: ConfiguredJob) -> bool:
-        """By the counts, if they reach the number of pods, or by a fact."""
+        """Whether a fact of the entry's `ready` holds, or its counts add up to the number of pods."""
         ready = self.entry.ready
         if ready is None:
             return False
@@ -154,7 +154,7 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         return bool(ready.counts) and sum(self._number(job, path) for path in ready.counts or ()) >= wanted
 
     def reclaimable(self, job: ConfiguredJob) -> dict[str, int]:
-        """By the counts of the pod sets that name one."""
+        """The `reclaimable` counts of the entry's pod sets."""
         found: dict[str, int] = {}
         for pod_set in self.entry.pod_sets or ():
             if pod_set.reclaimable is not None and (count := self._number(job, pod_set.reclaimable)) > 0:
@@ -162,15 +162,15 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         return found
 
     def significant(self, job: ConfiguredJob) -> tuple[object, ...]:
-        """The spec, the end, whether pods run, and which need their quota no longer."""
+        """The spec, the outcome, whether pods are active, and the reclaimable pods."""
         return bytes(job.spec), self.finished(job), self.active(job), self.reclaimable(job)
 
     def managed_by(self, job: ConfiguredJob) -> str | None:
-        """By the path of the entry."""
+        """The value at the entry's `managedBy` path."""
         return self._text(job, self.entry.managed_by)
 
     def priority_class_name(self, job: ConfiguredJob) -> str | None:
-        """By the path of the entry; failing that the first template that names one."""
+        """The value at the entry's `priorityClass` path, else the class of the first template that names one."""
         return self._text(job, self.entry.priority_class) or super().priority_class_name(job)
 
     def _text(self, job: ConfiguredJob, path: str | None) -> str | None:
@@ -181,7 +181,7 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         return _whole(_in_object(job, parts(path))) or 0
 
     def _met(self, job: ConfiguredJob, fact: Fact) -> str | None:
-        """The message of a fact that holds, which may be empty; None if it does not hold."""
+        """The message of a fact, which may be empty; None if the fact does not hold."""
         if fact.condition is not None:
             for condition in self.conditions(job):
                 if condition.type == fact.condition and condition.status == (fact.status or "True"):
@@ -202,7 +202,7 @@ def _in_object(job: ConfiguredJob, path: tuple[str, ...]) -> msgspec.Raw | None:
 
 
 def _below(raw: msgspec.Raw, path: tuple[str, ...]) -> msgspec.Raw | None:
-    """The JSON at a path; None if it is absent, null, or below something that has no fields."""
+    """The JSON at a path; None if it is absent, null, or below a value that is not an object."""
     for part in path:
         try:
             found = _fields(raw).get(part)
@@ -215,7 +215,7 @@ def _below(raw: msgspec.Raw, path: tuple[str, ...]) -> msgspec.Raw | None:
 
 
 def _places(job: ConfiguredJob, pod_set: PodSetEntry, errors: list[FieldError]) -> Iterator[tuple[Place, Lookup]]:
-    """Each place of the object that the paths of a pod set start from."""
+    """Each place of the object where a pod set's paths start, with a lookup relative to it."""
     if pod_set.each is None:
         yield (), lambda path: _in_object(job, parts(path))
         return
@@ -264,7 +264,7 @@ def _name(pod_set: PodSetEntry, look: Lookup) -> str:
 
 
 def _factor(factor: Factor, place: Place, look: Lookup, errors: list[FieldError]) -> int:
-    """A factor of a count; one that is no count is an error and counts as 0."""
+    """The value of one factor of a count; an invalid value is added to `errors` and counts as 0."""
     default = 1 if factor.default is None else factor.default
     counts = [default if (raw := look(factor.path)) is None else _count(raw, factor.path, place, errors)]
     if factor.at_most is not None and (raw := look(factor.at_most)) is not None:
@@ -286,13 +286,13 @@ def _whole(raw: msgspec.Raw | None) -> int | None:
 
 
 def _as_text(raw: msgspec.Raw) -> str:
-    """A text as it is; anything else as its JSON: `true`, `3`."""
+    """A string unquoted; any other value as JSON: `true`, `3`."""
     text = bytes(raw)
     return str(msgspec.json.decode(text)) if text.startswith(b'"') else text.decode()
 
 
 def _readable(raw: msgspec.Raw) -> msgspec.Raw:
-    """A template that decodes as one. A CRD that keeps unknown fields keeps nulls too, which mean absent fields."""
+    """A template that decodes; nulls, which a CRD with unknown fields preserved may store, are dropped if needed."""
     try:
         _decode_template(raw)
     except msgspec.ValidationError:

@@ -1,10 +1,10 @@
 """Pod groups: several pods that name one group are one job, with a pod set for each role.
 
-A role is what quota and placement of a pod depend on, worked out from the pod itself. The Workload charges for so many
-pods of each role: more are deleted, or stay held. The places of failed and deleted pods are kept for pods that replace
-them; until then our finalizer keeps such pods. A pod that is being deleted has its place until it is gone or its grace
-period is over, so a replacement never runs beside it beyond the quota. The total count is only the size that the group
-announces: how much may run follows from the Workload. Source: Kueue's pkg/controller/jobs/pod, pod groups.
+A role is what quota and placement of a pod depend on, computed from the pod's spec. The Workload charges a fixed number
+of pods of each role; pods beyond that number are deleted or stay gated. A failed or deleted pod keeps its place, and
+Kueue's pod finalizer, until another pod replaces it. A terminating pod keeps its place until it is gone or its grace
+period is over, so that a replacement never runs beside it beyond the quota. The total count annotation only announces
+the group's size: the Workload determines how many pods may run. Source: Kueue's pkg/controller/jobs/pod, pod groups.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,15 @@ class PodGroups(GroupIntegration[PodGroup]):
     marks: ClassVar = {names.IS_GROUP_WORKLOAD: "true"}
 
     def compose(self, name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
-        """Sort the pods by age and find out stage and role of each."""
+        """Sort the pods by age and determine the stage and role of each."""
         return compose(name, members, workload, now=now)
 
     def members(self, job: PodGroup) -> Sequence[Kind]:
-        """The pods, the oldest first."""
+        """The pods, oldest first."""
         return [each.pod for each in job.members]
 
     def owners(self, job: PodGroup) -> Sequence[Kind]:
-        """The pods that stay."""
+        """The pods that are neither excess nor replaced."""
         leaving = {id(each) for each in job.excess + (job.replaced if job.workload is not None else [])}
         return [each.pod for each in job.members if id(each) not in leaving]
 
@@ -51,29 +51,30 @@ class PodGroups(GroupIntegration[PodGroup]):
         return job.metadata.name
 
     def hold(self, job: PodGroup, patch: JsonPatch) -> None:
-        """Never asked: the webhook holds each pod by itself."""
+        """Never called: the webhook gates each pod separately."""
 
     def suspended(self, job: PodGroup) -> bool:
-        """No member may run."""
+        """Whether no member may run."""
         return not job.at(*MAY_RUN)
 
     def waits(self, job: PodGroup) -> bool:
-        """A member is held; also one that came late."""
+        """Whether any member is gated, including a pod created after the group was admitted."""
         return bool(job.at(Stage.HELD))
 
     def active(self, job: PodGroup) -> bool:
-        """While any member may run."""
+        """Whether any member may run."""
         return not self.suspended(job)
 
     def due(self, job: PodGroup) -> float | None:
-        """When the first grace period of those that are leaving is over."""
+        """Seconds until the first grace period of the terminating members is over."""
         ends = [grace_end(each.pod) for each in job.at(Stage.LEAVING)]
         return max((min(ends) - job.now).total_seconds(), 0.0) if ends else None
 
     def finished(self, job: PodGroup) -> Outcome | None:
-        """All have succeeded, or the group cannot be mended; and none may run.
+        """Finished once no member may run, and all pods have succeeded or the group is unretriable with no gated pod.
 
-        The end of a group counts as success, as in Kueue. The total count alone ends nothing: a tenant may lower it.
+        A finished group counts as successful, as in Kueue. Lowering the total count does not finish a group while any
+        pod may run.
         """
         if job.serving or job.at(*MAY_RUN):
             return None
@@ -87,7 +88,7 @@ class PodGroups(GroupIntegration[PodGroup]):
         return Outcome(success=True, message=f"Pods succeeded: {succeeded}/{job.total}.")
 
     def pod_sets(self, job: PodGroup) -> list[JobPodSet]:
-        """A pod set for each role, sorted by name. Raises CannotCompose while pods are missing or contradict."""
+        """A pod set for each role, sorted by name. Raises CannotCompose while pods are missing or inconsistent."""
         if job.problem:
             raise CannotCompose(job.problem)
         live = sorted(job.at(Stage.RUNNING, Stage.HELD), key=lambda each: each.rank)
@@ -106,13 +107,13 @@ class PodGroups(GroupIntegration[PodGroup]):
         ]
 
     def fits(self, job: PodGroup) -> bool:
-        """Each pod that may run, or wants to, has a role in the Workload. That pods are missing does not matter."""
+        """Whether each running or gated pod has a role in the Workload. Missing pods do not matter."""
         dropped = {id(each) for each in job.excess}
         live = [each for each in job.at(Stage.RUNNING, Stage.HELD) if id(each) not in dropped]
         return all(each.role for each in live) and any(each.role for each in job.members)
 
     def start(self, job: PodGroup, infos: Sequence[PodSetInfo]) -> Sequence[Change]:
-        """Lift the gates of as many as the Workload charges for and as have not run before."""
+        """Lift the gates of each role's pods, up to the admitted count less succeeded and running pods."""
         changes: list[Change] = []
         known = {info.name for info in infos}
         if unknown := [each for each in job.at(Stage.HELD) if each.role not in known]:
@@ -127,9 +128,9 @@ class PodGroups(GroupIntegration[PodGroup]):
     def stop(
         self, job: PodGroup, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime
     ) -> Stop:
-        """Delete what runs, as single pods are; when the Workload was deleted, let the others go too.
+        """Delete running pods like single pods; if the Workload was deleted, delete and release the other pods too.
 
-        Not complete while any pod may run: until then the Workload must hold the quota.
+        Not complete while any pod may run: until then the Workload must keep its quota reservation.
         """
         steps: list[Step] = []
         running = job.at(Stage.RUNNING)
@@ -144,7 +145,7 @@ class PodGroups(GroupIntegration[PodGroup]):
         return Stop(steps, announce=bool(running), complete=self.suspended(job))
 
     def finalize(self, job: PodGroup) -> Sequence[Step]:
-        """Let the pods go. One that may run has no right to: nothing is charged for it any more."""
+        """Remove the finalizer from each pod. Running pods are deleted: no quota is charged for them any more."""
         steps: list[Step] = []
         for member in job.members:
             if member.stage is Stage.RUNNING:
@@ -154,19 +155,19 @@ class PodGroups(GroupIntegration[PodGroup]):
         return steps
 
     def dissolve(self, job: PodGroup) -> Sequence[Step]:
-        """Without a Workload nobody waits for a replacement."""
+        """Remove the finalizer from deleted pods: a group without a Workload expects no replacements."""
         gone = [each.pod for each in job.members if each.pod.metadata.deletion_timestamp and each.stage not in MAY_RUN]
         return [step for pod in gone for step in pods.released(pod)]
 
     def tidy(self, job: PodGroup) -> Sequence[Step]:
-        """Delete excess pods; take our finalizer from those that were replaced."""
+        """Delete excess pods; remove the finalizer from replaced pods."""
         steps: list[Step] = [Removal(target=each.pod, event=EXCESS) for each in job.excess]
         if job.workload is not None:
             steps += [step for each in job.replaced for step in pods.released(each.pod)]
         return steps
 
     def incomplete(self, job: PodGroup) -> bool:
-        """A role has fewer pods than it is charged for; with fast admission, none."""
+        """Whether a role has fewer pods than the Workload charges for; with fast admission, whether a role has none."""
         present = (Stage.RUNNING, Stage.HELD, Stage.LEAVING)
         return any(
             len(job.at(*present, role=each.name)) + job.succeeded(each.name) < (1 if job.fast else each.count)
@@ -174,12 +175,12 @@ class PodGroups(GroupIntegration[PodGroup]):
         )
 
     def pods_ready(self, job: PodGroup) -> bool:
-        """As many as are announced are ready or have succeeded."""
+        """Whether as many pods as the total count announces are ready or have succeeded."""
         ready = [each for each in job.members if pods.is_true(each.pod, "Ready") or each.stage is Stage.SUCCEEDED]
         return 0 < job.total <= len(ready)
 
     def reclaimable(self, job: PodGroup) -> dict[str, int]:
-        """Those that have succeeded, by role; none of a serving group."""
+        """Succeeded pods by role; none for a serving group."""
         if job.serving:
             return {}
         counts: dict[str, int] = {}
@@ -188,13 +189,13 @@ class PodGroups(GroupIntegration[PodGroup]):
         return counts
 
     def follows_queue(self, job: PodGroup) -> bool:
-        """A serving group stays in its queue, and one whose pods name several queues where it is."""
+        """False for a serving group and for a group whose pods contradict each other, for example about the queue."""
         return not job.serving and not job.problem
 
 
 def _example(members: Sequence[Member]) -> Pod:
-    """The pod whose template stands for its role. Raises CannotCompose if another one of the role asks for more: what
-    makes an init container a sidecar is not part of Kueue's role hash."""
+    """The pod whose template becomes the role's pod set. Raises CannotCompose if another pod of the role asks for
+    something else: Kueue's role hash leaves out the restart policy that makes an init container a sidecar."""
     first = members[0].pod
     for member in members[1:]:
         if not pods.is_over(member.pod) and not pods.shape(member.pod).fits(pods.shape(first)):

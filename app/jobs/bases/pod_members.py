@@ -1,7 +1,7 @@
-"""The pods of one group as seen at one moment: how far each has come, which role it has, and how many are too many.
+"""A snapshot of the pods of one group: the stage and role of each pod, and which pods are in excess.
 
-Roles and counts are worked out from the pods and from the Workload that charges for them; what pods say of themselves
-is a hint. Must never say what to do about it; that is `app.jobs.bases.pod_group`.
+Roles and counts are computed from the pods and from the Workload that charges for them; the pods' own role annotations
+are only hints. Must never decide which pods to change; `app.jobs.bases.pod_group` does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,17 +23,17 @@ _GRACE_SECONDS: Final = 30
 
 
 class Stage(Enum):
-    """Where a pod of a group is in its life."""
+    """Where a pod of a group is in its lifecycle."""
 
     HELD = "held"
-    """By our gate."""
+    """The admission gate keeps the pod from being scheduled."""
     RUNNING = "running"
-    """Not held: it runs, or may be scheduled at any moment."""
+    """Not gated: the pod runs, or may be scheduled at any moment."""
     LEAVING = "leaving"
     """Being deleted; its containers may still run."""
     SUCCEEDED = "succeeded"
     LOST = "lost"
-    """Failed, or deleted and sure not to run."""
+    """Failed, or deleted and certain not to run."""
 
 
 MAY_RUN: Final = (Stage.RUNNING, Stage.LEAVING)
@@ -41,8 +41,8 @@ MAY_RUN: Final = (Stage.RUNNING, Stage.LEAVING)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a group: its stage, its role in the group's Workload ("" if it has none there), and the role that it
-    would have in a Workload made now."""
+    """A pod of a group: its stage, its role in the group's Workload ("" if the Workload has no such role), and the role
+    that the pod would have in a Workload created now."""
 
     pod: Pod
     stage: Stage
@@ -51,14 +51,14 @@ class Member:
 
     @property
     def rank(self) -> tuple[bool, bool, str, str]:
-        """Members in the order in which they are kept: ours, started and old ones first."""
+        """Sort key, pods to keep first: pods with the finalizer, then started pods, then the oldest."""
         meta = self.pod.metadata
         unfinalized = names.POD_FINALIZER not in meta.finalizers
         return unfinalized, self.stage is Stage.HELD, meta.creation_timestamp or "", meta.name
 
     @property
     def lost_since(self) -> tuple[bool, str, str]:
-        """Lost members in the order in which they are let go, first those without our finalizer, then by time."""
+        """Sort key of lost members, first to release first: pods without the finalizer, then by time."""
         meta = self.pod.metadata
         since = meta.deletion_timestamp or next(
             (each.last_transition_time for each in self.pod.status.conditions if each.type == "ContainersReady"), None
@@ -67,10 +67,10 @@ class Member:
 
 
 class PodGroup(Kind, kw_only=True):
-    """The pods of a group as seen at one moment, and the Workload of the group's name.
+    """A snapshot of the pods of a group and of the Workload with the group's name.
 
-    The metadata are those of the oldest pod that is not lost, under the group's name. The deletion timestamp is set if
-    the whole group was deleted, and not by us.
+    The metadata is taken from the oldest pod that is not lost, with the group's name. The deletion timestamp is set if
+    the whole group was deleted, and not by Turnstile.
     """
 
     GROUP: ClassVar = ""
@@ -84,24 +84,24 @@ class PodGroup(Kind, kw_only=True):
     now: datetime
     total: int
     problem: str
-    """Why these pods make no group; empty if they do."""
+    """Why these pods cannot form a group; empty if they can."""
 
     @property
     def serving(self) -> bool:
-        """Whether the group serves for ever instead of coming to an end."""
+        """Whether the group is a service that never finishes."""
         return self.metadata.annotations.get(names.POD_GROUP_SERVING) == "true"
 
     @property
     def fast(self) -> bool:
-        """Whether the Workload is made from the first pod, without waiting for the others."""
+        """Whether the Workload is created from the first pod, without waiting for the other pods."""
         return self.metadata.annotations.get(names.POD_GROUP_FAST_ADMISSION) == "true"
 
     def at(self, *stages: Stage, role: str | None = None) -> list[Member]:
-        """Members in these stages, of one role if given."""
+        """Members in these stages; with `role`, only members of that role."""
         return [each for each in self.members if each.stage in stages and (role is None or each.role == role)]
 
     def succeeded(self, role: str) -> int:
-        """How many pods of a role are done: those that are seen, or that gave their quota back before they went."""
+        """Succeeded pods of a role: the number seen, or the Workload's `reclaimablePods` if that is larger."""
         seen = len(self.at(Stage.SUCCEEDED, role=role))
         return max(seen, self._reclaimed(role))
 
@@ -111,7 +111,7 @@ class PodGroup(Kind, kw_only=True):
 
     @property
     def excess(self) -> list[Member]:
-        """Members that the Workload does not charge for, or that are more than the group announces."""
+        """Members that the Workload does not charge for; without a Workload, members beyond the announced total."""
         live = sorted(self.at(Stage.RUNNING, Stage.HELD), key=lambda each: each.rank)
         if self.workload is None:
             return live[max(self.total - len(self.at(Stage.SUCCEEDED)), 0) :] if not self.problem else []
@@ -123,12 +123,12 @@ class PodGroup(Kind, kw_only=True):
             found += of_role[max(pod_set.count - self.succeeded(pod_set.name), 0) :]
         strangers = [each for each in live if not each.role]
         others = len(live) - len(found) - len(strangers)
-        room = 0 if self.fast else max(places - others, 0)  # one role is all that a fast admission knows
+        room = 0 if self.fast else max(places - others, 0)  # a fast admission has a single role
         return found + strangers[room:]
 
     @property
     def replaced(self) -> list[Member]:
-        """Lost members whose places others have taken, and those that have no place to keep."""
+        """Lost members that other pods have replaced, and lost members without a role in the Workload."""
         pod_sets = self.workload.spec.pod_sets if self.workload is not None else []
         found = self.at(Stage.LOST, role="")
         for pod_set in pod_sets:
@@ -139,7 +139,7 @@ class PodGroup(Kind, kw_only=True):
 
 
 def compose(name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
-    """The group of that name, from its pods and the Workload of its name. There is at least one pod."""
+    """The group `name`, from its pods and the Workload with that name. There is at least one pod."""
     pod_sets = workload.spec.pod_sets if workload is not None else []
     shapes = {each.name: shape_of(each.template.spec) for each in pod_sets}
     seen = [_member(pod, shapes, now) for pod in members]
@@ -168,7 +168,7 @@ def _member(pod: Pod, pod_sets: Mapping[str, Shape], now: datetime) -> Member:
     stage = _stage(pod, now)
     own, told = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
     label = pod.metadata.labels.get(names.PODSET_LABEL, "")
-    # The hash of a pod that was started is another one: its spec holds what the admission added.
+    # The hash of a started pod differs: its spec includes what the admission added.
     role = role_in(pod_sets, pods.shape(pod), (own, told) if _is_gated(pod) else (label, told, own))
     return Member(pod, stage, role, (told or own) if pods.is_over(pod) else own)
 
@@ -190,10 +190,10 @@ def _is_gated(pod: Pod) -> bool:
 
 
 def grace_end(pod: Pod) -> datetime:
-    """When a pod that is being deleted is sure not to run any more.
+    """When a terminating pod is certain not to run any more.
 
-    Kubernetes sets the deletion timestamp to the end of the grace period; once more so long is waited, as in Kueue,
-    for the clock of the node may be late.
+    Kubernetes sets the deletion timestamp to the end of the grace period; the grace period is added once more, as in
+    Kueue, because the node's clock may be late.
     """
     seconds = pod.metadata.deletion_grace_period_seconds
     begin = instant(pod.metadata.deletion_timestamp)
@@ -202,7 +202,7 @@ def grace_end(pod: Pod) -> datetime:
 
 
 def _announced(name: str, first: Pod, members: Iterable[Member]) -> tuple[int, str]:
-    """The size that the group announces, and what is wrong with it."""
+    """The group's announced size, and why the pods contradict each other; empty if they do not."""
     total = _total(first)
     if total < 1:
         return 0, f"pod '{first.metadata.name}' has no valid annotation {names.POD_GROUP_TOTAL_COUNT}"
@@ -224,9 +224,9 @@ def _total(pod: Pod) -> int:
 
 
 def _deleted(members: Sequence[Member], workload: Workload | None, total: int) -> str | None:
-    """When the group was deleted as a whole; None if it was not, or if that was us, who expect replacements.
+    """When the whole group was deleted; None if it was not, or if Turnstile deleted the pods and expects replacements.
 
-    Of a group without a Workload each pod is let go as it is deleted.
+    Always None for a group without a Workload: `dissolve` releases each of its deleted pods separately.
     """
     uids = {each.pod.metadata.uid for each in members}
     if workload is None or not any(owner.uid in uids for owner in workload.metadata.owner_references):

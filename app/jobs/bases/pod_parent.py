@@ -1,8 +1,8 @@
-"""Pod parents: nothing is suspended and there is no Workload of their own; their pods are held and queued one by one.
+"""Pod parents: kinds that are never suspended and have no Workload; each of their pods is gated and queued separately.
 
-The webhook hands queue and priority class down to the pod template, with an annotation that has each pod held. So a
-change of the label changes the template, which the parent's controller rolls out. Must never touch what is not in the
-template's metadata. Source: Kueue's pkg/controller/jobs/deployment.
+The webhook copies queue and priority class into the pod template, with an annotation that makes the Pod webhook gate
+each pod. So a changed label changes the template, which the parent's controller rolls out. Must never change anything
+but the template's metadata. Source: Kueue's pkg/controller/jobs/deployment.
 """
 
 from abc import abstractmethod
@@ -25,14 +25,14 @@ QUEUE_PATH: Final = f"metadata.labels[{names.QUEUE_LABEL}]"
 
 
 class TemplateMetadata(Object):
-    """Metadata of a pod template; None where the template has none."""
+    """The labels and annotations of a pod template."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
 class PodParent(Integration[J]):
-    """A kind whose pods are queued one by one."""
+    """A kind whose pods are queued separately."""
 
     watched = False
     needs = ("pod",)
@@ -41,22 +41,22 @@ class PodParent(Integration[J]):
 
     @abstractmethod
     def template_metadata(self, job: J) -> TemplateMetadata | None:
-        """Metadata of the pod template, if it has any."""
+        """Metadata of the pod template; None if the template has none."""
 
     @abstractmethod
     def runs(self, job: J) -> bool:
         """Whether any pod is ready."""
 
     def suspended(self, job: J) -> bool:
-        """Whether no pod is ready: then queue and class may still change."""
+        """Whether no pod is ready: the queue and the priority class may still change then."""
         return not self.runs(job)
 
     def held(self, job: J) -> bool:
-        """Never: the labels are handed down on each write, so that they follow those of the parent."""
+        """Always False: each write copies the labels again, so that the template follows the parent's labels."""
         return False
 
     def hold(self, job: J, patch: JsonPatch) -> None:
-        """Hand queue and priority class down to the pods, and have them held."""
+        """Copy queue and priority class into the pod template, with the annotation that gets its pods gated."""
         metadata = self.template_metadata(job)
         path = ("spec", "template", "metadata")
         if metadata is None:
@@ -70,25 +70,25 @@ class PodParent(Integration[J]):
                 patch.put(labels, *path, "labels", key=key, value=value)
 
     def update_errors(self, old: J, new: J) -> list[FieldError]:
-        """The queue stays while pods are ready, and is never taken away."""
+        """The queue name must not change while pods are ready, and must never be removed."""
         errors = super().update_errors(old, new)
         before, after = queue_name(old), queue_name(new)
         if before != after and (not after or self.runs(old)):
             errors.append(invalid(QUEUE_PATH, after, IMMUTABLE))
         return errors
 
-    # --- the reconciler never asks: `watched` is false
+    # --- never called by the reconciler: `watched` is false
 
     def active(self, job: J) -> bool:
-        """Never: the pods are accounted for one by one."""
+        """Always False: each pod has its own Workload."""
         return False
 
     def finished(self, job: J) -> Outcome | None:
-        """Never."""
+        """Always None."""
         return None
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
-        """None of its own."""
+        """Always empty."""
         return []
 
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:

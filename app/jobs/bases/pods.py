@@ -1,7 +1,7 @@
-"""One pod, alone or in a group: held by a scheduling gate, started by lifting it, stopped by deleting the pod.
+"""Operations on one pod, alone or in a group: gated by a scheduling gate, started by lifting it, stopped by deletion.
 
-A gate can only be lifted, and a node selector only be added to while one is there, so a pod is started by one patch and
-is never held again. Source: Kueue's pkg/controller/jobs/pod.
+Kubernetes only allows a gate to be removed, and a node selector to be extended while a gate is present. So a pod is
+started by one patch and never gated again. Source: Kueue's pkg/controller/jobs/pod.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _decode_gates: Final = msgspec.json.Decoder(_Gated).decode
 
 @lru_cache(maxsize=2048)
 def _seen(spec: bytes) -> tuple[PodSpec, Shape]:
-    """Kept, for a group is decided about at each change of one of its pods."""
+    """The decoded spec and its shape; cached, because each change of one pod reconciles its whole group."""
     view = _decode(spec)
     return view, shape_of(view)
 
@@ -49,7 +49,7 @@ def view(pod: Pod) -> PodSpec:
 
 
 def shape(pod: Pod) -> Shape:
-    """What the pod asks for."""
+    """What quota and placement of the pod depend on."""
     return _seen(bytes(pod.spec))[1]
 
 
@@ -59,7 +59,7 @@ def gates(pod: Pod) -> list[str]:
 
 
 def is_gated(pod: Pod) -> bool:
-    """Whether our gate keeps the pod from being scheduled."""
+    """Whether the admission gate keeps the pod from being scheduled."""
     return names.ADMISSION_GATE in gates(pod)
 
 
@@ -74,12 +74,12 @@ def is_true(pod: Pod, condition: str) -> bool:
 
 
 def template(pod: Pod) -> bytes:
-    """The pod template that a Workload gets for a pod: its spec alone."""
+    """The pod template of a pod's Workload: the pod's spec without metadata."""
     return b'{"metadata":{},"spec":' + bytes(pod.spec) + b"}"
 
 
 def started(pod: Pod, info: PodSetInfo) -> Change:
-    """Lift the gate and say where to run, in one patch. Raises PermanentError if the pod wants something else."""
+    """Lift the gate and add what the admission assigned, in one patch. Raises PermanentError if the pod conflicts."""
     current = Directives.of(PodTemplate(metadata=pod.metadata, spec=view(pod)))
     merged = merge(current, info)
     kept = [gate for gate in merged.scheduling_gates if gate not in _OURS or gate in info.scheduling_gates]
@@ -87,7 +87,7 @@ def started(pod: Pod, info: PodSetInfo) -> Change:
 
 
 def stopped(pod: Pod, *, reason: str, message: str, now: datetime) -> list[Step]:
-    """Say why in the condition TerminationTarget, then delete."""
+    """Write the reason into the condition TerminationTarget, then delete the pod."""
     condition = {
         "type": "TerminationTarget",
         "status": "True",
@@ -103,7 +103,7 @@ def stopped(pod: Pod, *, reason: str, message: str, now: datetime) -> list[Step]
 
 
 def released(pod: Pod) -> Sequence[Change]:
-    """Take our finalizer away; nothing if it is not there."""
+    """The patch that removes the pod finalizer; empty if the pod does not have it."""
     meta = pod.metadata
     if names.POD_FINALIZER not in meta.finalizers:
         return ()

@@ -1,8 +1,8 @@
-"""The role of a pod in its group: which of its peers ask for the same.
+"""The role of a pod in its group: pods with the same role ask for the same resources and placement.
 
-Pods of one role make up one pod set. Must never look at images, commands, environment or volumes: quota and placement
-do not depend on them. What a pod says of its own role is a hint and never believed alone. Source: Kueue's
-pkg/controller/jobs/pod, role hash, which believes the annotation.
+The pods of one role form one pod set. Must never read images, commands, environment or volumes: quota and placement do
+not depend on them. A pod's role annotation is a hint that is always checked. Source: Kueue's
+pkg/controller/jobs/pod, role hash, which trusts the annotation.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class _Container(msgspec.Struct):
 
 
 class _Shape(msgspec.Struct):
-    """The part of a pod's spec that makes its role, as the API server sends it: names and order of the wire."""
+    """The part of a pod's spec that determines its role, with names and order as in the JSON."""
 
     affinity: Any = None
     containers: list[_Container] | None = None
@@ -51,8 +51,8 @@ _HTML: Final = ((b"&", rb"\u0026"), (b"<", rb"\u003c"), (b">", rb"\u003e"))
 def role_hash(spec: bytes | msgspec.Raw) -> str:
     """The role of a pod in its group: 8 hexadecimal digits over the shape of its spec (JSON).
 
-    The shape is what quota and placement depend on, without images, commands and volumes. It is written as Kueue
-    writes it, so that both agree on the role of one pod: keys sorted, absent parts null, Go's escapes of `<`, `>`, `&`.
+    The shape is what quota and placement depend on, without images, commands and volumes. It is encoded as in Kueue, so
+    that both compute the same role for a pod: keys sorted, absent parts null, Go's escapes of `<`, `>`, `&`.
     Raises `msgspec.MsgspecError` if the spec is not a pod's.
     """
     return _hashed(bytes(spec))
@@ -84,7 +84,7 @@ def _hashed(spec: bytes) -> str:
 def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | None:
     if not containers:
         return None
-    return [  # requests are an empty map where there are none: the known hashes are made with it
+    return [  # absent requests are an empty map, as in the hashes that Kueue computes
         {
             "ports": container.ports or None,
             "resources": {"requests": (container.resources.requests if container.resources else None) or {}},
@@ -95,14 +95,14 @@ def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | N
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pod asks for: the directives that an admission may add to, and all else that counts."""
+    """What a pod asks for: the directives that an admission may extend, and all other demands."""
 
     node_selector: Mapping[str, str]
     tolerations: frozenset[tuple[object, ...]]
     demands: tuple[object, ...]
 
     def fits(self, wanted: "Shape") -> bool:
-        """Whether a pod asks for just what is wanted, or was started with more directives than that."""
+        """Whether this pod asks for exactly `wanted`, or for `wanted` plus directives that an admission added."""
         return (
             wanted.demands == self.demands
             and wanted.tolerations <= self.tolerations
@@ -116,12 +116,12 @@ def shape_of(spec: PodSpec) -> Shape:
 
 
 def role_in(pod_sets: Mapping[str, Shape], pod: Shape, hints: Iterable[str]) -> str:
-    """The first of the names in `hints` whose pod set is what the pod asks for; empty if there is none."""
+    """The first name in `hints` whose pod set matches what the pod asks for; empty if none does."""
     return next((name for name in hints if name in pod_sets and pod.fits(pod_sets[name])), "")
 
 
 def _demands(spec: PodSpec) -> tuple[object, ...]:
-    """What quota and placement depend on and no admission changes."""
+    """The parts of a spec that quota and placement depend on and that no admission changes."""
     return (
         [_demand(each) for each in spec.containers],
         [(_demand(each), each.restart_policy) for each in spec.init_containers],
@@ -139,7 +139,7 @@ def _demand(container: Container) -> tuple[object, ...]:
 
 
 def _requests(resources: ResourceRequirements | None) -> dict[str, str]:
-    """Where only a limit is given, the request is the same."""
+    """Requests, with the limit as request where only a limit is given."""
     return _amounts({**resources.limits, **resources.requests}) if resources is not None else {}
 
 

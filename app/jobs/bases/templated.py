@@ -1,9 +1,9 @@
-"""Templated jobs: a suspend field, and pod templates in the spec from which the kind's own controller makes pods.
+"""Templated jobs: kinds with a suspend field and pod templates, from which the kind's own controller creates pods.
 
-Starting is one patch: unsuspend, and put what the admission gives into each template. Stopping is one patch back. A
-template in a list is changed by a JSON Patch, for a merge patch would replace the whole list. Must never touch anything
-of a template but its scheduling directives. Source: Kueue's pkg/controller/jobframework (RunWithPodSetsInfo,
-RestorePodSetsInfo).
+A start is one patch that unsuspends the job and adds what the admission assigned to each template. A stop is one patch
+that reverts both. Both are JSON Patches, because a merge patch would replace a whole list of templates. Must never
+change anything of a template but its scheduling directives. Source: Kueue's pkg/controller/jobframework
+(RunWithPodSetsInfo, RestorePodSetsInfo).
 """
 
 from abc import abstractmethod
@@ -31,9 +31,9 @@ J = TypeVar("J", bound=Kind)
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A pod template of a job: the pod set made from it, and where it stands in the object.
+    """A pod template of a job: the pod set made from it, and its place in the object.
 
-    `raw` is the JSON of a PodTemplateSpec, `path` the way to it: `("spec", "replicatedJobs", 0, "template", ...)`.
+    `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`.
     """
 
     pod_set: str
@@ -44,23 +44,23 @@ class Template:
 
     @property
     def directives(self) -> Directives:
-        """What of the template an admission may change."""
+        """The parts of the template that an admission may change."""
         return Directives.of(self.as_pod_set().view)
 
     def as_pod_set(self) -> JobPodSet:
-        """What the pods of this template ask for."""
+        """The pod set made from this template."""
         return JobPodSet(
             name=self.pod_set.lower(), count=self.count, min_count=self.min_count, template=bytes(self.raw)
         )
 
     @property
     def admitted(self) -> bool:
-        """Whether the template has the label that every start adds and every stop takes away."""
+        """Whether the template has the label that every start adds and every stop removes."""
         return names.PODSET_LABEL in self.directives.labels
 
     @property
     def field(self) -> str:
-        """The path as an error names it: `spec.replicatedJobs[0].template.spec.template`."""
+        """The path as error messages write it: `spec.replicatedJobs[0].template.spec.template`."""
         return dotted(self.path)
 
 
@@ -69,21 +69,22 @@ class TemplatedJob(Integration[J]):
 
     suspend_path: tuple[str, ...] = ("spec", "suspend")
     success: ClassVar[str] = "Completed"
-    """Type of the condition that tells a good end."""
+    """Type of the condition that reports success."""
     failure: ClassVar[str] = "Failed"
+    """Type of the condition that reports failure."""
     groups_pod_sets: ClassVar[bool] = False
     """Whether two pod sets may ask to be placed together (podset-group-name)."""
 
     @abstractmethod
     def templates(self, job: J) -> list[Template]:
-        """The pod templates in the order of the pod sets. Raises PermanentError if they make no sense."""
+        """The pod templates in the order of the pod sets. Raises PermanentError if they are invalid."""
 
     def readable_templates(self, job: J) -> list[Template]:
-        """The templates that make sense: those of a job that has to stop, whatever it has become."""
+        """The valid templates only: a job with invalid templates can still be stopped."""
         return self.templates(job)
 
     def value(self, job: J, path: tuple[str, ...]) -> Any:
-        """What stands at a path of the object; None if nothing does."""
+        """The value at a path of the object; None if it is absent."""
         value: Any = job
         for part in path:
             value = getattr(value, _attribute(part), None)
@@ -95,7 +96,7 @@ class TemplatedJob(Integration[J]):
         return found
 
     def suspended(self, job: J) -> bool:
-        """By the suspend field."""
+        """Whether the suspend field is set."""
         return bool(self.value(job, self.suspend_path))
 
     def hold(self, job: J, patch: JsonPatch) -> None:
@@ -103,7 +104,7 @@ class TemplatedJob(Integration[J]):
         self._set_suspended(job, patch, value=True)
 
     def create_errors(self, job: J) -> list[FieldError]:
-        """The topology request of each template, and of the groups they form where the kind has several."""
+        """Errors of each template's topology request, and of pod set groups if the kind allows them."""
         placed = [
             Placed(annotations_of(template.raw), f"{template.field}.metadata.annotations", template.count)
             for template in self.templates(job)
@@ -112,14 +113,14 @@ class TemplatedJob(Integration[J]):
         return errors + (group_errors(placed) if self.groups_pod_sets else [])
 
     def finished(self, job: J) -> Outcome | None:
-        """By the two conditions of the kind."""
+        """The outcome that the kind's success or failure condition reports."""
         for condition in self.conditions(job):
             if condition.type in (self.success, self.failure) and condition.status == "True":
                 return Outcome(success=condition.type == self.success, message=condition.message)
         return None
 
     def carries_admission(self, job: J) -> bool:
-        """By the label that every start adds and every stop takes away."""
+        """Whether a template has the label that every start adds and every stop removes."""
         return any(template.admitted for template in self.readable_templates(job))
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
@@ -127,7 +128,7 @@ class TemplatedJob(Integration[J]):
         return [template.as_pod_set() for template in self.templates(job)]
 
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Unsuspend and merge in one patch; a start that changes a template waits for the pods of an earlier run."""
+        """Unsuspend and merge in one patch; None if a template must change while pods are active."""
         templates = self.templates(job)
         if len(infos) != len(templates):
             raise PermanentError(
@@ -143,9 +144,9 @@ class TemplatedJob(Integration[J]):
         return Change(patch, fresh=True)
 
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend, and restore the templates, in one patch; complete once no pod is active.
+        """Suspend the job and restore its templates in one patch; complete once no pod is active.
 
-        A job that has ended is left as it is.
+        A finished job is not changed.
         """
         running = not self.suspended(job)
         if self.finished(job) is not None:
@@ -170,7 +171,7 @@ class TemplatedJob(Integration[J]):
         return Change(patch, fresh=True)
 
     def _set_suspended(self, job: J, patch: JsonPatch, *, value: bool) -> None:
-        """Set the suspend field, and make the objects around it if they are absent."""
+        """Set the suspend field; add the objects that enclose it if they are absent."""
         for depth in range(1, len(self.suspend_path)):
             if self.value(job, self.suspend_path[:depth]) is None:
                 patch.add(*self.suspend_path[:depth], value={})
@@ -178,7 +179,7 @@ class TemplatedJob(Integration[J]):
 
 
 class JobCondition(Object):
-    """A condition as job kinds write it."""
+    """A condition in the status of a job."""
 
     type: str = ""
     status: str = ""
@@ -198,12 +199,12 @@ _decode_annotated: Final = msgspec.json.Decoder(_Annotated).decode
 
 
 def annotations_of(template: msgspec.Raw) -> dict[str, str]:
-    """The annotations of a pod template (JSON). Raises msgspec.MsgspecError if it is none."""
+    """The annotations of a pod template (JSON). Raises msgspec.MsgspecError if it does not decode."""
     metadata = _decode_annotated(template).metadata
     return metadata.annotations if metadata is not None else {}
 
 
 @lru_cache(maxsize=64)
 def _attribute(json_name: str) -> str:
-    """`rayClusterConfig` is `ray_cluster_config`, as the structs name it."""
+    """The struct's attribute for a JSON name: `ray_cluster_config` for `rayClusterConfig`."""
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in json_name)

@@ -1,1 +1,1 @@
-"""The job kinds, a module each: its part of the object, what it declares, and what its base cannot know."""
+"""The job kinds, one module each: the fields that are read, the declarations, and differences from the base class."""

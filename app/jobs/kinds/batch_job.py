@@ -38,9 +38,9 @@ SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELI
 _TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 
 _MADE_BY_KUBERNETES: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
-"""Labels of a Job's template that tell of this Job only; a Workload goes without them."""
+"""Labels that Kubernetes adds to identify this one Job; the Workload's template leaves them out."""
 _KEPT: Final = (*_MADE_BY_KUBERNETES, "batch.kubernetes.io/job-name")
-"""Labels that Kubernetes forbids to take from a template."""
+"""Labels that Kubernetes forbids to remove from a template."""
 _NOT_PLAIN_NEW_JOB: Final = (
     # Most Jobs are created with a queue name and nothing else of this group: no rule could refuse them.
     "request.operation != 'CREATE' || "
@@ -65,11 +65,11 @@ class BatchJob(TemplatedJob[Job]):
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 
     def create_errors(self, job: Job) -> list[FieldError]:
-        """Partial admission, completions kept equal to parallelism, topology."""
+        """Errors of partial admission, of completions kept equal to parallelism, and of the topology request."""
         return self._errors(job, counted=True)
 
     def _errors(self, job: Job, *, counted: bool) -> list[FieldError]:
-        """`counted`: the Job's parallelism is what its owner asks for."""
+        """The create errors. `counted`: the Job's parallelism is the user's, not that of a partial admission."""
         annotations = job.metadata.annotations
         errors: list[FieldError] = []
         pods = _count(job)
@@ -95,11 +95,11 @@ class BatchJob(TemplatedJob[Job]):
         return errors
 
     def update_errors(self, old: Job, new: Job) -> list[FieldError]:
-        """What must not change while the Job is not suspended."""
+        """Errors of changes that are forbidden while the Job is not suspended."""
         # While a Job runs its parallelism is what was admitted, which may be its minimum.
         counted = self.suspended(new) or _minimum(new) != _minimum(old)
         errors = brought(self._errors(new, counted=counted), lambda: self._errors(old, counted=True))
-        if old.spec.suspend:  # also while a stop is under way, which puts the parallelism back
+        if old.spec.suspend:  # also during a stop, which restores the parallelism
             return errors
         if _minimum(old) is not None and _parallelism(old) != _parallelism(new):
             detail = "cannot change when partial admission is enabled and the job is not suspended"
@@ -109,35 +109,35 @@ class BatchJob(TemplatedJob[Job]):
         return errors
 
     def templates(self, job: Job) -> list[Template]:
-        """One, of as many pods as run at a time."""
+        """One template, with as many pods as run at a time."""
         return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"))]
 
     def hold(self, job: Job, patch: JsonPatch) -> None:
-        """Set `spec.suspend`; a Job whose stop was cut short has it set."""
+        """Set `spec.suspend`, unless an interrupted stop has already set it."""
         if not job.spec.suspend:
             super().hold(job, patch)
 
     def suspended(self, job: Job) -> bool:
-        """Unless a stop has begun and not ended."""
+        """Whether `spec.suspend` is set and no stop is under way."""
         return bool(job.spec.suspend) and not _stopping(job)
 
     def half_stopped(self, job: Job) -> bool:
-        """By the annotation that the first step sets and the last one takes away."""
+        """Whether the Job has the annotation that a stop's first step sets and its last step removes."""
         return _stopping(job)
 
     def carries_admission(self, job: Job) -> bool:
-        """By the label that every start adds and every stop takes away."""
+        """Whether the template has the label that every start adds and every stop removes."""
         return names.PODSET_LABEL in _directives(job).labels
 
     def active(self, job: Job) -> bool:
-        """While any pod is counted as active, or as terminating: it still has its place on a node then.
+        """Whether the status counts active or terminating pods: a terminating pod still occupies its node.
 
-        Kueue looks at the active ones only, and is over quota while pods take their time to stop.
+        Kueue counts active pods only, and exceeds the quota while pods terminate.
         """
         return job.status.active != 0 or job.status.terminating != 0
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
-        """One, `main`, of as many pods as run at a time."""
+        """One pod set, `main`, with as many pods as run at a time."""
         return [
             JobPodSet(
                 name=names.DEFAULT_PODSET,
@@ -148,9 +148,9 @@ class BatchJob(TemplatedJob[Job]):
         ]
 
     def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, by itself.
+        """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, in its own patch.
 
-        Kubernetes locks the template while pods of an earlier run are active: a start that changes it waits for them.
+        Kubernetes locks the template while pods are active: None then, if the start has to change the template.
         """
         if len(infos) != 1:
             raise PermanentError(f"a Job has one pod set, admission has {len(infos)}: let the Workload be made anew")
@@ -167,9 +167,9 @@ class BatchJob(TemplatedJob[Job]):
         return Change({"spec": spec}, fresh=True)
 
     def stop(self, job: Job, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend; once no pod is active clear the start time and restore; what is so already is not written.
+        """Suspend; once no pod is active, clear the start time and restore the template; completed steps are left out.
 
-        A Job that has ended is left as it is: no pod runs, and Kubernetes lets its start time be cleared no more.
+        A finished Job is not changed: no pod runs, and Kubernetes no longer allows its start time to be cleared.
         """
         if self.finished(job) is not None:
             return Stop()
@@ -196,16 +196,16 @@ class BatchJob(TemplatedJob[Job]):
         return Stop(list[Step](steps), announce=running, complete=gone or not restored)
 
     def pods_ready(self, job: Job) -> bool:
-        """Ready and succeeded pods, those not yet counted too, make up the pod set."""
+        """Whether ready and succeeded pods, including uncounted ones, add up to the pod set's count."""
         uncounted = job.status.uncounted_terminated_pods
         succeeded = job.status.succeeded + (len(uncounted.succeeded) if uncounted else 0)
         return succeeded + job.status.ready >= _count(job)
 
     def reclaimable(self, job: Job) -> dict[str, int]:
-        """Pods that will not be made again, once fewer completions remain than may run at a time.
+        """Pods that will not be recreated, once fewer completions remain than may run at a time.
 
-        Kueue reckons from the parallelism also where fewer completions are wanted, and gives back the quota of pods
-        that run.
+        Kueue always starts from the parallelism; where fewer completions are wanted, it releases the quota of running
+        pods.
         """
         parallelism, count = _parallelism(job), _count(job)
         done = _terminal_indexes(job) if job.spec.completion_mode == "Indexed" else job.status.succeeded
@@ -216,9 +216,9 @@ class BatchJob(TemplatedJob[Job]):
         return {names.DEFAULT_PODSET: count - remaining} if remaining < count else {}
 
     def significant(self, job: Job) -> tuple[object, ...]:
-        """The spec, and of the status what its counters add up to.
+        """The spec, the outcome and the reclaimable pods; for a suspended Job, also active pods and start time.
 
-        How many pods run, and since when, is of interest only while none should: stopping and starting depend on it.
+        Only stopping and starting depend on active pods and start time, so they are left out while the Job runs.
         """
         halted = (self.active(job), job.status.start_time) if job.spec.suspend else ()
         return job.spec, self.finished(job), self.reclaimable(job), halted
@@ -230,14 +230,14 @@ class BatchJob(TemplatedJob[Job]):
 
 @lru_cache(maxsize=256)
 def _own_template(template: bytes) -> bytes:
-    """Without what Kubernetes added. Each Job is looked at several times in a row, and many have the same pods."""
+    """The template without Kubernetes' labels; cached: a Job is reconciled repeatedly, and many share a template."""
     plain = orjson.loads(template)
     metadata = {key: part for key, part in (plain.get("metadata") or {}).items() if part is not None}
     labels = {key: part for key, part in metadata.pop("labels", {}).items() if key not in _MADE_BY_KUBERNETES}
     if labels:
         metadata["labels"] = labels
     plain["metadata"] = metadata
-    return msgspec.json.encode(plain)  # of its own size: orjson leaves 4 KB behind what is kept
+    return msgspec.json.encode(plain)  # exactly sized: orjson would keep 4 KB more per template
 
 
 def _stopping(job: Job) -> bool:
@@ -262,8 +262,9 @@ def _minimum(job: Job) -> str | None:
 
 
 def _min_parallelism(job: Job) -> int | None:
-    """Absent if it is no number from 1 to the count: the webhook refuses such a Job, and one that came past it is
-    admitted in full.
+    """The minimum parallelism, None if it is not a number from 1 to the count.
+
+    The webhook refuses such a Job; one created without the webhook is admitted in full.
     """
     text = job.metadata.annotations.get(names.JOB_MIN_PARALLELISM, "")
     return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= _count(job) else None
@@ -289,7 +290,7 @@ def _synchronization_errors(job: Job, value: str) -> list[FieldError]:
 
 
 def _partial(job: Job, count: int) -> dict[str, int]:
-    """The part of the spec that makes so many pods run at a time, if the Job allows fewer than it asks for."""
+    """The part of the spec that sets the parallelism to `count`, if the Job allows partial admission."""
     if _min_parallelism(job) is None or count == _parallelism(job):
         return {}
     return {"parallelism": count, **({"completions": count} if _completions_follow(job) else {})}
@@ -301,7 +302,7 @@ def _directives(job: Job) -> Directives:
 
 
 def _restored(job: Job, pod_sets: Sequence[PodSet] | None) -> dict[str, Any]:
-    """The merge patch of the spec that gives back what the Workload keeps; empty if nothing differs or nobody knows."""
+    """The merge patch of the spec that restores the Workload's pod set; empty if nothing differs."""
     if pod_sets is None or len(pod_sets) != 1:
         return {}
     current, wanted = _directives(job), Directives.of(pod_sets[0].template)
@@ -329,7 +330,7 @@ def _terminal_indexes(job: Job) -> int:
 
 
 def _index_runs(text: str) -> Iterator[tuple[int, int]]:
-    """First and last index of each run in `1,3-5,7`, as Jobs report them; what is no run is skipped."""
+    """First and last index of each run in `1,3-5,7`, as Jobs report them; invalid parts are skipped."""
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if first.isdecimal() and (last.isdecimal() or not dash):

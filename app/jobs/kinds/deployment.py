@@ -1,6 +1,6 @@
-"""apps/v1 Deployment: its pods are held and queued one by one; the Deployment itself is never suspended.
+"""apps/v1 Deployment: each pod is gated and queued separately; the Deployment itself is never suspended.
 
-A rollout needs quota for its surge pods; without it the new pods wait while the old ones run. Source: Kueue's
+A rollout needs quota for its surge pods; without it the new pods stay gated while the old pods run. Source: Kueue's
 pkg/controller/jobs/deployment.
 """
 
@@ -27,7 +27,7 @@ class _Status(Object):
 
 
 class Deployment(Kind):
-    """The part of a Deployment that is read."""
+    """The fields of a Deployment that are read."""
 
     GROUP: ClassVar = "apps"
     VERSION: ClassVar = "v1"
@@ -53,9 +53,9 @@ class Deployments(PodParent[Deployment]):
     )
 
     def template_metadata(self, job: Deployment) -> TemplateMetadata | None:
-        """Of `spec.template`."""
+        """Metadata of `spec.template`."""
         return job.spec.template.metadata
 
     def runs(self, job: Deployment) -> bool:
-        """By `status.readyReplicas`."""
+        """Whether `status.readyReplicas` is above zero."""
         return job.status.ready_replicas > 0

@@ -31,7 +31,7 @@ class _ReplicatedJob(Object):
 
     @property
     def pods_each(self) -> int:
-        """Pods of one replica that run at a time."""
+        """Number of pods of one replica that run at a time."""
         spec = self.template.spec
         parallelism = 1 if spec.parallelism is None else spec.parallelism
         return parallelism if spec.completions is None else min(parallelism, spec.completions)
@@ -56,7 +56,7 @@ class _Status(Object):
 
 
 class JobSet(Kind):
-    """The part of a JobSet that is read."""
+    """The fields of a JobSet that are read."""
 
     GROUP: ClassVar = "jobset.x-k8s.io"
     VERSION: ClassVar = "v1alpha2"
@@ -78,7 +78,7 @@ class JobSets(TemplatedJob[JobSet]):
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def templates(self, job: JobSet) -> list[Template]:
-        """One for each replicated Job."""
+        """One template for each replicated Job."""
         return [
             Template(
                 each.name,
@@ -90,11 +90,11 @@ class JobSets(TemplatedJob[JobSet]):
         ]
 
     def active(self, job: JobSet) -> bool:
-        """While any child Job is active."""
+        """Whether any child Job is active."""
         return any(each.active > 0 for each in job.status.replicated_jobs_status)
 
     def pods_ready(self, job: JobSet) -> bool:
-        """Every replica is ready or has succeeded."""
+        """Whether every replica is ready or has succeeded."""
         done = sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
         return done == sum(each.replicas for each in job.spec.replicated_jobs)
 
@@ -108,7 +108,7 @@ class JobSets(TemplatedJob[JobSet]):
         }
 
     def significant(self, job: JobSet) -> tuple[object, ...]:
-        """The spec, the end, whether pods run, and which need their quota no longer."""
+        """The spec, the outcome, whether pods are active, and the reclaimable pods."""
         return job.spec, self.finished(job), self.active(job), self.reclaimable(job)
 
     def managed_by(self, job: JobSet) -> str | None:

@@ -1,8 +1,7 @@
-"""v1 Pod: held back by a scheduling gate, never brought back once it ran.
+"""v1 Pod: held by a scheduling gate until admitted; never started again once it ran.
 
-A Pod is started by lifting the gate and stopped by deleting it; its owner, if it has one, makes another. The webhook
-handles each Pod by itself; those that name a group are one job to the reconciler. Source: Kueue's
-pkg/controller/jobs/pod.
+A Pod is started by lifting the gate and stopped by deletion; its owner, if any, creates another. The webhook handles
+each Pod separately; the reconciler handles the Pods of a group as one job. Source: Kueue's pkg/controller/jobs/pod.
 """
 
 from collections.abc import Sequence
@@ -32,31 +31,31 @@ MANAGED_OWNER_WARNING: Final = (
     f"pod owner is managed by kueue, label '{names.MANAGED_LABEL}=true' might lead to unexpected behaviour"
 )
 _PLAIN_OR_QUEUED: Final = (
-    # The Job accounts for its pods, which name no queue. Pods of other controllers queue one by one, as in Kueue, where
-    # the namespace has a default queue.
+    # A Job's pods name no queue: the Job's Workload charges for them. As in Kueue, pods of other controllers queue
+    # separately where the namespace has a default queue.
     "(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || "
     "(has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations) || "
     "!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, "
     "has(o.controller) && o.controller && o.kind == 'Job' && o.apiVersion.startsWith('batch/'))"
 )
 _QUEUED: Final = (
-    # Named one by one: pods of an admitted job carry other labels of this group and are updated often.
+    # Only these labels: pods of an admitted job carry other labels of this group and are updated often.
     "[object, oldObject].exists(o, o != null && has(o.metadata.labels) && o.metadata.labels.exists(k, k in "
     "['kueue.x-k8s.io/queue-name', 'kueue.x-k8s.io/managed', 'kueue.x-k8s.io/pod-group-name']))"
 )
 
 
 class PlainPod(Integration[Pod]):
-    """Kueue's `pod`. With `parents_only`, pods count only if their owner asked for them to be held.
+    """Kueue's `pod`. With `parents_only`, only pods whose owner requires them to be held are managed.
 
-    That is for a configuration that enables Deployments, say, but not `pod`.
+    `parents_only` is for a configuration that enables a kind such as `deployment`, but not `pod`.
     """
 
     kind = Pod
     framework = "pod"
     summary = "held by a scheduling gate, deleted to stop it; Pods of a group together"
     built_in = True
-    selector = f"{names.MANAGED_LABEL}=true"  # every pod of the cluster would be watched otherwise
+    selector = f"{names.MANAGED_LABEL}=true"  # otherwise every pod of the cluster would be watched
     rights = (Right("pods", ("delete",)), Right("pods/status", ("patch",)))
     asked = Asked(
         defaulting={"plain-or-queued-pod": _PLAIN_OR_QUEUED},
@@ -71,11 +70,11 @@ class PlainPod(Integration[Pod]):
         self.parents_only = parents_only
 
     def held_by_parent(self, job: Pod) -> bool:
-        """By the annotation that the webhook of a Deployment puts into its template."""
+        """Whether the pod has the annotation that the Deployment webhook adds to the pod template."""
         return names.POD_SUSPENDING_PARENT in job.metadata.annotations
 
     def hold(self, job: Pod, patch: JsonPatch) -> None:
-        """Add the gate and the role hash; unless its owner asked for that, the managed label and the finalizer too."""
+        """Add the gate and the role hash; unless `held_by_parent`, also the managed label and the finalizer."""
         meta = job.metadata
         if not self.held_by_parent(job):
             if self.parents_only:
@@ -90,7 +89,7 @@ class PlainPod(Integration[Pod]):
             patch.put(meta.annotations, "metadata", "annotations", key=names.ROLE_HASH, value=role_hash(job.spec))
 
     def create_errors(self, job: Pod) -> list[FieldError]:
-        """The managed label, the group and the topology request."""
+        """Errors of the managed label, the group and the topology request."""
         meta = job.metadata
         errors: list[FieldError] = []
         if meta.labels.get(names.MANAGED_LABEL, "true") != "true":
@@ -117,7 +116,7 @@ class PlainPod(Integration[Pod]):
 
     def update_errors(self, old: Pod, new: Pod) -> list[FieldError]:
         """A Pod stays in its group, and an unretriable Pod stays unretriable."""
-        # A Pod that was not managed is no precedent: a Pod that becomes managed is checked like a new one.
+        # A Pod that becomes managed is checked like a new Pod: errors that it had before do not excuse it.
         becomes_managed = _managed(new) and not _managed(old)
         errors = self.create_errors(new) if becomes_managed else super().update_errors(old, new)
         old_group, _ = identifier(old.metadata, names.POD_GROUP_NAME)
@@ -130,11 +129,11 @@ class PlainPod(Integration[Pod]):
         return errors
 
     def warnings(self, job: Pod, *, owned: bool) -> tuple[str, ...]:
-        """A pod that claims to be managed although its owner is."""
+        """Warns of a pod with the managed label whose owner is managed too."""
         return (MANAGED_OWNER_WARNING,) if owned and _managed(job) else ()
 
     def skip(self, job: Pod) -> str:
-        """Pods without the managed label, and with `parents_only` those whose owner asks for nothing."""
+        """Skips pods without the managed label; with `parents_only` also pods that are not `held_by_parent`."""
         if not _managed(job):
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
@@ -142,55 +141,55 @@ class PlainPod(Integration[Pod]):
         return ""
 
     def group_of(self, job: Pod) -> str:
-        """By annotation or label; the webhook lets a pod stay in its group."""
+        """The group's name from annotation or label; the webhook does not let it change."""
         return identifier(job.metadata, names.POD_GROUP_NAME)[0]
 
     @property
     def groups(self) -> PodGroups:
-        """Pods of one group are one job."""
+        """The integration that handles the pods of a group as one job."""
         return _GROUPS
 
     def suspended(self, job: Pod) -> bool:
-        """Gated, or over."""
+        """Whether the pod is gated or finished."""
         return pods.is_over(job) or pods.is_gated(job)
 
     def active(self, job: Pod) -> bool:
-        """Never: quota of a single pod is free as soon as its deletion is asked for."""
+        """Always False: the quota of a single pod is released as soon as its deletion is requested."""
         return False
 
     def finished(self, job: Pod) -> Outcome | None:
-        """By its phase."""
+        """The outcome by the pod's phase."""
         if not pods.is_over(job):
             return None
         return Outcome(success=job.status.phase == "Succeeded", message=job.status.message)
 
     def pod_sets(self, job: Pod) -> list[JobPodSet]:
-        """One pod; the template is its spec alone."""
+        """One pod set of one pod; its template is the pod's spec without metadata."""
         return [JobPodSet(name=names.DEFAULT_PODSET, count=1, template=pods.template(job))]
 
     def start(self, job: Pod, infos: Sequence[PodSetInfo]) -> Change:
-        """Lift the gate and say where to run, in one patch."""
+        """Lift the gate and add what the admission assigned, in one patch."""
         if len(infos) != 1:
             raise PermanentError(f"a Pod has one pod set, admission has {len(infos)}: let the Workload be made anew")
         return pods.started(job, infos[0])
 
     def stop(self, job: Pod, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Say why, then delete. A gated pod stays; one that is over stays unless its Workload was deleted."""
+        """Write the reason, then delete. Gated pods stay; finished pods stay unless their Workload was deleted."""
         over = pods.is_over(job)
         if job.metadata.deletion_timestamp or (self.suspended(job) and not (over and reason == WORKLOAD_DELETED)):
             return Stop()
         return Stop(pods.stopped(job, reason=reason, message=message, now=now), announce=True)
 
     def finalize(self, job: Pod) -> Sequence[Change]:
-        """Let the pod go."""
+        """Remove the finalizer."""
         return pods.released(job)
 
     def pods_ready(self, job: Pod) -> bool:
-        """By its condition Ready."""
+        """Whether the pod's condition Ready is True."""
         return pods.is_true(job, "Ready")
 
     def significant(self, job: Pod) -> tuple[object, ...]:
-        """The spec, how it ended, and whether its stop was announced."""
+        """The spec, the outcome, and whether the pod has the condition TerminationTarget."""
         return job.spec, self.finished(job), pods.is_true(job, "TerminationTarget")
 
 
