@@ -18,6 +18,7 @@ from app.controllers.writes import encode, fresh
 
 ADMISSION_MANAGER: Final = "kueue-admission"
 RECLAIMABLE_MANAGER: Final = "kueue-reclaimable-pods"
+REPLACEMENT_MANAGER: Final = "kueue-pod-controller"
 
 _RECLAIMABLE: Final = "reclaimablePods"
 _FIELDS: Final = (
@@ -44,7 +45,6 @@ _CONDITIONS: Final = frozenset(
         wl.REQUEUED,
         wl.DEACTIVATION_TARGET,
         wl.BLOCKED_ON_PREEMPTION_GATES,
-        wl.WAITING_FOR_REPLACEMENT_PODS,
     }
 )
 
@@ -60,7 +60,12 @@ def claim(workload: Workload, changes: Mapping[str, Any]) -> Claim | None:
     replaced = changes.get("admission") is not None and workload.status.admission is not None
     if replaced or _RECLAIMABLE in changes:
         return None
-    after = _owned(apply_merge_patch(_status(workload), changes))
+    before = _status(workload)
+    if changes.keys() == {"conditions"}:
+        changed = [each for each in changes["conditions"] if each not in before["conditions"]]
+        if [each["type"] for each in changed] == [wl.WAITING_FOR_REPLACEMENT_PODS]:
+            return _claim(workload, REPLACEMENT_MANAGER, {"conditions": changed})
+    after = _owned(apply_merge_patch(before, changes))
     return _claim(workload, ADMISSION_MANAGER, after)
 
 
@@ -74,6 +79,8 @@ def _claim(workload: Workload, manager: str, wanted: dict[str, Any]) -> Claim:
     }
 
     def rest(answer: Workload) -> bytes | None:
+        if manager == REPLACEMENT_MANAGER:
+            return None  # this manager only ever applies the one condition, and never removes it
         status = _left_over(_status(answer), wanted, reclaimable=manager == RECLAIMABLE_MANAGER)
         if not status:
             return None

@@ -50,6 +50,15 @@ def test_pods_that_are_done_have_a_manager_of_their_own() -> None:
     assert claim(held, {"reclaimablePods": counts, "clusterName": None}) is None
 
 
+def test_the_wait_for_replacement_pods_has_a_manager_of_its_own() -> None:
+    """Only that condition is applied, and no other condition is touched."""
+    held = workload(RESERVED, admission=True)
+    assert share(held, conditions=[RESERVED, OTHER]) == ("kueue-pod-controller", {"conditions": [OTHER]})
+    claimed = claim(held, {"conditions": [RESERVED, OTHER]})
+    assert claimed is not None
+    assert claimed.rest(workload(RESERVED, ADMITTED, OTHER)) is None
+
+
 def test_an_admission_that_replaces_another_is_not_applied() -> None:
     """It would be merged with what other managers hold of the old one."""
     stale = workload(admission=True)
