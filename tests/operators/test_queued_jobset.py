@@ -167,7 +167,11 @@ class TestStop:
         )
         scenario.api.patch(path, {"spec": {"active": True}})
         wait_pods(scenario, "first")
-        assert usage(scenario) == "3"
+        wait_until(
+            lambda: usage(scenario) == "3",
+            timeout=TIMEOUT,
+            describe=lambda: f"{usage(scenario)} cpu reserved, not 3",
+        )
 
     def test_a_deleted_jobset_leaves_nothing(self, scenario: Scenario) -> None:
         """No pod, no Workload, no quota."""
