@@ -8,9 +8,9 @@ from app.api import names
 from app.api import workload as wl
 from app.api.meta import find_condition, to_plain
 from app.api.workload import Workload
-from app.controllers.actions import Emit, Patch
+from app.controllers.actions import Emit
 from app.controllers.look import Look
-from app.controllers.status import metadata_patch
+from app.controllers.writes import fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import NO_MATCHING_WORKLOAD
 from app.jobs.labels import prebuilt_name
@@ -71,7 +71,7 @@ class Grouping(Look):
         metadata: dict[str, object] = {"ownerReferences": [*(to_plain(each) for each in meta.owner_references), *added]}
         if self.integration.controls:
             metadata["labels"] = build.job_uid_label(self.job)
-        self.actions.append(Patch(Workload, meta.namespace, meta.name, metadata_patch(workload, metadata)))
+        self.actions.append(fresh_patch(workload, {"metadata": metadata}))
         if not self.integration.controls:
             note = f"Added {len(missing)} owner reference(s)"
             self.actions.append(Emit(workload, "Normal", "OwnerReferencesAdded", note))

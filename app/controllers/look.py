@@ -15,9 +15,8 @@ from app.api.meta import Kind
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
 from app.controllers.actions import Action, Decision, Delete, Emit, Patch
-from app.controllers.status import metadata_patch
 from app.controllers.world import World
-from app.controllers.writes import fresh, fresh_operations
+from app.controllers.writes import fresh, fresh_operations, fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
@@ -32,8 +31,7 @@ def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
     if names.RESOURCE_IN_USE not in meta.finalizers:
         return []
     rest = [finalizer for finalizer in meta.finalizers if finalizer != names.RESOURCE_IN_USE]
-    body = metadata_patch(workload, {"finalizers": rest})
-    return [Patch(Workload, meta.namespace, meta.name, body, deferrable=deferrable)]
+    return [fresh_patch(workload, {"metadata": {"finalizers": rest}}, deferrable=deferrable)]
 
 
 def discarded(workload: Workload) -> list[Action]:

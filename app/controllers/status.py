@@ -21,7 +21,7 @@ from app.api.workload import Admission, AdmissionCheckState, PodSetRequest, Requ
 from app.controllers.actions import Patch
 from app.controllers.admissionchecks import reset
 from app.controllers.ownership import claim
-from app.controllers.writes import encode, fresh, fresh_patch
+from app.controllers.writes import fresh_patch
 
 _BEFORE_GRANULAR: Final = {
     "PendingEvaluation": "Pending",
@@ -222,8 +222,3 @@ def condition_body(condition: Condition) -> dict[str, Any]:
 def status_patch(workload: Workload, status: Mapping[str, Any]) -> Patch:
     """A merge patch of the status of a Workload, refused if the Workload has changed since it was read."""
     return fresh_patch(workload, {"status": status}, subresource="status")
-
-
-def metadata_patch(workload: Workload, metadata: Mapping[str, Any]) -> bytes:
-    """The body of a merge patch of metadata with the resourceVersion as precondition."""
-    return encode(fresh(workload.metadata, {"metadata": metadata}))

@@ -102,7 +102,7 @@ class Questions(UsageSharing):
 
     def weighted_share(self, name: str, *, cohort: bool) -> int | None:
         """Weighted share of a ClusterQueue or Cohort for its status; None if there is none of that name, or while a
-        cycle is under way. In a cycle of Cohorts nobody borrows."""
+        cycle is under way. In a cycle of Cohorts no ClusterQueue borrows."""
         queue = None if cohort else self.cluster_queues.get(name)
         node = self.ledger.cohorts.get(name) if cohort else queue.node if queue is not None else None
         if node is None or self.cycling:

@@ -45,7 +45,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case _:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
-    after = _left_by_kueue(before, run)
+    after = left_by_kueue(before, run)
     framework, kind = _FRAMEWORKS[case.suite.split(".")[2]]
     name = _reconciled(case, kind)
     options = _options(case)
@@ -62,7 +62,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found
 
 
-def _left_by_kueue(before: dict[tuple[str, str], Json], run: dict[str, Json]) -> dict[tuple[str, str], Json]:
+def left_by_kueue(before: dict[tuple[str, str], Json], run: dict[str, Json]) -> dict[tuple[str, str], Json]:
     """All objects after the recorded look: the jobs, pods and Workloads that the test read, the others as they were."""
     after = {at: item for at, item in before.items() if f"{at[0]}/{at[1]}" not in (run.get("deletedObjects") or ())}
     after |= {(item["kind"], world.key_of(item)): item for item in run.get("finalObjects") or ()}

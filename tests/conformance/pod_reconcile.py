@@ -25,6 +25,7 @@ from app.jobs.registry import Registry
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
+from tests.conformance.job_reconcile import left_by_kueue
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -55,7 +56,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case _:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
-    after = _left_by_kueue(before, run)
+    after = left_by_kueue(before, run)
     key = _key(case.body["case"])
     ours, theirs = (_cluster(each, grouped="/group/" in key) for each in (before, after))
     for each in (ours, theirs):
@@ -118,18 +119,6 @@ def _pod(item: Json) -> Pod:
 
 def _composed(items: list[Json]) -> PodGroup:
     return PodGroups().compose("group", [_pod(each) for each in items], None, now=datetime.fromisoformat(world.NOW))
-
-
-def _left_by_kueue(before: Objects, run: dict[str, Json]) -> Objects:
-    """All objects after the recorded look: the pods and Workloads that the test read, the others as they were."""
-    after = {at: item for at, item in before.items() if f"{at[0]}/{at[1]}" not in (run.get("deletedObjects") or ())}
-    after |= {(item["kind"], world.key_of(item)): item for item in run.get("finalObjects") or ()}
-    for item in run.get("checks") or ():
-        kind = {"tc.wantWorkloads": "Workload", "tc.wantPods": "Pod"}.get(item["want"])
-        if kind is not None:
-            after = {at: each for at, each in after.items() if at[0] != kind}
-            after |= {(kind, world.key_of(each)): each for each in item["got"] or ()}
-    return after
 
 
 def _key(table: Json) -> str:
