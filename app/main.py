@@ -39,15 +39,15 @@ from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import Certificates
+from app.controllers.clusterview import ClusterView, index_stores
 from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
 from app.controllers.executor import Executor
-from app.controllers.jobs import index_jobs
+from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.runner import Runner
-from app.controllers.world import World, index_stores
 from app.engine import State
 from app.http.certificates import service_hosts
 from app.http.health import Health
@@ -55,7 +55,7 @@ from app.http.probes import create_probes
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
 from app.kube.events import Recorder
@@ -79,9 +79,9 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def controller_world(caches: Caches, options: Options, registry: Registry, keep: Callable[[Kind], bool]) -> World:
+def cluster_view(caches: Caches, options: JobOptions, registry: Registry, keep: Callable[[Kind], bool]) -> ClusterView:
     """All stores that reconcilers read; `keep` decides which jobs are held whole."""
-    world = World(
+    cluster = ClusterView(
         clock=now,
         options=options,
         registry=registry,
@@ -104,9 +104,9 @@ def controller_world(caches: Caches, options: Options, registry: Registry, keep:
             for each in registry.watched
         },
     )
-    index_stores(world.workloads, world.local_queues, world.cluster_queues, world.flavors)
-    index_jobs(world.workloads, registry, world.jobs)
-    return world
+    index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
+    index_jobs(cluster.workloads, registry, cluster.jobs)
+    return cluster
 
 
 def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
@@ -114,9 +114,9 @@ def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
 
 
 class WebhookCaches:
-    """The webhooks' view of the cluster (`app.webhooks.world.World`), read from the stores."""
+    """The webhooks' view of the cluster (`app.webhooks.lookups.Lookups`), read from the stores."""
 
-    def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
         """Use the stores of the controller in the same process; without one, read no more than reviews need."""
         self.options = options
         self.registry = registry
@@ -160,7 +160,7 @@ class Turnstile:
         self.stop = asyncio.Event()
         self.caches = Caches(transport)
         self.options = settings.jobs
-        self._world: World | None = None
+        self._cluster: ClusterView | None = None
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
         self._leader: Leader | None = None
@@ -191,7 +191,7 @@ class Turnstile:
         """Run the roles until `stop` is set."""
         settings = self.settings
         registry = settings.registry
-        world = self._world = self._controller_world() if settings.role.controller else None
+        cluster = self._cluster = self._cluster_view() if settings.role.controller else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
         )
@@ -204,9 +204,9 @@ class Turnstile:
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
-                if world is not None:
+                if cluster is not None:
                     watches.create_task(self._recorder.run(), name="events")
-                    roles.create_task(self._campaign(world), name="controller")
+                    roles.create_task(self._campaign(cluster), name="controller")
                 for address in dict.fromkeys((settings.health_bind, settings.metrics_bind)):
                     if address is not None:
                         roles.create_task(self._probes(address), name="probes")
@@ -214,9 +214,9 @@ class Turnstile:
                     watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
 
-    def _controller_world(self) -> World:
+    def _cluster_view(self) -> ClusterView:
         managed = self._managed = ManagedNamespaces(self.caches, self.options, self.settings.registry)
-        return controller_world(self.caches, self.options, self.settings.registry, managed.keep)
+        return cluster_view(self.caches, self.options, self.settings.registry, managed.keep)
 
     def close(self) -> None:
         """Close the decision log."""
@@ -243,8 +243,8 @@ class Turnstile:
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options
-        if self._world is not None:
-            self._world.options = self.options
+        if self._cluster is not None:
+            self._cluster.options = self.options
         if self._managed is not None:
             self._managed.take_options(self.options)
         if self._leader is not None:
@@ -310,7 +310,7 @@ class Turnstile:
         missing = self.caches.missing()
         return f"not synced: {', '.join(missing)}" if missing else ""
 
-    async def _campaign(self, world: World) -> None:
+    async def _campaign(self, cluster: ClusterView) -> None:
         settings = self.settings
         elector = Elector(
             self.transport,
@@ -323,7 +323,7 @@ class Turnstile:
             retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
-        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(world, fence)), name="campaign")
+        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, fence)), name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -335,19 +335,19 @@ class Turnstile:
             with contextlib.suppress(asyncio.CancelledError):
                 await campaign
 
-    async def _lead(self, world: World, fence: Fence) -> None:
+    async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
         """One term of leadership.
 
         It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
         and quota would be reserved twice. Jobs are read last, so that the owner of each Workload has been seen.
         """
         await self.caches.synced()
-        jobs = set(world.jobs)
+        jobs = set(cluster.jobs)
         await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
         await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(world, executor, self._ledger(fence), self._metrics)
+        leader = self._leader = Leader(cluster, executor, self._ledger(fence), self._metrics)
         installation = Runner(executor, self._installation())
         self._term = Term(executor, leader.scheduler, (leader.runner, installation))
         try:

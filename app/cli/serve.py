@@ -13,8 +13,7 @@ import typer
 from app.api.config import Loaded, features
 from app.cli.config import load_or_exit
 from app.engine.options import Options as EngineOptions
-from app.jobs.options import Options as JobOptions
-from app.jobs.options import namespaces
+from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.process import configured
 from app.process.configured import Election, JobFlags

@@ -88,7 +88,7 @@ Action = Create | Patch | Delete | Emit | RequeueAfter
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ReconcileResult:
     """The actions decided about one object, and the reason, for people."""
 
     actions: list[Action] = field(default_factory=list)

@@ -25,7 +25,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.core import Secret
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
-from app.controllers.actions import Action, Create, Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Action, Create, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.controller import Controller, Watch
 from app.controllers.writes import fresh_operations, fresh_patch
 from app.http.certificates import KEYS, Step, ca_bundle, carry_out, check_hosts, plan
@@ -62,30 +62,30 @@ def is_everywhere(bundle: bytes, configurations: Sequence[WebhookConfiguration])
     return all(entry.client_config.ca_bundle == bundle for one in configurations for entry in one.webhooks)
 
 
-def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> Decision:
+def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> ReconcileResult:
     """The next step for the Secret `name`, at most one. Deterministic but for the new keys that a step generates."""
     data = seen.secret.data if seen.secret is not None else {}
     settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
     if due.step is Step.NOTHING:
         wait = min(AT_LATEST, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
-        return Decision([RequeueAfter(max(1.0, wait))], due.why)
+        return ReconcileResult([RequeueAfter(max(1.0, wait))], due.why)
     actions = _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
     if seen.secret is not None:
         damaged = due.step is Step.START_OVER and any(data.get(key) for key in KEYS)
         note = f"{due.step.value}: {due.why}"
         actions.append(Emit(seen.secret, "Warning" if damaged else "Normal", _REASONS[due.step], note))
-    return Decision(actions, due.why)
+    return ReconcileResult(actions, due.why)
 
 
-def decide_configuration(configuration: WebhookConfiguration, secret: Secret | None) -> Decision:
+def decide_configuration(configuration: WebhookConfiguration, secret: Secret | None) -> ReconcileResult:
     """The write that installs the Secret's bundle, if it has one, in every entry of a configuration."""
     bundle = ca_bundle(secret.data) if secret is not None else b""
     if not bundle:
-        return Decision(why="there is no bundle to install")
+        return ReconcileResult(why="there is no bundle to install")
     if is_everywhere(bundle, [configuration]):
-        return Decision(_disown(configuration), "every entry has the bundle")
-    return Decision(_install(configuration, bundle), "an entry has another bundle")
+        return ReconcileResult(_disown(configuration), "every entry has the bundle")
+    return ReconcileResult(_install(configuration, bundle), "an entry has another bundle")
 
 
 def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]:
@@ -198,13 +198,13 @@ class Certificates:
             max_delay=30.0,
         )
 
-    def _decide(self, key: str) -> Decision:
+    def _decide(self, key: str) -> ReconcileResult:
         secret = self._secrets.get(self.key)
         if key == self.key:
             return decide(self._seen(secret), namespace=self._namespace, name=self._secret_name, hosts=self._hosts)
         configuration = self._mutating.get(key) or self._validating.get(key)
         if configuration is None:
-            return Decision(why="it is not installed")
+            return ReconcileResult(why="it is not installed")
         return decide_configuration(configuration, secret)
 
     def _seen(self, secret: Secret | None) -> Seen:

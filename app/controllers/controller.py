@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from app.api.meta import Kind
-from app.controllers.actions import Decision
+from app.controllers.actions import ReconcileResult
 from app.kube.slices import ordered
 from app.kube.store import Store
 
@@ -46,7 +46,7 @@ class Controller:
 
     name: str
     kind: type[Kind]
-    decide: Callable[[str], Decision]
+    decide: Callable[[str], ReconcileResult]
     watches: Sequence[Watch[Any, str]] = ()
     initial: Callable[[], Iterator[str | None]] = lambda: iter(())
     workers: int = 1

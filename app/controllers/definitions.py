@@ -19,7 +19,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS, Definition
 from app.api.meta import to_plain
 from app.api.patch import JsonPatch
-from app.controllers.actions import Decision, Emit, Patch
+from app.controllers.actions import Emit, Patch, ReconcileResult
 from app.controllers.controller import Controller, Watch
 from app.controllers.writes import fresh_operations
 from app.kube.store import Store
@@ -51,12 +51,12 @@ def conversion_client(configuration: ValidatingWebhookConfiguration | None) -> W
 
 def decide(
     definition: CustomResourceDefinition, kinds: Definition, client: WebhookClientConfig | None, *, serve_older: bool
-) -> Decision:
+) -> ReconcileResult:
     """The writes for the definition of a kind. `client` is that of the conversion webhook, None if not known yet."""
     stored_older = any(version != kinds.stored.VERSION for version in definition.status.stored_versions)
     converts = kinds.converted and (serve_older or stored_older)
     if converts and client is None:
-        return Decision(why="it is not known yet where objects are converted")
+        return ReconcileResult(why="it is not known yet where objects are converted")
     operations = JsonPatch()
     for index, version in enumerate(definition.spec.versions):
         if version.name in kinds.older and version.served != serve_older:
@@ -68,7 +68,7 @@ def decide(
     elif not converts and definition.spec.conversion.strategy != "None":
         operations.add("spec", "conversion", value={"strategy": "None"})
     if not operations:
-        return Decision(why="it is as it should be")
+        return ReconcileResult(why="it is as it should be")
     changes = []
     if served:
         changes.append(f"{', '.join(kinds.older)} {'served' if serve_older else 'not served any more'}")
@@ -76,7 +76,9 @@ def decide(
         changes.append(f"objects converted {'by our webhook' if converts else 'by the API server itself'}")
     body = fresh_operations(definition.metadata, operations).encode()
     patch = Patch(CustomResourceDefinition, "", kinds.name, body, type="json")
-    return Decision([patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes))
+    return ReconcileResult(
+        [patch, Emit(definition, "Normal", "VersionsUpdated", "; ".join(changes))], "; ".join(changes)
+    )
 
 
 def controller(
@@ -92,10 +94,10 @@ def controller(
     configuration. `serve_older` returns whether to serve the older versions of a kind.
     """
 
-    def decide_key(key: str) -> Decision:
+    def decide_key(key: str) -> ReconcileResult:
         definition = definitions.get(key)
         if definition is None:
-            return Decision(why="gone")
+            return ReconcileResult(why="gone")
         client = conversion_client(validating.get(configuration))
         return decide(definition, _OURS[key], client, serve_older=serve_older(_OURS[key]))
 

@@ -35,7 +35,7 @@ from app.api.errors import (
     WireError,
 )
 from app.api.meta import Kind
-from app.controllers.actions import Create, Decision, Delete, Emit, Patch, PatchType, RequeueAfter
+from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.kube.wire import TIMEOUT
@@ -156,7 +156,7 @@ class Executor:
         """Number of deferred patches that are not written yet."""
         return len(self._deferred)
 
-    async def carry_out(self, kind: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
+    async def carry_out(self, kind: type[Kind], key: str, decision: ReconcileResult, queue: WorkQueue) -> None:
         """Execute a decision's actions in order. `kind` and `key` (of `queue`) name the object it was made for.
 
         Raises the first error that a retry may fix; the caller's worker adds the key again after its back-off.
@@ -408,7 +408,7 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _report_refusal(self, decision: Decision, action: object, error: ApiError) -> None:
+    def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
         """Emit an event on the object that the decision is about, where its owner sees it."""
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):

@@ -1,4 +1,4 @@
-"""Declares a controller for each enabled job kind, named after its framework; `controllers.jobs` decides.
+"""Declares a controller for each enabled job kind, named after its framework; `controllers.jobreconciler` decides.
 
 Each kind has its own work queue and workers, so that a flood of Pods delays no Job. Changes that affect jobs of any
 kind have one subscription for all kinds: the owner references of a Workload determine which controller reconciles which
@@ -13,10 +13,10 @@ from app.api.core import Namespace, PriorityClass
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs, wakes
+from app.controllers import jobreconciler, wakes
+from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
-from app.controllers.jobs import WORKLOADS_BY_JOB
-from app.controllers.world import World
+from app.controllers.jobreconciler import WORKLOADS_BY_JOB
 from app.jobs.integration import Integration
 from app.jobs.naming import split_job_key
 from app.kube.slices import ordered
@@ -27,31 +27,31 @@ WORKERS: Final = 32
 Targets = Generator[Target | None, None, None]
 
 
-def controllers(world: World) -> list[Controller]:
+def controllers(cluster: ClusterView) -> list[Controller]:
     """One controller for each job kind that is watched."""
-    return [_controller(each, world) for each in world.registry.watched if each.kind in world.jobs]
+    return [_controller(each, cluster) for each in cluster.registry.watched if each.kind in cluster.jobs]
 
 
-def _controller(integration: Integration[Any], world: World) -> Controller:
-    registry = world.registry
+def _controller(integration: Integration[Any], cluster: ClusterView) -> Controller:
+    registry = cluster.registry
 
     def concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
-        if not wakes.job_concerned(old, new, integration=integration, options=world.options):
+        if not wakes.job_concerned(old, new, integration=integration, options=cluster.options):
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
     return Controller(
         name=integration.framework,
         kind=integration.kind,
-        decide=lambda key: jobs.decide(key, world),
-        watches=[Watch(world.jobs[integration.kind], concerned)],
+        decide=lambda key: jobreconciler.decide(key, cluster),
+        watches=[Watch(cluster.jobs[integration.kind], concerned)],
         workers=WORKERS,
     )
 
 
-def dispatch(world: World) -> Dispatch:
+def dispatch(cluster: ClusterView) -> Dispatch:
     """The watches that concern jobs of any kind."""
-    registry, workloads = world.registry, world.workloads
+    registry, workloads = cluster.registry, cluster.workloads
 
     def workload_changed(_: str, old: Workload | None, new: Workload | None) -> list[Target]:
         latest = new or old
@@ -63,7 +63,7 @@ def dispatch(world: World) -> Dispatch:
         return targets
 
     def jobs_where(concerned: Callable[[Kind], bool]) -> Targets:
-        for store in world.jobs.values():
+        for store in cluster.jobs.values():
             for key in (yield from ordered(store.keys())):
                 job = store.get(key)
                 yield _target(registry.key_of(job)) if job is not None and concerned(job) else None
@@ -97,12 +97,12 @@ def dispatch(world: World) -> Dispatch:
     return Dispatch(
         watches=[
             Watch(workloads, workload_changed),
-            Watch(world.workload_priority_classes, many=workload_class_changed),
-            Watch(world.priority_classes, many=class_changed),
-            Watch(world.namespaces, many=namespace_changed),
+            Watch(cluster.workload_priority_classes, many=workload_class_changed),
+            Watch(cluster.priority_classes, many=class_changed),
+            Watch(cluster.namespaces, many=namespace_changed),
         ],
         initial=every_job,
-        complete=list(world.jobs.values()),
+        complete=list(cluster.jobs.values()),
     )
 
 

@@ -1,7 +1,7 @@
 """The part of a reconcile that only groups need: a Workload of the group's name, owned by all its members, which
 changes as members are added, fail and are replaced. Nothing here concerns a job that is a single object.
 
-Must never start or stop a member for lack of quota: `controllers.jobs` does that for groups as for any job.
+Must never start or stop a member for lack of quota: `controllers.jobreconciler` does that for groups as for any job.
 """
 
 from app.api import names
@@ -9,7 +9,7 @@ from app.api import workload as wl
 from app.api.meta import find_condition, to_plain
 from app.api.workload import Workload
 from app.controllers.actions import Emit
-from app.controllers.look import Look
+from app.controllers.reconcile import Reconcile
 from app.controllers.writes import fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import NO_MATCHING_WORKLOAD
@@ -19,7 +19,7 @@ _FAILED = ("PodsFailed", "Some Failed pods need replacement")
 _REPLACED = ("PodsReady", "No pods need replacement")
 
 
-class Grouping(Look):
+class Grouping(Reconcile):
     """A reconcile of a job that may be a group."""
 
     @property
@@ -34,7 +34,7 @@ class Grouping(Look):
         if self._group is None or prebuilt_name(self.job):
             return ""
         name = self.integration.workload_name(self.job)
-        workload = self.world.workloads.get(f"{self.job.metadata.namespace}/{name}")
+        workload = self.cluster.workloads.get(f"{self.job.metadata.namespace}/{name}")
         if workload is None:
             return ""
         owner = workload.metadata.controller
@@ -104,7 +104,7 @@ class Grouping(Look):
             return False
         else:
             status, (reason, message) = "True", _FAILED
-        draft = self.world.draft(workload)
+        draft = self.cluster.draft(workload)
         draft.set(wl.WAITING_FOR_REPLACEMENT_PODS, status, reason=reason, message=message)  # type: ignore[arg-type]
         if draft.changed:
             self.actions.append(draft.patch())

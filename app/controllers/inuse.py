@@ -15,17 +15,17 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.controllers import wakes
-from app.controllers.actions import Decision, Patch
-from app.controllers.controller import Controller, Watch, every, itself
-from app.controllers.world import (
+from app.controllers.actions import Patch, ReconcileResult
+from app.controllers.clusterview import (
     CLUSTER_QUEUES_BY_CHECK,
     CLUSTER_QUEUES_BY_FLAVOR,
     FLAVORS_BY_TOPOLOGY,
     WORKLOADS_BY_CLUSTER_QUEUE,
-    World,
+    ClusterView,
     checks_in,
     flavors_in,
 )
+from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.writes import fresh_patch
 from app.kube.store import Store
 
@@ -48,60 +48,60 @@ def finalize(obj: Kind, *, user: str) -> list[Patch]:
     return [fresh_patch(obj, {"metadata": {"finalizers": wanted}})]
 
 
-def user_of_cluster_queue(queue: ClusterQueue, world: World) -> str:
+def user_of_cluster_queue(queue: ClusterQueue, cluster: ClusterView) -> str:
     """A Workload that holds quota in a ClusterQueue; empty if none does."""
-    for key in world.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, queue.metadata.name, ordered=False):
-        workload = world.workloads.get(key)
+    for key in cluster.workloads.keys_by_index(WORKLOADS_BY_CLUSTER_QUEUE, queue.metadata.name, ordered=False):
+        workload = cluster.workloads.get(key)
         if workload is not None and workload.quota_reserved and not workload.finished:
             return f"Workload {key}"
     return ""
 
 
-def decide_flavor(name: str, world: World) -> Decision:
+def decide_flavor(name: str, cluster: ClusterView) -> ReconcileResult:
     """Finalizer of a ResourceFlavor, which ClusterQueues use."""
-    return _decide(world.flavors.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_FLAVOR)
+    return _decide(cluster.flavors.get(name), cluster.cluster_queues, CLUSTER_QUEUES_BY_FLAVOR)
 
 
-def decide_check(name: str, world: World) -> Decision:
+def decide_check(name: str, cluster: ClusterView) -> ReconcileResult:
     """Finalizer of an AdmissionCheck, which ClusterQueues use."""
-    return _decide(world.admission_checks.get(name), world.cluster_queues, CLUSTER_QUEUES_BY_CHECK)
+    return _decide(cluster.admission_checks.get(name), cluster.cluster_queues, CLUSTER_QUEUES_BY_CHECK)
 
 
-def decide_topology(name: str, world: World) -> Decision:
+def decide_topology(name: str, cluster: ClusterView) -> ReconcileResult:
     """Finalizer of a Topology, which ResourceFlavors use."""
-    return _decide(world.topologies.get(name), world.flavors, FLAVORS_BY_TOPOLOGY)
+    return _decide(cluster.topologies.get(name), cluster.flavors, FLAVORS_BY_TOPOLOGY)
 
 
-def _decide(obj: Kind | None, users: Store[T], index: str) -> Decision:
+def _decide(obj: Kind | None, users: Store[T], index: str) -> ReconcileResult:
     if obj is None:
-        return Decision(why="gone")
+        return ReconcileResult(why="gone")
     by = next((f"{each.KIND} {each.metadata.name}" for each in users.by_index(index, obj.metadata.name)), "")
-    return Decision([*finalize(obj, user=by)], why=f"in use by {by}" if by else "unused")
+    return ReconcileResult([*finalize(obj, user=by)], why=f"in use by {by}" if by else "unused")
 
 
-def controllers(world: World) -> list[Controller]:
+def controllers(cluster: ClusterView) -> list[Controller]:
     """The controllers that reconcile each kind when an object of it changes, or an object that may refer to it."""
     return [
         Controller(
             name=ResourceFlavor.KIND,
             kind=ResourceFlavor,
-            decide=lambda name: decide_flavor(name, world),
-            watches=[Watch(world.flavors, itself), Watch(world.cluster_queues, _referred(flavors_in))],
-            initial=lambda: every(world.flavors),
+            decide=lambda name: decide_flavor(name, cluster),
+            watches=[Watch(cluster.flavors, itself), Watch(cluster.cluster_queues, _referred(flavors_in))],
+            initial=lambda: every(cluster.flavors),
         ),
         Controller(
             name=AdmissionCheck.KIND,
             kind=AdmissionCheck,
-            decide=lambda name: decide_check(name, world),
-            watches=[Watch(world.admission_checks, itself), Watch(world.cluster_queues, _referred(checks_in))],
-            initial=lambda: every(world.admission_checks),
+            decide=lambda name: decide_check(name, cluster),
+            watches=[Watch(cluster.admission_checks, itself), Watch(cluster.cluster_queues, _referred(checks_in))],
+            initial=lambda: every(cluster.admission_checks),
         ),
         Controller(
             name=Topology.KIND,
             kind=Topology,
-            decide=lambda name: decide_topology(name, world),
-            watches=[Watch(world.topologies, itself), Watch(world.flavors, _topologies)],
-            initial=lambda: every(world.topologies),
+            decide=lambda name: decide_topology(name, cluster),
+            watches=[Watch(cluster.topologies, itself), Watch(cluster.flavors, _topologies)],
+            initial=lambda: every(cluster.topologies),
         ),
     ]
 

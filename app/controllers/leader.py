@@ -12,40 +12,40 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.controllers import frameworks, inuse, queues, workload, workloadpriorityclass
+from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
-from app.controllers.ledger import LedgerBooks, follow
+from app.controllers.ledgerfeed import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.queuefigures import QueueFigures
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
-from app.controllers.world import World
 from app.engine import State
 
 
 class Leader:
     """One term of leadership."""
 
-    def __init__(self, world: World, executor: Executor, state: State, metrics: WorkloadMetrics) -> None:
-        self.world = world
+    def __init__(self, cluster: ClusterView, executor: Executor, state: State, metrics: WorkloadMetrics) -> None:
+        self.cluster = cluster
         self.executor = executor
         self.state = state
         self.metrics = metrics
-        self.scheduler = Scheduler(state, world, executor, decided=metrics.decided)
+        self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided)
         books = LedgerBooks(state)
         self.runner = Runner(
             executor,
             [
-                workload.controller(world),
-                *queues.controllers(world, books),
-                *inuse.controllers(world),
-                workloadpriorityclass.controller(world),
-                *frameworks.controllers(world),
+                workload.controller(cluster),
+                *queues.controllers(cluster, books),
+                *inuse.controllers(cluster),
+                workloadpriorityclass.controller(cluster),
+                *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(world)],
+            [frameworks.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            world, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
+            cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
         )
 
     async def run(self) -> None:
@@ -67,13 +67,13 @@ class Leader:
     @contextmanager
     def _following(self) -> Iterator[None]:
         """Subscribe the ledger to the stores, before the controllers, so that the ledger gets each change first."""
-        world = self.world
+        cluster = self.cluster
         undo = [
-            *follow(self.state, world, take=self.scheduler.take, begin=self.scheduler.begin),
+            *follow(self.state, cluster, take=self.scheduler.take, begin=self.scheduler.begin),
             *self.figures.subscribe(),
-            world.workloads.subscribe(self._count),
-            world.cluster_queues.subscribe(self._forget_cluster_queue),
-            world.local_queues.subscribe(self._forget_local_queue),
+            cluster.workloads.subscribe(self._count),
+            cluster.cluster_queues.subscribe(self._forget_cluster_queue),
+            cluster.local_queues.subscribe(self._forget_local_queue),
         ]
         try:
             yield
@@ -84,7 +84,7 @@ class Leader:
     # --- metrics ------------------------------------------------------------------------------------------------------
 
     def _count(self, _: str, old: Workload | None, new: Workload | None) -> None:
-        self.metrics.changed(old, new, self.world.now)
+        self.metrics.changed(old, new, self.cluster.now)
 
     def _forget_cluster_queue(self, name: str, _: ClusterQueue | None, new: ClusterQueue | None) -> None:
         if new is None:

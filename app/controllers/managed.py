@@ -1,14 +1,14 @@
 """Selects the jobs that are cached with their pod templates: jobs in managed namespaces.
 
-Other jobs are cached without pod templates, which no code reads. Must never decide about a job: `jobs.decide` ignores a
-job whose namespace became managed until the job was read again.
+Other jobs are cached without pod templates, which no code reads. Must never decide about a job: `jobreconciler.decide`
+ignores a job whose namespace became managed until the job was read again.
 """
 
 from typing import Final
 
 from app.api.core import Namespace
 from app.api.meta import Kind
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
 
@@ -16,7 +16,7 @@ from app.kube.caches import Caches
 class ManagedNamespaces:
     """Watches the labels of namespaces. When a namespace becomes managed, or unmanaged, its jobs are read again."""
 
-    def __init__(self, caches: Caches, options: Options, registry: Registry) -> None:
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
         self._caches = caches
         self._selector = options.managed_jobs_namespace_selector
         self._namespaces = caches.of(Namespace)
@@ -24,7 +24,7 @@ class ManagedNamespaces:
         # Kinds with a selector have few objects, and need not be read again.
         self._kinds: Final = [each.kind for each in registry.watched if not each.selector]
 
-    def take_options(self, options: Options) -> None:
+    def take_options(self, options: JobOptions) -> None:
         """Take over the namespace selector of a changed configuration."""
         before, self._selector = self._selector, options.managed_jobs_namespace_selector
         for namespace in self._namespaces.values():

@@ -12,7 +12,7 @@ from app.api.meta import to_plain
 from app.api.workload import Workload
 from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
-from app.controllers.look import RETRY_SECONDS, discarded
+from app.controllers.reconcile import RETRY_SECONDS, discarded
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -65,7 +65,7 @@ class Matching(Grouping):
     def _prebuilt(self) -> tuple[Workload | None, str]:
         name = prebuilt_name(self.job)
         meta = self.job.metadata
-        workload = self.world.workloads.get(f"{meta.namespace}/{name}")
+        workload = self.cluster.workloads.get(f"{meta.namespace}/{name}")
         owner = workload.metadata.controller if workload is not None else None
         if workload is None or (owner is not None and owner.uid not in self._uids):
             self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
@@ -95,7 +95,7 @@ class Matching(Grouping):
             return self._group.fits(self.job)
         if workload.quota_reserved:
             try:
-                infos = podsets.infos_of(workload, self.world.flavors.get)
+                infos = podsets.infos_of(workload, self.cluster.flavors.get)
             except (LookupError, PermanentError):
                 infos = None
             if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
@@ -148,7 +148,7 @@ class Matching(Grouping):
             return None
         named = ref is not None and ref.name == label
         try:
-            priority = build.workload_class_priority(label, self.world.workload_priority_classes)
+            priority = build.workload_class_priority(label, self.cluster.workload_priority_classes)
         except build.PriorityClassMissing as error:
             if not named:
                 self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)

@@ -1,7 +1,7 @@
 """The rules of waitForPodsReady: the PodsReady condition, the timeouts, and the back-off after an eviction.
 
-Must never decide to evict or requeue a Workload: `controllers.jobs` writes the condition, `controllers.workload`
-evicts. Source: Kueue's workload controller and job reconciler, KEP-349.
+Must never decide to evict or requeue a Workload: `controllers.jobreconciler` writes the condition,
+`controllers.workload` evicts. Source: Kueue's workload controller and job reconciler, KEP-349.
 """
 
 from datetime import datetime, timedelta

@@ -13,9 +13,9 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.controllers import wakes
+from app.controllers.clusterview import CLUSTER_QUEUES_BY_FLAVOR, ClusterView
 from app.controllers.figures import ChangedFigures, Keys, Quiet
-from app.controllers.ledger import Change, LedgerBooks
-from app.controllers.world import CLUSTER_QUEUES_BY_FLAVOR, World
+from app.controllers.ledgerfeed import Change, LedgerBooks
 from app.engine import State
 from app.kube.workqueue import WorkQueue
 
@@ -25,7 +25,7 @@ class QueueFigures:
 
     def __init__(
         self,
-        world: World,
+        cluster: ClusterView,
         state: State,
         books: LedgerBooks,
         queues: Mapping[str, WorkQueue],
@@ -33,7 +33,7 @@ class QueueFigures:
         quiet: Quiet,
         take: Callable[[Change], None],
     ) -> None:
-        self._world = world
+        self._world = cluster
         self._state = state
         self._books = books
         self._take = take
@@ -48,13 +48,13 @@ class QueueFigures:
 
     def subscribe(self) -> list[Callable[[], None]]:
         """Subscribe to the changes that affect figures. Returns the functions that end the subscriptions."""
-        world = self._world
+        cluster = self._world
         return [
-            world.workloads.subscribe(self._workload_changed),
-            world.local_queues.subscribe(self._local_queue_changed),
-            world.cluster_queues.subscribe(self._quota_changed),
-            world.cohorts.subscribe(self._quota_changed),
-            world.flavors.subscribe(self._flavor_changed),
+            cluster.workloads.subscribe(self._workload_changed),
+            cluster.local_queues.subscribe(self._local_queue_changed),
+            cluster.cluster_queues.subscribe(self._quota_changed),
+            cluster.cohorts.subscribe(self._quota_changed),
+            cluster.flavors.subscribe(self._flavor_changed),
         ]
 
     def shares_changed(self) -> None:

@@ -16,11 +16,11 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import Condition, find_condition, to_plain
 from app.api.quantity import from_int
 from app.controllers import wakes
-from app.controllers.actions import Action, Decision, Patch, RequeueAfter
+from app.controllers.actions import Action, Patch, ReconcileResult, RequeueAfter
+from app.controllers.clusterview import CLUSTER_QUEUES_BY_CHECK, LOCAL_QUEUES_BY_CLUSTER_QUEUE, ClusterView
 from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.inuse import finalize, user_of_cluster_queue
 from app.controllers.status import condition_body
-from app.controllers.world import CLUSTER_QUEUES_BY_CHECK, LOCAL_QUEUES_BY_CLUSTER_QUEUE, World
 from app.controllers.writes import encode
 
 Keys = Iterator[str | None]
@@ -99,15 +99,15 @@ class Books(Protocol):
         ...
 
 
-def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
+def decide_cluster_queue(name: str, cluster: ClusterView, books: Books) -> ReconcileResult:
     """Status and finalizer of one ClusterQueue; only the finalizer once it is being deleted and no Workload uses it."""
-    queue = world.cluster_queues.get(name)
+    queue = cluster.cluster_queues.get(name)
     if queue is None:
-        return Decision(why="gone")
-    user = user_of_cluster_queue(queue, world) if queue.metadata.deletion_timestamp else ""
+        return ReconcileResult(why="gone")
+    user = user_of_cluster_queue(queue, cluster) if queue.metadata.deletion_timestamp else ""
     actions: list[Action] = [*finalize(queue, user=user)]
     if queue.metadata.deletion_timestamp and not user:
-        return Decision(actions, why="deleted and unused")
+        return ReconcileResult(actions, why="deleted and unused")
     figures, activity = books.cluster_queue(name), books.activity(name)
     status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
@@ -117,19 +117,19 @@ def decide_cluster_queue(name: str, world: World, books: Books) -> Decision:
         "flavorsUsage": _by_flavor(figures.usage, with_borrowed=True),
     }
     status |= _share(queue, figures.share, books)
-    actions.extend(_status(queue, queue.status.conditions, activity, status, world))
-    return Decision(actions, why=activity.message)
+    actions.extend(_status(queue, queue.status.conditions, activity, status, cluster))
+    return ReconcileResult(actions, why=activity.message)
 
 
-def decide_cohort(name: str, world: World, books: Books) -> Decision:
+def decide_cohort(name: str, cluster: ClusterView, books: Books) -> ReconcileResult:
     """Status of one Cohort: its share, under fair sharing."""
-    cohort = world.cohorts.get(name)
+    cohort = cluster.cohorts.get(name)
     if cohort is None:
-        return Decision(why="gone")
+        return ReconcileResult(why="gone")
     status = _share(cohort, books.cohort_share(name), books)
     if not status or to_plain(cohort.status.fair_sharing) == status["fairSharing"]:
-        return Decision(why="nothing to do")
-    return Decision([Patch(Cohort, "", name, encode({"status": status}), subresource="status", deferrable=True)])
+        return ReconcileResult(why="nothing to do")
+    return ReconcileResult([Patch(Cohort, "", name, encode({"status": status}), subresource="status", deferrable=True)])
 
 
 def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[str, Any]:
@@ -139,13 +139,13 @@ def _share(obj: ClusterQueue | Cohort, share: int | None, books: Books) -> dict[
     return {} if share is None else {"fairSharing": {"weightedShare": share}}
 
 
-def decide_local_queue(key: str, world: World, books: Books) -> Decision:
+def decide_local_queue(key: str, cluster: ClusterView, books: Books) -> ReconcileResult:
     """Status of one LocalQueue. Under admission fair sharing the status contains the consumed resources, from which
     the next leader continues, and the LocalQueue is reconciled again when the next sample is due."""
-    queue = world.local_queues.get(key)
+    queue = cluster.local_queues.get(key)
     if queue is None:
-        return Decision(why="gone")
-    figures, activity = books.local_queue(key), local_queue_activity(queue, world, books)
+        return ReconcileResult(why="gone")
+    figures, activity = books.local_queue(key), local_queue_activity(queue, cluster, books)
     status: dict[str, Any] = {
         "pendingWorkloads": figures.pending,
         "reservingWorkloads": figures.reserving,
@@ -154,7 +154,7 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
         "flavorsUsage": _by_flavor(figures.usage, with_borrowed=False),
     }
     later: list[Action] = []
-    consumption = books.consumption(key, world.now)
+    consumption = books.consumption(key, cluster.now)
     if consumption is not None:
         shared = queue.status.fair_sharing
         status["fairSharing"] = {
@@ -165,17 +165,17 @@ def decide_local_queue(key: str, world: World, books: Books) -> Decision:
             },
         }
         later.append(RequeueAfter(max(consumption.due, MIN_SAMPLE_SECONDS)))
-    actions = _status(queue, queue.status.conditions, activity, status, world)
-    return Decision([*actions, *later], why=activity.message)
+    actions = _status(queue, queue.status.conditions, activity, status, cluster)
+    return ReconcileResult([*actions, *later], why=activity.message)
 
 
-def local_queue_activity(queue: LocalQueue, world: World, books: Books) -> Activity:
+def local_queue_activity(queue: LocalQueue, cluster: ClusterView, books: Books) -> Activity:
     """The Active condition of a LocalQueue."""
     if queue.spec.stop_policy != "None":
         return Activity(active=False, reason="Stopped", message="LocalQueue is stopped")
     refused = "Can't submit new workloads to clusterQueue"
     name = queue.spec.cluster_queue or ""
-    if world.cluster_queues.get(name) is None:
+    if cluster.cluster_queues.get(name) is None:
         return Activity(active=False, reason="ClusterQueueDoesNotExist", message=refused)
     if not books.activity(name).active:
         return Activity(active=False, reason="ClusterQueueIsInactive", message=refused)
@@ -187,7 +187,7 @@ def _status(
     conditions: list[Condition],
     activity: Activity,
     status: dict[str, Any],
-    world: World,
+    cluster: ClusterView,
 ) -> list[Action]:
     kept = find_condition(conditions, "Active")
     generation = queue.metadata.generation
@@ -205,7 +205,7 @@ def _status(
             status="True" if activity.active else "False",
             reason=activity.reason,
             message=activity.message,
-            now=world.now,
+            now=cluster.now,
             observed_generation=generation,
         )
         changed["conditions"] = [condition_body(condition) for condition in new]
@@ -246,7 +246,7 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
     return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()] or None
 
 
-def controllers(world: World, books: Books) -> list[Controller]:
+def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
     """The controllers that reconcile queues and Cohorts when these change; `controllers.queuefigures` adds the keys of
     those whose figures have changed."""
 
@@ -255,45 +255,45 @@ def controllers(world: World, books: Books) -> list[Controller]:
         return in_cohorts() if _parent_of(old) != _parent_of(new) else None
 
     def in_cohorts() -> Keys:
-        for queue in world.cluster_queues.values(ordered=True):
+        for queue in cluster.cluster_queues.values(ordered=True):
             yield queue.metadata.name if queue.spec.cohort_name else None
 
     def check_changed(name: str, _: object, __: object) -> list[str]:
         """ClusterQueues with the check: a ClusterQueue admits only while a controller serves each of its checks."""
-        return world.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, name)
+        return cluster.cluster_queues.keys_by_index(CLUSTER_QUEUES_BY_CHECK, name)
 
     def cluster_queue_changed(name: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Keys | None:
         if not wakes.members_concerned(old, new):
             return None
-        return iter(world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, name))
+        return iter(cluster.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, name))
 
     return [
         Controller(
             name=ClusterQueue.KIND,
             kind=ClusterQueue,
-            decide=lambda name: decide_cluster_queue(name, world, books),
+            decide=lambda name: decide_cluster_queue(name, cluster, books),
             watches=[
-                Watch(world.cluster_queues, itself),
-                Watch(world.cohorts, many=cohort_changed, after_ledger=True),
-                Watch(world.admission_checks, check_changed),
+                Watch(cluster.cluster_queues, itself),
+                Watch(cluster.cohorts, many=cohort_changed, after_ledger=True),
+                Watch(cluster.admission_checks, check_changed),
             ],
-            initial=lambda: every(world.cluster_queues),
+            initial=lambda: every(cluster.cluster_queues),
             workers=2,
         ),
         Controller(
             name=LocalQueue.KIND,
             kind=LocalQueue,
-            decide=lambda key: decide_local_queue(key, world, books),
-            watches=[Watch(world.local_queues, itself), Watch(world.cluster_queues, many=cluster_queue_changed)],
-            initial=lambda: every(world.local_queues),
+            decide=lambda key: decide_local_queue(key, cluster, books),
+            watches=[Watch(cluster.local_queues, itself), Watch(cluster.cluster_queues, many=cluster_queue_changed)],
+            initial=lambda: every(cluster.local_queues),
             workers=2,
         ),
         Controller(
             name=Cohort.KIND,
             kind=Cohort,
-            decide=lambda name: decide_cohort(name, world, books),
-            watches=[Watch(world.cohorts, itself)],
-            initial=lambda: every(world.cohorts),
+            decide=lambda name: decide_cohort(name, cluster, books),
+            watches=[Watch(cluster.cohorts, itself)],
+            initial=lambda: every(cluster.cohorts),
         ),
     ]
 

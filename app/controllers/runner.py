@@ -16,7 +16,7 @@ import structlog
 
 from app.api.errors import Conflict, NotLeading
 from app.api.meta import Kind
-from app.controllers.actions import Action, Create, Decision, Delete, Emit, Patch, RequeueAfter
+from app.controllers.actions import Action, Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.kube.slices import Slice
 from app.kube.workqueue import WorkQueue, run_workers
@@ -30,7 +30,7 @@ Result = Literal["success", "conflict", "error"]
 class Executing(Protocol):
     """Carries out decisions; `app.controllers.executor.Executor` implements it."""
 
-    async def carry_out(self, kind: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
+    async def carry_out(self, kind: type[Kind], key: str, decision: ReconcileResult, queue: WorkQueue) -> None:
         """Execute a decision about the object of that kind and key."""
         ...
 

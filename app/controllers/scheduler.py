@@ -37,9 +37,9 @@ from app.api.errors import (
 from app.api.meta import find_condition
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
+from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
-from app.controllers.ledger import Change
-from app.controllers.world import World
+from app.controllers.ledgerfeed import Change
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
@@ -67,14 +67,14 @@ class Scheduler:
     def __init__(
         self,
         state: State,
-        world: World,
+        cluster: ClusterView,
         executor: Executor,
         *,
         decided: Callable[[Sequence[Decision]], None] = lambda _: None,
     ) -> None:
         self.decided = decided
         self.state = state
-        self.world = world
+        self.cluster = cluster
         self.executor = executor
         self._wake = asyncio.Event()
         self._beginnings: deque[Iterator[Change]] = deque()
@@ -167,7 +167,7 @@ class Scheduler:
         self.cycles += 1
         turn = Slice()
         result: Cycle | None = None
-        with closing(cycle_steps(self.state, self.world.now.timestamp())) as steps:
+        with closing(cycle_steps(self.state, self.cluster.now.timestamp())) as steps:
             while result is None:
                 try:
                     next(steps)
@@ -221,7 +221,7 @@ class Scheduler:
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
             if decision.admission is None or not same or not _in_line(workload):
                 return None  # the Workload is no longer the version that the cycle decided about
-            draft = self.world.draft(workload)
+            draft = self.cluster.draft(workload)
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
@@ -239,7 +239,7 @@ class Scheduler:
         key = decision.key
         assumed = self.state.assumed.get(key)
         if assumed is not None and assumed.info.workload.metadata.uid == decision.uid:  # not a namesake's
-            self.take(lambda: self.state.forget(key, self.world.now.timestamp()))
+            self.take(lambda: self.state.forget(key, self.cluster.now.timestamp()))
         if refused is None or after is None:
             self._refusals.pop(key, None)
             return
@@ -247,15 +247,15 @@ class Scheduler:
         times = self._refusals[key] = self._refusals.get(key, 0) + 1
         self.executor.emit(Emit(after, "Warning", "FailedUpdate", f"Cannot be admitted: {refused}"))
         await asyncio.sleep(REFUSED.delay(times - 1, random.random))
-        latest = self.world.workloads.get(key)
+        latest = self.cluster.workloads.get(key)
         if latest is None:
             self._refusals.pop(key, None)
         else:
-            self.take(lambda: self.state.put_workload(latest, self.world.now.timestamp()))
+            self.take(lambda: self.state.put_workload(latest, self.cluster.now.timestamp()))
 
     def _tell_admission(self, decision: Decision, after: Workload) -> None:
         queued = queued_since(decision.workload)
-        waited = max(0, int((self.world.now - queued).total_seconds())) if queued else 0
+        waited = max(0, int((self.cluster.now - queued).total_seconds())) if queued else 0
         considered = decision.flavors_considered
         note = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s"
         note += f"; Flavors considered: {considered}" if considered else ""
@@ -309,7 +309,7 @@ class Scheduler:
                 return None
             if workload.finished or not self._still_waits(decision):
                 return None
-            draft = self.world.draft(workload)
+            draft = self.cluster.draft(workload)
             draft.evict("Preempted", victim.message)
             draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
             return draft.patch()
@@ -325,7 +325,7 @@ class Scheduler:
 
     def _still_waits(self, decision: Decision) -> bool:
         """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""
-        workload = self.world.workloads.get(decision.key)
+        workload = self.cluster.workloads.get(decision.key)
         if workload is None or decision.key in self.state.assumed or not _in_line(workload):
             return False
         return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
@@ -336,7 +336,7 @@ class Scheduler:
         def patch(workload: Workload) -> Patch | None:
             if workload.metadata.uid != victim.uid or workload.evicted or not workload.quota_reserved:
                 return None
-            draft = self.world.draft(workload)
+            draft = self.cluster.draft(workload)
             draft.evict(victim.reason, victim.message)
             return draft.patch()
 
@@ -389,7 +389,7 @@ class Scheduler:
             nonlocal said
             if workload.metadata.uid != decision.uid or not _in_line(workload):
                 return None
-            draft = self.world.draft(workload)
+            draft = self.cluster.draft(workload)
             draft.unreserve(reason=decision.condition_reason, message=decision.message)
             if decision.outcome == "gated":
                 draft.set(wl.BLOCKED_ON_PREEMPTION_GATES, "True", reason="PreemptionGated", message=decision.message)
@@ -450,7 +450,7 @@ class Scheduler:
             if why is None or not _in_line(workload) or _told(workload):
                 return None
             bypassed = why.message == BYPASSED
-            draft = self.world.draft(workload)
+            draft = self.cluster.draft(workload)
             draft.unreserve(reason=why.reason, message=why.message)
             return draft.patch()
 

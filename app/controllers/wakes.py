@@ -15,22 +15,22 @@ from app.api.core import Namespace
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
-from app.controllers.controller import Watch
-from app.controllers.world import (
+from app.controllers.clusterview import (
     LOCAL_QUEUES_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_CLUSTER_QUEUE,
     WORKLOADS_BY_QUEUE,
-    World,
+    ClusterView,
 )
+from app.controllers.controller import Watch
 from app.jobs.integration import Integration
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.kube import raws
 from app.kube.slices import ordered
 
 Keys = Generator[str | None, None, None]
 
 
-def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: Options) -> bool:
+def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: JobOptions) -> bool:
     """Whether a job has to be reconciled after this change of the job."""
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
@@ -108,9 +108,9 @@ def namespace_concerned(old: Namespace | None, new: Namespace | None) -> bool:
     return new is not None and (old is None or old.metadata.labels != new.metadata.labels)
 
 
-def of_workloads(world: World) -> list[Watch[Any, str]]:
+def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
     """The watches of the Workload controller."""
-    workloads = world.workloads
+    workloads = cluster.workloads
 
     def changed(key: str, old: Workload | None, new: Workload | None) -> tuple[str, ...]:
         return (key,) if workload_concerned(old, new) else ()
@@ -119,7 +119,7 @@ def of_workloads(world: World) -> list[Watch[Any, str]]:
         return members(key) if members_concerned(old, new) else None
 
     def members(cluster_queue: str) -> Keys:
-        for queue in world.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, cluster_queue):
+        for queue in cluster.local_queues.keys_by_index(LOCAL_QUEUES_BY_CLUSTER_QUEUE, cluster_queue):
             yield from under(WORKLOADS_BY_QUEUE, queue)
         yield from under(WORKLOADS_BY_CLUSTER_QUEUE, cluster_queue)
 
@@ -142,7 +142,7 @@ def of_workloads(world: World) -> list[Watch[Any, str]]:
 
     return [
         Watch(workloads, changed),
-        Watch(world.cluster_queues, many=cluster_queue_changed),
-        Watch(world.local_queues, many=local_queue_changed),
-        Watch(world.namespaces, many=namespace_changed),
+        Watch(cluster.cluster_queues, many=cluster_queue_changed),
+        Watch(cluster.local_queues, many=local_queue_changed),
+        Watch(cluster.namespaces, many=namespace_changed),
     ]

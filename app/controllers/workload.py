@@ -1,8 +1,8 @@
 """Decides about one Workload: admission checks, deactivation, stop policies, time limits, requeueing, orphans, and the
 reason why the Workload waits.
 
-`controllers.jobs` decides about the job (creating the Workload, starting, stopping, finishing); the engine decides
-about quota, and `controllers.scheduler` writes that. This module must never reserve quota.
+`controllers.jobreconciler` decides about the job (creating the Workload, starting, stopping, finishing); the engine
+decides about quota, and `controllers.scheduler` writes that. This module must never reserve quota.
 
 Order, reasons and texts follow Kueue's workload controller (pkg/controller/core/workload_controller.go).
 """
@@ -17,12 +17,12 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import podsready, wakes
-from app.controllers.actions import Action, Decision, Emit, RequeueAfter
+from app.controllers.actions import Action, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
+from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, every
-from app.controllers.look import released
+from app.controllers.reconcile import released
 from app.controllers.status import StatusDraft
-from app.controllers.world import World
 from app.controllers.writes import fresh_patch
 
 DEACTIVATED = "Deactivated"
@@ -32,20 +32,22 @@ MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
 STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
 
 
-def decide(key: str, world: World) -> Decision:
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for one Workload; no actions if none are needed."""
-    workload = world.workloads.get(key)
+    workload = cluster.workloads.get(key)
     if workload is None:
-        return Decision(why="gone")
+        return ReconcileResult(why="gone")
     if _orphaned(workload):
-        return _orphan(workload, world)
+        return _orphan(workload, cluster)
     if workload.finished or workload.metadata.deletion_timestamp:
-        return Decision(why="finished" if workload.finished else "being deleted")
-    if (later := _delayed(workload, world)) is not None:
+        return ReconcileResult(why="finished" if workload.finished else "being deleted")
+    if (later := _delayed(workload, cluster)) is not None:
         return later
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     if target is not None and target.status == "True" and workload.spec.active:
-        return Decision([fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}")
+        return ReconcileResult(
+            [fresh_patch(workload, {"spec": {"active": False}})], why=f"deactivated: {target.message}"
+        )
     waits: list[tuple[float, str]] = []
     for step in (
         _deactivated,
@@ -61,15 +63,15 @@ def decide(key: str, world: World) -> Decision:
         _overdue,
         _unreserved,
     ):
-        decision = step(workload, world)
+        decision = step(workload, cluster)
         match decision:
             case None:
                 continue
-            case Decision(actions=[RequeueAfter(seconds=seconds)]):
+            case ReconcileResult(actions=[RequeueAfter(seconds=seconds)]):
                 waits.append((seconds, decision.why))  # no action before a deadline; later steps may have actions
             case _:
-                return Decision([*decision.actions, *_first_of(waits)], why=decision.why)
-    return Decision(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
+                return ReconcileResult([*decision.actions, *_first_of(waits)], why=decision.why)
+    return ReconcileResult(_first_of(waits), why=min(waits)[1] if waits else "nothing to do")
 
 
 def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
@@ -83,11 +85,11 @@ def _orphaned(workload: Workload) -> bool:
     return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
 
 
-def _orphan(workload: Workload, world: World) -> Decision:
-    decision = Decision(why="its owner is gone")
+def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
+    decision = ReconcileResult(why="its owner is gone")
     meta = workload.metadata
     if not workload.finished and not meta.deletion_timestamp:
-        draft = world.draft(workload)
+        draft = cluster.draft(workload)
         draft.finish("OwnerNotFound", "The workload's owner no longer exists")
         decision.actions.append(draft.patch())
     else:
@@ -95,23 +97,23 @@ def _orphan(workload: Workload, world: World) -> Decision:
     return decision
 
 
-def _without_quota(workload: Workload, world: World) -> Decision | None:
+def _without_quota(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Remove the admission of a Workload without quota: readers of the status would take it for a reservation."""
     if workload.quota_reserved or workload.status.admission is None:
         return None
-    draft = world.draft(workload)
+    draft = cluster.draft(workload)
     draft.field("admission", None)
-    return Decision([draft.patch()], why="an admission is left over")
+    return ReconcileResult([draft.patch()], why="an admission is left over")
 
 
-def _deactivated(workload: Workload, world: World) -> Decision | None:
+def _deactivated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Evict a deactivated Workload. An eviction in progress keeps its reason, and is counted once."""
     if workload.spec.active:
         return None
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
     cause, detail = (target.reason, f" due to {target.message}") if target and target.status == "True" else ("", "")
     message = f"The workload is deactivated{detail}"
-    draft = world.draft(workload)
+    draft = cluster.draft(workload)
     if not workload.evicted:
         draft.evict(DEACTIVATED, message, cause=cause)
     draft.remove(wl.DEACTIVATION_TARGET)
@@ -120,35 +122,35 @@ def _deactivated(workload: Workload, world: World) -> Decision | None:
     said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not workload.quota_reserved and draft.granular and (said is None or said.reason != DEACTIVATED):
         draft.unreserve(reason=DEACTIVATED, message="The workload is deactivated")
-    decision = Decision([draft.patch()] if draft.changed else [], why=message)
+    decision = ReconcileResult([draft.patch()] if draft.changed else [], why=message)
     if not workload.evicted and workload.status.admission is not None:
         event = f"EvictedDueTo{DEACTIVATED}" + (f"DueTo{cause}" if cause else "")
         decision.actions.append(Emit(workload, "Normal", event, message))
     return decision
 
 
-def _delayed(workload: Workload, world: World) -> Decision | None:
+def _delayed(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Record the delay that a check in Retry requests before the eviction resets the check."""
     until = retry_at(workload.status.admission_checks)
-    if until is None or until <= world.now:
+    if until is None or until <= cluster.now:
         return None
-    draft = world.draft(workload)
-    return Decision([draft.patch()], why="an admission check asks to wait") if draft.requeue(until) else None
+    draft = cluster.draft(workload)
+    return ReconcileResult([draft.patch()], why="an admission check asks to wait") if draft.requeue(until) else None
 
 
-def _requeue(workload: Workload, world: World) -> Decision | None:
+def _requeue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Set Requeued to True once the reason for which it was False has ended."""
     held = find_condition(workload.status.conditions, wl.REQUEUED)
     if held is None or held.status != "False":
-        return _backoff(workload, world, draft=world.draft(workload))
-    draft = world.draft(workload)
-    queue = world.local_queue_of(workload)
-    cluster_queue = _cluster_queue(queue, world)
+        return _backoff(workload, cluster, draft=cluster.draft(workload))
+    draft = cluster.draft(workload)
+    queue = cluster.local_queue_of(workload)
+    cluster_queue = _cluster_queue(queue, cluster)
     match held.reason:
         case "Deactivated":
             draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
         case "PodsReadyTimeout" | "AdmissionCheck":
-            if (waiting := _backoff(workload, world, draft=draft)) is not None:
+            if (waiting := _backoff(workload, cluster, draft=draft)) is not None:
                 return waiting
             _end_backoff(draft)
         case "ClusterQueueStopped" if cluster_queue is not None and cluster_queue.spec.stop_policy == "None":
@@ -157,13 +159,13 @@ def _requeue(workload: Workload, world: World) -> Decision | None:
             draft.set(wl.REQUEUED, "True", reason="LocalQueueRestarted", message=_RESTARTED.format("LocalQueue"))
         case _:
             return None
-    return Decision([draft.patch()], why="back in the queue")
+    return ReconcileResult([draft.patch()], why="back in the queue")
 
 
 _RESTARTED = "The {} was restarted after being stopped"
 
 
-def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decision | None:
+def _backoff(workload: Workload, cluster: ClusterView, *, draft: StatusDraft) -> ReconcileResult | None:
     """Wait until `requeueAt`, and then requeue the Workload. None if it has no `requeueAt`.
 
     A Workload that holds quota keeps its `requeueAt`, which applies to the attempt after its eviction.
@@ -172,10 +174,10 @@ def _backoff(workload: Workload, world: World, *, draft: StatusDraft) -> Decisio
     due = instant(state.requeue_at) if state is not None else None
     if due is None or workload.quota_reserved:
         return None
-    if due > world.now:
-        return Decision([RequeueAfter((due - world.now).total_seconds())], why="waiting for its back-off")
+    if due > cluster.now:
+        return ReconcileResult([RequeueAfter((due - cluster.now).total_seconds())], why="waiting for its back-off")
     _end_backoff(draft)
-    return Decision([draft.patch()], why="back in the queue")
+    return ReconcileResult([draft.patch()], why="back in the queue")
 
 
 def _end_backoff(draft: StatusDraft) -> None:
@@ -185,22 +187,22 @@ def _end_backoff(draft: StatusDraft) -> None:
         draft.field("requeueState", {"requeueAt": None})
 
 
-def _gated(workload: Workload, world: World) -> Decision | None:
+def _gated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
     removed, that is written before any other reason why the Workload waits."""
     gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
-    draft = world.draft(workload)
+    draft = cluster.draft(workload)
     if not gates:
         said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
         if said is None or said.reason != "AdmissionGated" or not said.message.startswith(_GATED_BY):
             return None
         draft.unreserve(reason="PendingEvaluation", message="AdmissionGatedBy cleared, waiting for quota reservation")
         note = "Admission gate cleared, workload is now admissible"
-        return Decision([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
+        return ReconcileResult([draft.patch(), Emit(workload, "Normal", "AdmissionGateCleared", note)], why=note)
     if not workload.quota_reserved or workload.admitted:
         return None
     draft.unreserve(reason="AdmissionGated", message=_GATED_BY + gates)
-    return Decision([draft.patch(), _gate_seen(workload, gates)], why="gated")
+    return ReconcileResult([draft.patch(), _gate_seen(workload, gates)], why="gated")
 
 
 _GATED_BY = "Admission is gated by: "
@@ -210,199 +212,199 @@ def _gate_seen(workload: Workload, gates: str) -> Emit:
     return Emit(workload, "Normal", "AdmissionGated", f"Workload admission is gated by: {gates}")
 
 
-def _stopped(workload: Workload, world: World) -> Decision | None:
+def _stopped(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Evict an admitted Workload under HoldAndDrain; under Hold or HoldAndDrain, release a reservation that was never
     admitted, even if it could be admitted now."""
     if not workload.quota_reserved:
         return None
-    for word, _, queue in _queues(workload, world):
+    for word, _, queue in _queues(workload, cluster):
         policy = queue.spec.stop_policy if queue is not None else "None"
         if queue is None or policy == "None":
             continue
-        draft = world.draft(workload)
+        draft = cluster.draft(workload)
         if workload.admitted:
             if policy != "HoldAndDrain" or workload.evicted:
                 continue
             message = f"The {word} is stopped"
             draft.evict(f"{word}Stopped", message)
-            return Decision(
+            return ReconcileResult(
                 [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{word}Stopped", message)], why=message
             )
         message = f"{word} {queue.metadata.name} is stopped"
         draft.unreserve(reason="Suspended", message=message)
-        return Decision([draft.patch()], why=message)
+        return ReconcileResult([draft.patch()], why=message)
     return None
 
 
-def _abandoned(workload: Workload, world: World) -> Decision | None:
+def _abandoned(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Release a reservation that was never admitted if a queue of the Workload is gone or being deleted. `_ready` comes
     first and admits a Workload whose checks are ready: else what the checks have provisioned would be lost, though no
     stop policy asks for that."""
     if not workload.quota_reserved or workload.admitted:
         return None
-    for word, name, queue in _queues(workload, world):
+    for word, name, queue in _queues(workload, cluster):
         if queue is None or queue.metadata.deletion_timestamp:
             message = f"{word} {name} is terminating or missing"
-            draft = world.draft(workload)
+            draft = cluster.draft(workload)
             draft.unreserve(reason="Misconfigured", message=message)
-            return Decision([draft.patch()], why=message)
+            return ReconcileResult([draft.patch()], why=message)
     return None
 
 
-def _queues(workload: Workload, world: World) -> list[tuple[str, str, LocalQueue | ClusterQueue | None]]:
+def _queues(workload: Workload, cluster: ClusterView) -> list[tuple[str, str, LocalQueue | ClusterQueue | None]]:
     """Kind, name and object of the two queues of a Workload."""
-    queue, admission = world.local_queue_of(workload), workload.status.admission
+    queue, admission = cluster.local_queue_of(workload), workload.status.admission
     name = admission.cluster_queue if admission else (queue.spec.cluster_queue or "") if queue else ""
     return [
         ("LocalQueue", workload.spec.queue_name or "", queue),
-        ("ClusterQueue", name, _queue_of(workload, world)),
+        ("ClusterQueue", name, _queue_of(workload, cluster)),
     ]
 
 
-def _answered(workload: Workload, world: World) -> Decision | None:
+def _answered(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Deactivate a Workload that has a Rejected check; evict a Workload that has a check in Retry.
 
     A Workload without quota has no attempt to end: no cycle considers it until its checks have another state.
     """
     if workload.evicted or not workload.quota_reserved:
         return None
-    draft = _with_checks(workload, world)
+    draft = _with_checks(workload, cluster)
     if not workload.admitted:
         draft.sync_admitted()
     if rejected := in_state(draft.checks, "Rejected"):
         draft.set(wl.DEACTIVATION_TARGET, "True", reason=ADMISSION_CHECK, message=rejected)
         note = f"Deactivated due to {rejected}"
-        return Decision([draft.patch(), Emit(workload, "Warning", "AdmissionCheckRejected", note)], why=rejected)
+        return ReconcileResult([draft.patch(), Emit(workload, "Warning", "AdmissionCheckRejected", note)], why=rejected)
     if retried := in_state(draft.checks, "Retry"):
         message = f"Evicted due to {retried}"
         draft.evict(ADMISSION_CHECK, message)
-        return Decision(
+        return ReconcileResult(
             [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{ADMISSION_CHECK}", message)], why=message
         )
     return None
 
 
-def _ready(workload: Workload, world: World) -> Decision | None:
+def _ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Admit a Workload when all its checks are Ready, never an evicted Workload. If its ClusterQueue is gone, the only
     known checks are those listed in its status, and at least one must be listed.
 
     Admitted is never set to False here: a Workload that loses a check while it runs is evicted first, and only when its
     job has stopped are quota and admission released.
     """
-    draft = _with_checks(workload, world)
-    if not draft.checks and _queue_of(workload, world) is None:
+    draft = _with_checks(workload, cluster)
+    if not draft.checks and _queue_of(workload, cluster) is None:
         return None
     draft.sync_admitted()
     if workload.admitted or workload.evicted or not is_true(draft.conditions, wl.ADMITTED):
         return None
-    return Decision([draft.patch(), _admitted(workload, world)], why="its checks are ready")
+    return ReconcileResult([draft.patch(), _admitted(workload, cluster)], why="its checks are ready")
 
 
-def _checked(workload: Workload, world: World) -> Decision | None:
+def _checked(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Write the required admission checks to the Workload's status, with Admitted False while it waits for them."""
-    draft = _with_checks(workload, world)
+    draft = _with_checks(workload, cluster)
     if workload.quota_reserved and not workload.admitted and not workload.evicted:
         draft.sync_admitted()
-    return Decision([draft.patch()], why="waits for its checks") if draft.changed else None
+    return ReconcileResult([draft.patch()], why="waits for its checks") if draft.changed else None
 
 
-def _with_checks(workload: Workload, world: World) -> StatusDraft:
+def _with_checks(workload: Workload, cluster: ClusterView) -> StatusDraft:
     """A draft with the checks that the Workload needs in its ClusterQueue; as listed before if the queue is unknown."""
-    draft = world.draft(workload)
-    if (queue := _queue_of(workload, world)) is not None:
-        draft.checks = listed(draft.checks, required(queue, workload.status.admission), now=world.now)
+    draft = cluster.draft(workload)
+    if (queue := _queue_of(workload, cluster)) is not None:
+        draft.checks = listed(draft.checks, required(queue, workload.status.admission), now=cluster.now)
     return draft
 
 
-def _queue_of(workload: Workload, world: World) -> ClusterQueue | None:
+def _queue_of(workload: Workload, cluster: ClusterView) -> ClusterQueue | None:
     """The ClusterQueue that a Workload's admission names, else the ClusterQueue of its LocalQueue."""
     admission = workload.status.admission
     if admission is not None:
-        return world.cluster_queues.get(admission.cluster_queue)
-    return _cluster_queue(world.local_queue_of(workload), world)
+        return cluster.cluster_queues.get(admission.cluster_queue)
+    return _cluster_queue(cluster.local_queue_of(workload), cluster)
 
 
-def _admitted(workload: Workload, world: World) -> Emit:
+def _admitted(workload: Workload, cluster: ClusterView) -> Emit:
     reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     since = instant(reserved.last_transition_time) if reserved is not None else None
-    waited = max(0, int((world.now - since).total_seconds())) if since is not None else 0
+    waited = max(0, int((cluster.now - since).total_seconds())) if since is not None else 0
     queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
     note = f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
     return Emit(workload, "Normal", "Admitted", note)
 
 
-def _not_ready(workload: Workload, world: World) -> Decision | None:
+def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Evict a Workload whose pods do not become ready in time; deactivate it after the last allowed requeue."""
-    options = world.options.pods_ready
-    waits = podsready.patience(workload, options, world.now) if options is not None else None
+    options = cluster.options.pods_ready
+    waits = podsready.patience(workload, options, cluster.now) if options is not None else None
     if options is None or waits is None:
         return None
     cause, left = waits
     if left > 0:
-        return Decision([RequeueAfter(left)], why="waiting for its pods")
-    draft = world.draft(workload)
+        return ReconcileResult([RequeueAfter(left)], why="waiting for its pods")
+    draft = cluster.draft(workload)
     state = workload.status.requeue_state
-    again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, world.now)
+    again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, cluster.now)
     if again is None:
         message = "exceeding the maximum number of re-queuing retries"
         draft.set(wl.DEACTIVATION_TARGET, "True", reason="RequeuingLimitExceeded", message=message)
-        return Decision([draft.patch()], why=message)
+        return ReconcileResult([draft.patch()], why=message)
     message = f"Exceeded the PodsReady timeout {workload.metadata.key}"
     draft.requeue(again, counted=True)
     draft.evict(PODS_READY_TIMEOUT, message, cause=cause)
-    return Decision(
+    return ReconcileResult(
         [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{PODS_READY_TIMEOUT}", message)], why=message
     )
 
 
-def _overdue(workload: Workload, world: World) -> Decision | None:
+def _overdue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Deactivate a Workload that exceeds its maximum execution time, which adds up over evictions."""
     limit = workload.spec.maximum_execution_time_seconds
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if limit is None or admitted is None or admitted.status != "True" or workload.evicted:
         return None
     past = workload.status.accumulated_past_execution_time_seconds or 0
-    since = instant(admitted.last_transition_time) or world.now
-    remaining = (since + timedelta(seconds=limit - past) - world.now).total_seconds()
+    since = instant(admitted.last_transition_time) or cluster.now
+    remaining = (since + timedelta(seconds=limit - past) - cluster.now).total_seconds()
     if remaining > 0:
-        return Decision([RequeueAfter(remaining)], why="running within its time limit")
-    draft = world.draft(workload)
+        return ReconcileResult([RequeueAfter(remaining)], why="running within its time limit")
+    draft = cluster.draft(workload)
     message = "exceeding the maximum execution time"
     draft.set(wl.DEACTIVATION_TARGET, "True", reason=MAXIMUM_EXECUTION_TIME, message=message)
     draft.field("accumulatedPastExecutionTimeSeconds", None)
     note = f"The maximum execution time ({limit}s) exceeded"
-    return Decision([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
+    return ReconcileResult([draft.patch(), Emit(workload, "Warning", MAXIMUM_EXECUTION_TIME, note)], why=message)
 
 
-def _unreserved(workload: Workload, world: World) -> Decision | None:
+def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Write why a Workload without quota is in no queue. The status of a Workload on hold has its reason already."""
     if workload.quota_reserved or workload.on_hold:
         return None
-    reason, message = why_not_tried(workload, world)
+    reason, message = why_not_tried(workload, cluster)
     current = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     if not reason:
-        written = _WRITTEN_HERE | _COARSE if world.options.granular_reasons else _WRITTEN_HERE
+        written = _WRITTEN_HERE | _COARSE if cluster.options.granular_reasons else _WRITTEN_HERE
         said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
         stale = current is not None and current.reason in written and not said_by_scheduler
         if not stale:
-            return _synced(workload, world)
+            return _synced(workload, cluster)
         reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
-    draft = world.draft(workload)
+    draft = cluster.draft(workload)
     told = ("False", draft.reason(reason), message)
     if current is not None and (current.status, current.reason, current.message) == told:
-        return _synced(workload, world) or Decision(why=message)
+        return _synced(workload, cluster) or ReconcileResult(why=message)
     draft.unreserve(reason=reason, message=message)
-    decision = Decision([draft.patch()], why=message)
+    decision = ReconcileResult([draft.patch()], why=message)
     if reason == "AdmissionGated":
         gates = workload.metadata.annotations[names.ADMISSION_GATED_BY]
         decision.actions.append(_gate_seen(workload, gates))
     return decision
 
 
-def _synced(workload: Workload, world: World) -> Decision | None:
+def _synced(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Update Admitted on a waiting Workload whose status an older version, or a person, wrote without it."""
-    draft = world.draft(workload)
-    return Decision([draft.patch()], why="not admitted") if draft.sync_admitted() else None
+    draft = cluster.draft(workload)
+    return ReconcileResult([draft.patch()], why="not admitted") if draft.sync_admitted() else None
 
 
 _WRITTEN_HERE = {"Misconfigured", "Suspended", "Deactivated", "Inadmissible"}
@@ -417,27 +419,27 @@ _SAID_BY_SCHEDULER = (
 """Beginnings of messages that a cycle wrote under those reasons: they stay until a cycle writes another."""
 
 
-def why_not_tried(workload: Workload, world: World) -> tuple[str, str]:
+def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
     """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
     first: the client that set the gate is the client that waits for the Workload to be admitted."""
     gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
     if gates:
         return "AdmissionGated", _GATED_BY + gates
     name = workload.spec.queue_name or ""
-    queue = world.local_queue_of(workload)
+    queue = cluster.local_queue_of(workload)
     if queue is None:
         return "Misconfigured", f"LocalQueue {name} doesn't exist"
     if queue.metadata.deletion_timestamp:
         return "Misconfigured", f"LocalQueue {name} is terminating or missing"
     if queue.spec.stop_policy != "None":
         return "Suspended", f"LocalQueue {name} is inactive"
-    cluster_queue = _cluster_queue(queue, world)
+    cluster_queue = _cluster_queue(queue, cluster)
     if cluster_queue is None:
         return "Misconfigured", f"ClusterQueue {queue.spec.cluster_queue or ''} doesn't exist"
-    if not is_active(cluster_queue) or _in_cycle(cluster_queue, world):
+    if not is_active(cluster_queue) or _in_cycle(cluster_queue, cluster):
         return "Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive"
     selector = cluster_queue.spec.namespace_selector
-    namespace = world.namespaces.get(workload.metadata.namespace)
+    namespace = cluster.namespaces.get(workload.metadata.namespace)
     if namespace is not None and (selector is None or not selector.matches(namespace.metadata.labels)):
         return "Misconfigured", "workload namespace doesn't match ClusterQueue selector"
     return "", ""
@@ -452,30 +454,30 @@ def is_active(cluster_queue: ClusterQueue) -> bool:
     return active is None or active.status == "True" or active.reason == "Stopped"
 
 
-def _in_cycle(cluster_queue: ClusterQueue, world: World) -> bool:
+def _in_cycle(cluster_queue: ClusterQueue, cluster: ClusterView) -> bool:
     """Whether the Cohorts above a ClusterQueue form a cycle, in which no Workload is admitted."""
     seen: set[str] = set()
     name = cluster_queue.spec.cohort_name
     while name and name not in seen:
         seen.add(name)
-        cohort = world.cohorts.get(name)
+        cohort = cluster.cohorts.get(name)
         name = cohort.spec.parent_name if cohort is not None else None
     return bool(name)
 
 
-def _cluster_queue(queue: LocalQueue | None, world: World) -> ClusterQueue | None:
+def _cluster_queue(queue: LocalQueue | None, cluster: ClusterView) -> ClusterQueue | None:
     if queue is None or not queue.spec.cluster_queue:
         return None
-    return world.cluster_queues.get(queue.spec.cluster_queue)
+    return cluster.cluster_queues.get(queue.spec.cluster_queue)
 
 
-def controller(world: World) -> Controller:
+def controller(cluster: ClusterView) -> Controller:
     """The controller that reconciles Workloads when they, their queues or their namespace change."""
     return Controller(
         name=Workload.KIND,
         kind=Workload,
-        decide=lambda key: decide(key, world),
-        watches=wakes.of_workloads(world),
-        initial=lambda: every(world.workloads),
+        decide=lambda key: decide(key, cluster),
+        watches=wakes.of_workloads(cluster),
+        initial=lambda: every(cluster.workloads),
         workers=8,
     )

@@ -4,32 +4,32 @@ Kueue rewrites `spec.priority` of every Workload of the class when its value cha
 """
 
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Decision
+from app.controllers.actions import ReconcileResult
+from app.controllers.clusterview import WORKLOADS_BY_PRIORITY_CLASS, ClusterView
 from app.controllers.controller import Controller, Watch, every, itself
-from app.controllers.world import WORKLOADS_BY_PRIORITY_CLASS, World
 from app.controllers.writes import fresh_patch
 
 
-def decide(name: str, world: World) -> Decision:
+def decide(name: str, cluster: ClusterView) -> ReconcileResult:
     """One patch for each unfinished Workload whose priority is not the value of its class."""
-    priority_class = world.workload_priority_classes.get(name)
+    priority_class = cluster.workload_priority_classes.get(name)
     if priority_class is None:
-        return Decision(why="gone: its Workloads keep the priority they have")
-    decision = Decision(why=f"value {priority_class.value}")
-    for workload in world.workloads.by_index(WORKLOADS_BY_PRIORITY_CLASS, name):
+        return ReconcileResult(why="gone: its Workloads keep the priority they have")
+    decision = ReconcileResult(why=f"value {priority_class.value}")
+    for workload in cluster.workloads.by_index(WORKLOADS_BY_PRIORITY_CLASS, name):
         if workload.finished or workload.spec.priority == priority_class.value:
             continue
         decision.actions.append(fresh_patch(workload, {"spec": {"priority": priority_class.value}}))
     return decision
 
 
-def controller(world: World) -> Controller:
+def controller(cluster: ClusterView) -> Controller:
     """The controller that reconciles WorkloadPriorityClasses when they change."""
-    classes = world.workload_priority_classes
+    classes = cluster.workload_priority_classes
     return Controller(
         name=WorkloadPriorityClass.KIND,
         kind=WorkloadPriorityClass,
-        decide=lambda name: decide(name, world),
+        decide=lambda name: decide(name, cluster),
         watches=[Watch(classes, itself)],
         initial=lambda: every(classes),
     )

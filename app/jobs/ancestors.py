@@ -14,7 +14,7 @@ from typing import Final
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import Kind
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 
 MAX_DEPTH: Final = 10
@@ -30,7 +30,7 @@ class Ancestor:
 
 
 def managed_ancestor(
-    job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: Options, registry: Registry
+    job: Kind, find: Callable[[type[Kind], str], Kind | None], *, options: JobOptions, registry: Registry
 ) -> Ancestor | None:
     """The topmost managed owner of a job, None if the job has none.
 

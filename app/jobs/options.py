@@ -35,7 +35,7 @@ class PodsReadyOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate

@@ -15,8 +15,7 @@ from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.options import Options as JobOptions
-from app.jobs.options import PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL, Registry
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")

@@ -8,6 +8,7 @@ import msgspec
 from app.api.meta import Kind, Object, ObjectMeta
 from app.api.patch import JsonPatch
 from app.api.validation import FieldError, format_errors
+from app.webhooks.lookups import Undecided
 from app.webhooks.review import (
     ALLOWED,
     CREATE,
@@ -21,7 +22,6 @@ from app.webhooks.review import (
     failed,
     undecodable,
 )
-from app.webhooks.world import Undecided
 
 K = TypeVar("K", bound=Kind)
 

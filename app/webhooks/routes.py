@@ -6,22 +6,22 @@ from typing import Final
 from app.api import gates as known
 from app.api import names
 from app.webhooks import clusterqueue, cohort, resourceflavor, workload
-from app.webhooks.jobs import mutating, validating
+from app.webhooks.jobreview import mutating, validating
+from app.webhooks.lookups import Lookups
 from app.webhooks.review import ALLOWED, Answer, Handler, Request
-from app.webhooks.world import World
 
 _OURS: Final = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
-def routes(world: World, *, gates: Collection[str] = known.ON_BY_DEFAULT) -> dict[str, Handler]:
+def routes(lookups: Lookups, *, gates: Collection[str] = known.ON_BY_DEFAULT) -> dict[str, Handler]:
     """The handler of each path; `gates` are the feature gates that are on. Disabled kinds are allowed unchanged."""
     handlers: dict[str, Handler] = {}
-    registry = world.registry
+    registry = lookups.registry
     for integration in registry.known.values():
         enabled = registry.by_framework(integration.framework) is integration
         suffix = integration.webhook_path
-        handlers[f"/mutate-{suffix}"] = mutating(integration, world) if enabled else _pass
-        handlers[f"/validate-{suffix}"] = validating(integration, world) if enabled else _pass
+        handlers[f"/mutate-{suffix}"] = mutating(integration, lookups) if enabled else _pass
+        handlers[f"/validate-{suffix}"] = validating(integration, lookups) if enabled else _pass
     return {
         **handlers,
         f"/mutate-{_OURS}-resourceflavor": resourceflavor.MUTATE,

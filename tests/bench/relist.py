@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from app.api.workload import Workload
-from app.controllers.jobs import index_jobs
-from app.controllers.world import index_stores
+from app.controllers.clusterview import index_stores
+from app.controllers.jobreconciler import index_jobs
 from app.jobs.registry import Registry
 from app.kube import auth
 from app.kube.reflector import Reflector

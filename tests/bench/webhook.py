@@ -40,7 +40,7 @@ from app.http.certificates import make_ca, make_leaf
 from app.http.health import Health
 from app.http.server import serve
 from app.http.tls import ServingCertificate
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.webhooks import review
 from app.webhooks.application import create_app
@@ -82,7 +82,7 @@ HEADER = f"{'server':<16}" + "".join(f"{name:>{width}}" for name, width in (*_CO
 class World:
     """A cluster where the Job of the review is managed and no default is looked up."""
 
-    options = Options()
+    options = JobOptions()
     registry = Registry()
 
     def default_local_queue(self, namespace: str) -> bool:

@@ -12,12 +12,12 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission, PodSetAssignment, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs
-from app.controllers.actions import Create, Decision, Delete, Patch
+from app.controllers import jobreconciler
+from app.controllers.actions import Create, Delete, Patch, ReconcileResult
+from app.controllers.clusterview import ClusterView
 from app.controllers.executor import EventType, Executor
 from app.controllers.status import StatusDraft
-from app.controllers.world import World
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.lease import Fence
 from app.kube.store import Store
@@ -52,11 +52,11 @@ class Desk:
         self.stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
         registry = Registry()
         of_jobs: dict[type[Kind], Store[Any]] = {Job: self.stores[Job], Pod: self.stores[Pod]}
-        jobs.index_jobs(self.stores[Workload], registry, of_jobs)
+        jobreconciler.index_jobs(self.stores[Workload], registry, of_jobs)
         self.executor = Executor(transport, self.stores, self.notes, fence=self.fence)
-        self.world = World(
+        self.world = ClusterView(
             clock=lambda: datetime.now(UTC),
-            options=Options(),
+            options=JobOptions(),
             workloads=self.stores[Workload],
             cluster_queues=Store(),
             local_queues=Store(),
@@ -104,13 +104,13 @@ class Desk:
 
     async def carry_out(self, *actions: Any) -> None:
         """Do these."""
-        await self.executor.carry_out(Job, "key", Decision(list(actions)), self.queue)
+        await self.executor.carry_out(Job, "key", ReconcileResult(list(actions)), self.queue)
 
     async def settle(self, key: str) -> list[str]:
         """Decide and write until nothing is left to write; the names of the writes."""
         written: list[str] = []
         for _ in range(10):
-            decision = jobs.decide(key, self.world)
+            decision = jobreconciler.decide(key, self.world)
             writes = [each for each in decision.actions if isinstance(each, Create | Patch | Delete)]
             await self.executor.carry_out(Job, key, decision, self.queue)
             urgent = [each for each in writes if not (isinstance(each, Patch) and each.deferrable)]

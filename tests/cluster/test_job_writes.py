@@ -11,8 +11,8 @@ from app.api.errors import NotFound
 from app.api.meta import find_condition
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.controllers import jobs
-from app.controllers.actions import Decision
+from app.controllers import jobreconciler
+from app.controllers.actions import ReconcileResult
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 
@@ -179,5 +179,5 @@ async def test_a_pod_is_let_go_and_taken_back(at: Desk) -> None:
     assert not at.workload().metadata.finalizers
 
 
-def _decided(at: Desk, key: str) -> Decision:
-    return jobs.decide(key, at.world)
+def _decided(at: Desk, key: str) -> ReconcileResult:
+    return jobreconciler.decide(key, at.world)

@@ -9,7 +9,7 @@ import pytest_asyncio
 from app.api.core import Job, Namespace
 from app.api.selectors import LabelSelector
 from app.controllers.managed import ManagedNamespaces
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.caches import Caches
@@ -69,7 +69,7 @@ async def test_templates_are_held_while_the_namespace_is_managed(
     api = control_plane.api
     namespace = await asyncio.to_thread(control_plane.namespace, "relabelled")
     caches = Caches(transport)
-    options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
+    options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
     managed = ManagedNamespaces(caches, options, Registry(["batch/job"]))
     store = caches.of(Job, optional=True, keep=managed.keep, after=Namespace)
     key = f"{namespace}/a"
@@ -88,7 +88,7 @@ async def test_templates_are_held_while_the_namespace_is_managed(
         for value, whole in (("true", True), (None, False), ("true", True)):
             await asyncio.to_thread(label, api, namespace, value)
             await until(lambda whole=whole: (b"containers" in template()) == whole)  # type: ignore[misc]
-        managed.take_options(Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"other": "label"})))
+        managed.take_options(JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels={"other": "label"})))
         await until(lambda: template() == b"")
     await asyncio.to_thread(api.delete, job_path(namespace, "a"))
     await asyncio.to_thread(api.delete, resource_path("v1", "namespaces", namespace))

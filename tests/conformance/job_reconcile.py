@@ -15,7 +15,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.options import Options, PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
@@ -92,20 +92,20 @@ def _reconciled(case: Case, kind: str) -> str:
     return world.key_of(objects[0]) if objects else ""
 
 
-def _options(case: Case) -> Options:
+def _options(case: Case) -> JobOptions:
     chosen: dict[str, Json] = {}
     for option in (case.body.get("case") or {}).get("reconcilerOptions") or ():
         chosen |= option.get("sets") or {}
     lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
     selector = lowered.get("managedJobsNamespaceSelector")
-    return Options(
+    return JobOptions(
         manage_jobs_without_queue_name=bool(lowered.get("manageJobsWithoutQueueName")),
         managed_jobs_namespace_selector=world.load(LabelSelector, world.selector(selector)),
         pods_ready=PodsReadyOptions(timeout=300) if lowered.get("waitForPodsReady") else None,
     )
 
 
-def _cluster(objects: dict[tuple[str, str], Json], options: Options) -> Cluster:
+def _cluster(objects: dict[tuple[str, str], Json], options: JobOptions) -> Cluster:
     cluster = Cluster(options=options)
     for (kind, _), item in objects.items():
         if kind in _KINDS:

@@ -15,7 +15,7 @@ import msgspec
 from app.api import gates as known
 from app.api.meta import Kind
 from app.api.selectors import LabelSelector
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import ALL, Registry
 from app.webhooks.review import GroupVersionKind, Request
 from app.webhooks.routes import routes
@@ -31,7 +31,7 @@ Json = Any
 class Cluster:
     """What the webhooks know: the objects that the test put into the API, and its queues."""
 
-    options: Options
+    options: JobOptions
     registry: Registry
     objects: list[Json] = field(default_factory=list)
 
@@ -104,10 +104,10 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found if compared else None
 
 
-def _options(case: Case) -> Options:
+def _options(case: Case) -> JobOptions:
     table = case.body.get("case") or {}
     selector = world.selector(table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector"))
-    return Options(
+    return JobOptions(
         managed_jobs_namespace_selector=world.load(LabelSelector, selector),
         manage_jobs_without_queue_name=bool(table.get("manageJobsWithoutQueueName")),
     )

@@ -19,10 +19,10 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.clusterview import ClusterView, index_stores
 from app.controllers.workload import decide
-from app.controllers.world import World, index_stores
-from app.jobs.options import Options, PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
 from tests.conformance import world
@@ -79,7 +79,7 @@ class Objects:
         """An object, None if it is not there."""
         return self._found.get((kind, key))
 
-    def seen(self, options: Options, now: datetime) -> World:
+    def seen(self, options: JobOptions, now: datetime) -> ClusterView:
         """The same as reconcilers see it."""
         stores: dict[str, Store[Any]] = {name: Store() for name, _ in _STORES.values()}
         for number, ((kind, _), item) in enumerate(sorted(self._found.items()), 1):
@@ -88,7 +88,7 @@ class Objects:
                 obj = world.load(struct, _inactive(item) if kind == "ClusterQueue" else item)
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
-        made = World(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
+        made = ClusterView(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
         index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
         return made
 
@@ -143,7 +143,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     return found if compared else None
 
 
-def _options(case: Case, run: dict[str, Json]) -> Options:
+def _options(case: Case, run: dict[str, Json]) -> JobOptions:
     chosen: dict[str, Json] = {}
     for option in (case.body.get("case") or {}).get("reconcilerOpts") or ():
         chosen |= option.get("sets") or {}
@@ -156,10 +156,10 @@ def _options(case: Case, run: dict[str, Json]) -> Options:
         backoff_limit=waiting.get("requeuingBackoffLimitCount"),
     )
     granular = gates_of(case, run).get("UnadmittedWorkloadsObservability", True)
-    return Options(pods_ready=limits if waiting else None, granular_reasons=granular)
+    return JobOptions(pods_ready=limits if waiting else None, granular_reasons=granular)
 
 
-def _carry_out(decision: Decision, objects: Objects, key: str) -> None:
+def _carry_out(decision: ReconcileResult, objects: Objects, key: str) -> None:
     for action in decision.actions:
         if isinstance(action, Patch) and action.kind is Workload:
             body = orjson.loads(action.body)
@@ -171,7 +171,7 @@ def _carry_out(decision: Decision, objects: Objects, key: str) -> None:
                 objects.drop(after)
 
 
-def _settle(objects: Objects, key: str, options: Options, now: datetime) -> None:
+def _settle(objects: Objects, key: str, options: JobOptions, now: datetime) -> None:
     """Look until nothing is written: what is one write here may be several looks there, and the other way round."""
     for _ in range(6):
         decision = decide(key, objects.seen(options, now))
@@ -208,13 +208,13 @@ def _differences(theirs: Objects, ours: Objects, key: str) -> list[str]:
     ]
 
 
-def _told(run: dict[str, Json], decision: Decision) -> list[str]:
+def _told(run: dict[str, Json], decision: ReconcileResult) -> list[str]:
     want = sorted((event["reason"], event["message"]) for event in run.get("recordedEvents") or ())
     have = sorted((action.reason, action.note) for action in decision.actions if isinstance(action, Emit))
     return differs("events", want, have)
 
 
-def _requeued(result: Json, decision: Decision) -> list[str]:
+def _requeued(result: Json, decision: ReconcileResult) -> list[str]:
     want = world.seconds(result.get("RequeueAfter", "0s"))
     have = next((action.seconds for action in decision.actions if isinstance(action, RequeueAfter)), 0.0)
     return differs("again in", want, have)

@@ -17,7 +17,7 @@ import uvloop
 
 from app.api.core import Job
 from app.api.errors import NotLeading, WireError
-from app.controllers.actions import Decision, Patch
+from app.controllers.actions import Patch, ReconcileResult
 from app.controllers.executor import Executor
 from app.kube import auth
 from app.kube.events import Recorder
@@ -56,7 +56,7 @@ async def main(server: str, namespace: str, name: str) -> None:
         body = json.dumps({"metadata": {"labels": {"l": "late"}}}).encode()
         credentials.armed = True
         try:
-            await executor.carry_out(Job, "key", Decision([Patch(Job, namespace, name, body)]), WorkQueue())
+            await executor.carry_out(Job, "key", ReconcileResult([Patch(Job, namespace, name, body)]), WorkQueue())
         except (NotLeading, WireError) as error:
             print(f"not written: {type(error).__name__}: {error}", flush=True)
         else:

@@ -15,12 +15,12 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import Kind, to_plain
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
+from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
-from app.controllers.ledger import follow
+from app.controllers.ledgerfeed import follow
 from app.controllers.scheduler import Scheduler
-from app.controllers.world import World
 from app.engine import State
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import auth
 from app.kube.reflector import Reflector
@@ -170,10 +170,10 @@ async def _scheduling(through: Transport, direct: Transport) -> AsyncIterator[No
         await asyncio.gather(running, *tasks, return_exceptions=True)
 
 
-def _world(stores: dict[type[Kind], Store[Any]]) -> World:
-    return World(
+def _world(stores: dict[type[Kind], Store[Any]]) -> ClusterView:
+    return ClusterView(
         clock=lambda: datetime.now(UTC),
-        options=Options(),
+        options=JobOptions(),
         registry=Registry(),
         workloads=stores[Workload],
         cluster_queues=stores[ClusterQueue],

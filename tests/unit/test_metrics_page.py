@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from app.api.core import Job, Namespace
 from app.api.meta import Kind
 from app.controllers.executor import Executor
-from app.controllers.jobs import index_jobs
+from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.metrics import WorkloadMetrics
 from app.engine import State

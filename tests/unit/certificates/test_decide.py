@@ -17,7 +17,7 @@ from app.api.admissionregistration import (
 )
 from app.api.core import Secret
 from app.api.meta import ObjectMeta
-from app.controllers.actions import Create, Decision, Emit, Patch, RequeueAfter
+from app.controllers.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_configuration
 from app.http.certificates import Step, ca_bundle, carry_out, plan
 
@@ -43,12 +43,12 @@ def configurations(*bundles: bytes) -> list[WebhookConfiguration]:
     ]
 
 
-def decided(seen: Seen) -> Decision:
+def decided(seen: Seen) -> ReconcileResult:
     """The decision for our Secret."""
     return decide(seen, namespace="turnstile-system", name="cert", hosts=HOSTS)
 
 
-def patches(decision: Decision) -> list[tuple[str, str, Any]]:
+def patches(decision: ReconcileResult) -> list[tuple[str, str, Any]]:
     """The writes: kind, type of patch, body."""
     return [(a.kind.KIND, a.type, json.loads(a.body)) for a in decision.actions if isinstance(a, Patch)]
 

@@ -5,7 +5,7 @@ import pytest
 from app.api import names
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.registry import Registry
-from app.webhooks.jobs import mutating
+from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
 from app.webhooks.routes import routes
 from tests.unit.controllers import job_cluster
@@ -44,7 +44,7 @@ def test_an_owner_of_another_kind_is_no_job() -> None:
 def test_reconcilers_leave_other_kinds_alone() -> None:
     """A Workload of a Pod is not taken for that of a Pod that is gone."""
     cluster = job_cluster.Cluster(registry=only("batch/job"))
-    decision = job_cluster.jobs.decide(job_cluster.POD, cluster.world)
+    decision = job_cluster.jobreconciler.decide(job_cluster.POD, cluster.world)
     assert (list(decision.actions), decision.why) == ([], "the framework pod is not enabled")
 
 

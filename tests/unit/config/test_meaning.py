@@ -7,8 +7,7 @@ import pytest
 
 from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
-from app.jobs.options import Options as JobOptions
-from app.jobs.options import PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from app.process import configured
 from app.process.configured import Election, JobFlags
 from tests.unit.config.files import HEAD, OLD_HEAD, loaded

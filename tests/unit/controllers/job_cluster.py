@@ -19,10 +19,10 @@ from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobs
-from app.controllers.actions import Create, Decision, Delete, Emit, Patch, RequeueAfter
-from app.controllers.world import World
-from app.jobs.options import Options
+from app.controllers import jobreconciler
+from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.clusterview import ClusterView
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
@@ -48,7 +48,7 @@ class Refused(AssertionError):
 class Cluster:
     """What is there, what was written, and what was told."""
 
-    def __init__(self, *, options: Options | None = None, registry: Registry | None = None) -> None:
+    def __init__(self, *, options: JobOptions | None = None, registry: Registry | None = None) -> None:
         self.now = NOW
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
@@ -58,10 +58,10 @@ class Cluster:
         jobs_stores: dict[type[Kind], Store[Any]] = {each.kind: Store() for each in registry.watched}
         stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
-        jobs.index_jobs(stores[Workload], registry, jobs_stores)
-        self.world = World(
+        jobreconciler.index_jobs(stores[Workload], registry, jobs_stores)
+        self.world = ClusterView(
             clock=lambda: self.now,
-            options=options or Options(),
+            options=options or JobOptions(),
             registry=registry,
             workloads=stores[Workload],
             cluster_queues=Store(),
@@ -210,11 +210,11 @@ class Cluster:
 
     # --- what is decided ----------------------------------------------------------------------------------------------
 
-    def decide(self, key: str = JOB) -> Decision:
+    def decide(self, key: str = JOB) -> ReconcileResult:
         """One look, nothing done."""
-        return jobs.decide(key, self.world)
+        return jobreconciler.decide(key, self.world)
 
-    def step(self, key: str = JOB, *, only: int | None = None) -> Decision:
+    def step(self, key: str = JOB, *, only: int | None = None) -> ReconcileResult:
         """One look, and its actions carried out; the first `only` of them if given, as when a process dies."""
         decision = self.decide(key)
         for action in decision.actions[:only]:

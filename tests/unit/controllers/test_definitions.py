@@ -21,7 +21,7 @@ from app.api.apiextensions import (
 )
 from app.api.kinds import KINDS, Definition
 from app.api.meta import ObjectMeta
-from app.controllers.actions import Decision, Emit, Patch
+from app.controllers.actions import Emit, Patch, ReconcileResult
 from app.controllers.definitions import conversion_client, decide
 
 SERVICE = ServiceReference(name="turnstile-webhook-service", namespace="turnstile-system", path="/convert", port=443)
@@ -53,13 +53,13 @@ def definition(
 
 def decided(
     seen: CustomResourceDefinition, client: WebhookClientConfig | None = CLIENT, *, serve_older: bool = True
-) -> Decision:
+) -> ReconcileResult:
     """The decision about a definition."""
     kinds = next(kinds for kinds in KINDS if kinds.name == seen.metadata.name)
     return decide(seen, kinds, client, serve_older=serve_older)
 
 
-def operations(decision: Decision) -> list[tuple[str, Any]]:
+def operations(decision: ReconcileResult) -> list[tuple[str, Any]]:
     """Path and value of each change, after the version it rests on."""
     if not decision.actions:
         return []

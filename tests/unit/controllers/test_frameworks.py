@@ -6,19 +6,19 @@ import pytest
 
 from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
-from app.controllers import frameworks, jobs
+from app.controllers import frameworks, jobreconciler
+from app.controllers.clusterview import ClusterView
 from app.controllers.runner import Runner
-from app.controllers.world import World
 from tests.unit.controllers import worlds
 from tests.unit.controllers.test_runner import Diary, settled
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
 
-def world(*objects: Job | Pod | Workload | Namespace) -> World:
+def world(*objects: Job | Pod | Workload | Namespace) -> ClusterView:
     """A world whose Workloads are found by job."""
     made = worlds.world(*objects)
-    jobs.index_jobs(made.workloads, made.registry, made.jobs)
+    jobreconciler.index_jobs(made.workloads, made.registry, made.jobs)
     return made
 
 
@@ -27,7 +27,7 @@ def waiting(runner: Runner) -> dict[str, int]:
     return {name: len(queue) for name, queue in runner.queues.items() if len(queue)}
 
 
-def runner_of(made: World) -> Runner:
+def runner_of(made: ClusterView) -> Runner:
     """The controllers of all job kinds; they have no workers while only `subscribed`."""
     return Runner(Diary(), frameworks.controllers(made), [frameworks.dispatch(made)])
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.api.core import Pod
 from app.api.workload import Workload
 from app.controllers import wakes
-from app.controllers.actions import Create, Decision, Delete, Patch, RequeueAfter
+from app.controllers.actions import Create, Delete, Patch, ReconcileResult, RequeueAfter
 from app.jobs.kinds.pod import PlainPod
 from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 
@@ -182,7 +182,7 @@ class Unlooked(OneGroup):
 
     def __init__(self) -> None:
         super().__init__()
-        self.missed: list[Decision] = []
+        self.missed: list[ReconcileResult] = []
         self.latest = self.cluster.decide(GROUP)
         world = self.cluster.world
         concerned = functools.partial(wakes.job_concerned, integration=PlainPod(), options=world.options)
@@ -208,7 +208,7 @@ class Unlooked(OneGroup):
         assert not self.missed
 
 
-def writes(decision: Decision) -> bool:
+def writes(decision: ReconcileResult) -> bool:
     """Whether anything would be written."""
     return any(isinstance(action, Create | Patch | Delete) for action in decision.actions)
 

@@ -11,20 +11,20 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.controllers import inuse
-from app.controllers.actions import Decision
-from app.controllers.ledger import LedgerBooks
+from app.controllers.actions import ReconcileResult
+from app.controllers.clusterview import ClusterView
+from app.controllers.ledgerfeed import LedgerBooks
 from app.controllers.queues import decide_cluster_queue
-from app.controllers.world import World
 from app.engine import State
 from tests.unit.controllers import worlds as w
 from tests.unit.controllers.written import patches
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 DELETED = {"deletionTimestamp": w.EARLIER}
-Decide = Callable[[str, World], Decision]
+Decide = Callable[[str, ClusterView], ReconcileResult]
 
 
-def _cluster_queue(name: str, world: World) -> Decision:
+def _cluster_queue(name: str, world: ClusterView) -> ReconcileResult:
     return decide_cluster_queue(name, world, LedgerBooks(State()))
 
 

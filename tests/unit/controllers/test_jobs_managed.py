@@ -9,7 +9,7 @@ from app.api.core import Job, Namespace, Pod
 from app.api.workload import Workload
 from app.controllers.wakes import job_concerned
 from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import Options, namespaces
+from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.kube import answers
 from tests.unit.controllers.job_cluster import JOB, Cluster
@@ -27,7 +27,7 @@ def test_a_job_without_a_queue_name_is_left_alone() -> None:
 
 def test_a_job_without_a_queue_name_is_managed_if_so_configured() -> None:
     """It waits with a Workload of no queue."""
-    cluster = Cluster(options=Options(manage_jobs_without_queue_name=True))
+    cluster = Cluster(options=JobOptions(manage_jobs_without_queue_name=True))
     cluster.job(labels={}, suspend=False)
     cluster.settle()
     assert cluster.writes == ["patch Job", "create Workload"]
@@ -36,7 +36,7 @@ def test_a_job_without_a_queue_name_is_managed_if_so_configured() -> None:
 
 def test_a_job_in_a_namespace_that_is_not_managed_is_left_alone() -> None:
     """Whatever queue it names."""
-    cluster = Cluster(options=Options(managed_jobs_namespace_selector=namespaces(without=["team"])))
+    cluster = Cluster(options=JobOptions(managed_jobs_namespace_selector=namespaces(without=["team"])))
     cluster.job(suspend=False)
     cluster.settle()
     assert cluster.writes == []

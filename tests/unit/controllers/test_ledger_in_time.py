@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
-from app.controllers.ledger import follow
+from app.controllers.ledgerfeed import follow
 from app.controllers.scheduler import Scheduler
-from app.controllers.world import World
 from app.engine import State
 from tests.unit.controllers import worlds as w
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 COUNT = 3000
 
 
-def crowd() -> World:
+def crowd() -> ClusterView:
     """Thousands of Workloads of a LocalQueue whose ClusterQueue does not exist: there is nothing to decide."""
     made = [w.workload() for _ in range(COUNT)]
     for number, workload in enumerate(made):
@@ -33,7 +33,7 @@ def crowd() -> World:
 class At:
     """A scheduler that has just begun to follow a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ClusterView) -> None:
         self.world = world
         self.state = State()
         nobody = cast(Any, None)  # nothing is decided, so nothing is written

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from app.api.core import Job
-from app.controllers.actions import Decision, Emit, RequeueAfter
+from app.controllers.actions import Emit, ReconcileResult, RequeueAfter
 from app.controllers.workload import decide
-from app.jobs.options import Options, PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.worlds import (
     ADMITTED,
@@ -28,10 +28,10 @@ FAILED = condition("PodsReady", "False", "WaitForRecovery", since="2026-01-02T03
 READY = condition("PodsReady", "True", "Started")
 
 
-def look(*conditions: dict[str, str], requeue_state: Any = None, spec: Any = None, **limits: Any) -> Decision:
+def look(*conditions: dict[str, str], requeue_state: Any = None, spec: Any = None, **limits: Any) -> ReconcileResult:
     """What is decided about a Workload under these limits."""
     held = workload(*conditions, admission=True, spec=spec, more_status={"requeueState": requeue_state or {}})
-    options = Options(pods_ready=PodsReadyOptions(**{"timeout": 300.0, **limits}))
+    options = JobOptions(pods_ready=PodsReadyOptions(**{"timeout": 300.0, **limits}))
     return decide("ns/wl", world(held, local_queue(), cluster_queue(), options=options))
 
 
@@ -39,7 +39,7 @@ class TestTheCondition:
     @pytest.fixture
     def cluster(self) -> Cluster:
         """A Job of two pods that waits for quota."""
-        made = Cluster(options=Options(pods_ready=PodsReadyOptions()))
+        made = Cluster(options=JobOptions(pods_ready=PodsReadyOptions()))
         made.flavor()
         made.job(parallelism=2)
         made.settle()

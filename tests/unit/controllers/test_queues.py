@@ -9,7 +9,7 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.meta import to_plain
 from app.api.resourceflavor import ResourceFlavor
-from app.controllers.ledger import LedgerBooks
+from app.controllers.ledgerfeed import LedgerBooks
 from app.controllers.queues import decide_cluster_queue, decide_cohort, decide_local_queue
 from app.engine import Options, State
 from app.engine.options import FairSharing

@@ -11,7 +11,7 @@ import structlog
 from app.api.core import Namespace
 from app.api.errors import Conflict
 from app.api.meta import Kind
-from app.controllers.actions import Decision, Emit, RequeueAfter
+from app.controllers.actions import Emit, ReconcileResult, RequeueAfter
 from app.controllers.controller import Controller, Dispatch, Target, Watch, every, itself
 from app.controllers.runner import Runner
 from app.kube.store import Store
@@ -51,13 +51,13 @@ class Diary:
         return Controller(
             name=name,
             kind=Namespace,
-            decide=lambda key: Decision(list(actions), why=f"{name}: {key}"),
+            decide=lambda key: ReconcileResult(list(actions), why=f"{name}: {key}"),
             watches=watches,
             initial=initial,
             workers=workers,
         )
 
-    async def carry_out(self, _: type[Kind], key: str, decision: Decision, queue: WorkQueue) -> None:
+    async def carry_out(self, _: type[Kind], key: str, decision: ReconcileResult, queue: WorkQueue) -> None:
         """Write it down."""
         name = decision.why.partition(":")[0]
         if key == "slow":

@@ -12,11 +12,11 @@ from app.api.core import Job, Pod
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.controllers import wakes, workload
-from app.controllers.actions import Decision, Emit
+from app.controllers.actions import Emit, ReconcileResult
 from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.pod import PlainPod
-from app.jobs.options import Options, PodsReadyOptions
+from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 from tests.unit.controllers.test_jobs_histories import OneJob
 
@@ -72,7 +72,7 @@ class TestJobThatRuns:
     def test_pods_ready_is_looked_at_where_it_is_waited_for(self, *, waits: bool) -> None:
         """That all pods are ready is told once."""
         cluster, woken = running(parallelism=2, completions=2)
-        cluster.world.options = Options(pods_ready=PodsReadyOptions() if waits else None)
+        cluster.world.options = JobOptions(pods_ready=PodsReadyOptions() if waits else None)
         status(cluster, active=2, ready=1)
         status(cluster, ready=2)
         assert woken.job == [False, waits]
@@ -154,7 +154,7 @@ class Unlooked(OneJob):
 
     def __init__(self) -> None:
         super().__init__()
-        self.missed: list[Decision] = []
+        self.missed: list[ReconcileResult] = []
         self.latest = (self.cluster.decide(), self.workload_look())
         world = self.cluster.world
         concerned = functools.partial(wakes.job_concerned, integration=BatchJob(), options=world.options)
@@ -165,10 +165,10 @@ class Unlooked(OneJob):
             )
         )
 
-    def workload_look(self) -> Decision:
+    def workload_look(self) -> ReconcileResult:
         """What is decided about the one Workload."""
         only = self.only()
-        return workload.decide(f"team/{only['metadata']['name']}", self.cluster.world) if only else Decision()
+        return workload.decide(f"team/{only['metadata']['name']}", self.cluster.world) if only else ReconcileResult()
 
     def check(self, passed_over: tuple[bool, bool]) -> None:
         """Decide again about both after one change."""
@@ -204,7 +204,7 @@ class Unlooked(OneJob):
         self.settled = False
 
 
-def acts(decision: Decision) -> bool:
+def acts(decision: ReconcileResult) -> bool:
     """Whether anything is to be done but telling."""
     return not all(isinstance(action, Emit) for action in decision.actions)
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from app.api.cohort import Cohort
-from app.controllers.actions import Decision, Patch
+from app.controllers.actions import Patch, ReconcileResult
 from app.controllers.workload import decide
 from tests.unit.controllers.worlds import cluster_queue, condition, decode, local_queue, workload, world
 
 
-def said(decision: Decision) -> tuple[str, str] | None:
+def said(decision: ReconcileResult) -> tuple[str, str] | None:
     """Reason and message of QuotaReserved as they are written; None if nothing is."""
     for action in decision.actions:
         if isinstance(action, Patch):

@@ -8,7 +8,7 @@ import pytest
 from app.api.clusterqueue import ClusterQueue
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.workload import decide
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from tests.unit.controllers.worlds import (
     ADMITTED,
     EARLIER,
@@ -164,7 +164,7 @@ class TestStopPolicy:
 class TestCoarseReasons:
     """Without the gate UnadmittedWorkloadsObservability conditions are those of older versions."""
 
-    coarse = Options(granular_reasons=False)
+    coarse = JobOptions(granular_reasons=False)
 
     def test_a_misconfigured_one_is_inadmissible(self) -> None:
         """Nothing is said of Admitted, and it is said once."""

@@ -16,8 +16,8 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.world import World, index_stores
-from app.jobs.options import Options
+from app.controllers.clusterview import ClusterView, index_stores
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
@@ -36,16 +36,16 @@ def store(objects: Iterable[T]) -> Store[T]:
     return filled
 
 
-def world(*objects: Kind, now: datetime = NOW, options: Options | None = None) -> World:
+def world(*objects: Kind, now: datetime = NOW, options: JobOptions | None = None) -> ClusterView:
     """A world of these objects; the namespace `ns` is always there."""
 
     def of(kind: type[T]) -> Store[T]:
         return store(obj for obj in everything if isinstance(obj, kind))
 
     everything = [*objects, decode(Namespace, {"metadata": {"name": "ns", "labels": {"team": "a"}}})]
-    made = World(
+    made = ClusterView(
         clock=lambda: now,
-        options=options or Options(),
+        options=options or JobOptions(),
         registry=Registry(),
         workloads=of(Workload),
         cluster_queues=of(ClusterQueue),

@@ -20,7 +20,7 @@ from app.api.workload import decode as decode_workload
 from app.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
 from app.jobs.podsets import PodSetInfo
 from app.jobs.workload import limited_reclaimable
-from app.webhooks.jobs import mutating
+from app.webhooks.jobreview import mutating
 from tests.unit.jobs.subjects import CAN_RUN, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods
 from tests.unit.webhooks.reviews import Cluster, mutated
 

@@ -9,7 +9,7 @@ import jsonpatch
 import msgspec
 
 from app.api.meta import Kind, ObjectMeta
-from app.jobs.options import Options, namespaces
+from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.webhooks.review import Answer, GroupVersionKind, Handler, Request
 
@@ -21,8 +21,8 @@ MANAGED = {"kubernetes.io/metadata.name": "team-a"}
 class Cluster:
     """A World made of plain values."""
 
-    options: Options = field(
-        default_factory=lambda: Options(managed_jobs_namespace_selector=namespaces(without=["kube-system"]))
+    options: JobOptions = field(
+        default_factory=lambda: JobOptions(managed_jobs_namespace_selector=namespaces(without=["kube-system"]))
     )
     default_queue_in: tuple[str, ...] = ()
     has_default_priority_class: bool = False

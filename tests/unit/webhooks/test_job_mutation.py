@@ -7,9 +7,9 @@ from app.api.core import Job
 from app.api.meta import OwnerReference
 from app.api.selectors import LabelSelector
 from app.jobs.kinds.batch_job import BatchJob
-from app.jobs.options import Options, namespaces
+from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
-from app.webhooks.jobs import mutating
+from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
 
@@ -98,7 +98,7 @@ class TestDefaultPriorityClass:
 class TestWithoutQueueName:
     """With `manageJobsWithoutQueueName` every Job of a managed namespace waits."""
 
-    options = Options(
+    options = JobOptions(
         manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=namespaces(without=["kube-system"])
     )
 
@@ -172,7 +172,7 @@ def test_a_child_of_an_owner_that_is_managed_elsewhere_is_left_alone() -> None:
 
 def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter() -> None:
     """A selector on other labels cannot be decided for a namespace made a moment ago."""
-    options = Options(managed_jobs_namespace_selector=LabelSelector(match_labels={"kueue-managed": "true"}))
+    options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels={"kueue-managed": "true"}))
     answer = mutating(BatchJob(), Cluster(options=options, default_queue_in=("team-a",)))(request(job()))
     assert answer.code == 500
     assert "'team-a' is not known yet" in answer.message

@@ -6,7 +6,7 @@ import pytest
 
 from app.api import names
 from app.jobs.kinds.batch_job import BatchJob
-from app.webhooks.jobs import validating
+from app.webhooks.jobreview import validating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, job, refusal, request
 

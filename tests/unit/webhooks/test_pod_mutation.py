@@ -5,8 +5,8 @@ import pytest
 from app.api import names
 from app.api.core import Job
 from app.jobs.kinds.pod import PlainPod
-from app.jobs.options import Options, namespaces
-from app.webhooks.jobs import mutating
+from app.jobs.options import JobOptions, namespaces
+from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, meta, mutated, operations, owned_by, pod, request
 
@@ -73,7 +73,7 @@ def test_a_queue_label_does_not_help_in_a_namespace_that_is_not_managed() -> Non
 
 def test_all_pods_wait_where_all_are_managed() -> None:
     """With `manageJobsWithoutQueueName` a bare pod is gated without a queue."""
-    options = Options(
+    options = JobOptions(
         manage_jobs_without_queue_name=True, managed_jobs_namespace_selector=namespaces(without=["kube-system"])
     )
     after = mutated(mutating(PlainPod(), Cluster(options=options)), pod())

@@ -4,7 +4,7 @@ import pytest
 
 from app.api import names
 from app.jobs.kinds.pod import MANAGED_OWNER_WARNING, PlainPod
-from app.webhooks.jobs import validating
+from app.webhooks.jobreview import validating
 from tests.unit.webhooks.reviews import Cluster, Json, owned_by, pod, refusal, request
 
 HANDLER = validating(PlainPod(), Cluster())

@@ -9,8 +9,8 @@ from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.meta import Kind
+from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
-from app.controllers.world import World
 from app.engine import State
 from app.kube.store import Store
 
@@ -23,7 +23,7 @@ Change = Callable[[], None]
 
 def follow(
     state: State,
-    world: World,
+    cluster: ClusterView,
     *,
     take: Callable[[Change], None],
     begin: Callable[[Iterable[Change]], None] | None = None,
@@ -48,7 +48,7 @@ def follow(
         return store.subscribe(changed, replay=begin is None)
 
     def now() -> float:
-        return world.now.timestamp()
+        return cluster.now.timestamp()
 
     def put_check(check: AdmissionCheck) -> None:
         controller = check.spec.controller_name if check.spec is not None else ""
@@ -56,22 +56,22 @@ def follow(
 
     return [
         attend(
-            world.namespaces, lambda n: state.put_namespace(n.metadata.name, n.metadata.labels), state.drop_namespace
+            cluster.namespaces, lambda n: state.put_namespace(n.metadata.name, n.metadata.labels), state.drop_namespace
         ),
-        attend(world.flavors, state.put_flavor, state.drop_flavor),
-        attend(world.admission_checks, put_check, state.drop_admission_check),
+        attend(cluster.flavors, state.put_flavor, state.drop_flavor),
+        attend(cluster.admission_checks, put_check, state.drop_admission_check),
         attend(
-            world.limit_ranges, lambda r: state.put_limit_range(r, now()), lambda k: state.drop_limit_range(k, now())
+            cluster.limit_ranges, lambda r: state.put_limit_range(r, now()), lambda k: state.drop_limit_range(k, now())
         ),
         attend(
-            world.runtime_classes,
+            cluster.runtime_classes,
             lambda r: state.put_runtime_class(r, now()),
             lambda k: state.drop_runtime_class(k, now()),
         ),
-        attend(world.cohorts, state.put_cohort, state.drop_cohort),
-        attend(world.cluster_queues, lambda q: state.put_cluster_queue(q, now()), state.drop_cluster_queue),
-        attend(world.local_queues, lambda q: state.put_local_queue(q, now()), state.drop_local_queue),
-        attend(world.workloads, lambda w: state.put_workload(w, now()), state.drop_workload),
+        attend(cluster.cohorts, state.put_cohort, state.drop_cohort),
+        attend(cluster.cluster_queues, lambda q: state.put_cluster_queue(q, now()), state.drop_cluster_queue),
+        attend(cluster.local_queues, lambda q: state.put_local_queue(q, now()), state.drop_local_queue),
+        attend(cluster.workloads, lambda w: state.put_workload(w, now()), state.drop_workload),
     ]
 
 

@@ -19,7 +19,7 @@ from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.status import StatusDraft
-from app.jobs.options import Options
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
@@ -48,11 +48,11 @@ class Clock(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class World:
+class ClusterView:
     """Stores of everything that decisions read. `options` may be replaced when the configuration changes."""
 
     clock: Clock
-    options: Options
+    options: JobOptions
     registry: Registry
     workloads: Store[Workload]
     cluster_queues: Store[ClusterQueue]

@@ -14,24 +14,24 @@ from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
+from app.webhooks.lookups import Lookups, has_managed_ancestor, namespace_is_managed
 from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
-from app.webhooks.world import World, has_managed_ancestor, namespace_is_managed
 
 
-def add_default_labels(patch: JsonPatch, meta: ObjectMeta, world: World) -> None:
+def add_default_labels(patch: JsonPatch, meta: ObjectMeta, lookups: Lookups) -> None:
     """Add the default queue and priority class where a job has none and its owner is not a managed kind.
 
     The labels are also set in `meta`, because later steps read them.
     """
-    if world.registry.manages(meta.controller):
+    if lookups.registry.manages(meta.controller):
         return
     if (
         not meta.labels.get(names.QUEUE_LABEL)
-        and world.default_local_queue(meta.namespace)
-        and namespace_is_managed(meta.namespace, world)
+        and lookups.default_local_queue(meta.namespace)
+        and namespace_is_managed(meta.namespace, lookups)
     ):
         _add_label(patch, meta, names.QUEUE_LABEL, names.DEFAULT_LOCAL_QUEUE)
-    if not meta.labels.get(names.PRIORITY_CLASS_LABEL) and world.default_priority_class():
+    if not meta.labels.get(names.PRIORITY_CLASS_LABEL) and lookups.default_priority_class():
         _add_label(patch, meta, names.PRIORITY_CLASS_LABEL, names.DEFAULT_PRIORITY_CLASS)
 
 
@@ -40,7 +40,7 @@ def _add_label(patch: JsonPatch, meta: ObjectMeta, key: str, value: str) -> None
     meta.labels = {**meta.labels, key: value}
 
 
-def mutating(integration: Integration[Any], world: World) -> Handler:
+def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
     """The defaulting handler of a job kind."""
     decode = decoder(integration.kind)
 
@@ -52,29 +52,29 @@ def mutating(integration: Integration[Any], world: World) -> Handler:
         if integration.held_by_parent(job):
             integration.hold(job, patch)
             return changed(patch)
-        if integration.namespace_first and not namespace_is_managed(meta.namespace, world):
+        if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
-        add_default_labels(patch, meta, world)
-        if _to_hold(job, integration, world):
+        add_default_labels(patch, meta, lookups)
+        if _to_hold(job, integration, lookups):
             integration.hold(job, patch)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
 
-def _to_hold(job: Kind, integration: Integration[Any], world: World) -> bool:
+def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
     meta = job.metadata
     has_queue = bool(meta.labels.get(names.QUEUE_LABEL))
     return (
         not integration.held(job)
         and meta.deletion_timestamp is None
-        and (has_queue or world.options.manage_jobs_without_queue_name)
-        and not has_managed_ancestor(job, world)
-        and (has_queue or namespace_is_managed(meta.namespace, world))
+        and (has_queue or lookups.options.manage_jobs_without_queue_name)
+        and not has_managed_ancestor(job, lookups)
+        and (has_queue or namespace_is_managed(meta.namespace, lookups))
     )
 
 
-def validating(integration: Integration[Any], world: World) -> Handler:
+def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
     """The validating handler of a job kind. It must never change the object."""
     decode = decoder(integration.kind)
 
@@ -93,14 +93,14 @@ def validating(integration: Integration[Any], world: World) -> Handler:
                 integration,
                 was_suspended=integration.suspended(old),
                 suspended=integration.suspended(new),
-                default_queue=world.default_local_queue(request.namespace or new.metadata.namespace),
+                default_queue=lookups.default_local_queue(request.namespace or new.metadata.namespace),
             )
             errors += brought(
                 create_errors(new.metadata, request.kind, integration),
                 lambda: create_errors(old.metadata, request.kind, integration),
             )
             errors += integration.update_errors(old, new)
-        warnings = integration.warnings(new, owned=world.registry.manages(new.metadata.controller))
+        warnings = integration.warnings(new, owned=lookups.registry.manages(new.metadata.controller))
         if errors:
             return denied(format_errors(errors), warnings=warnings)
         return Answer(warnings=warnings) if warnings else ALLOWED

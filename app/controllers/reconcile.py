@@ -1,6 +1,6 @@
 """One reconcile of one job: the objects it read, the actions decided so far, and the methods that add actions.
 
-A Look only collects actions. It must never execute an action, and never decide which actions a state requires.
+A Reconcile only collects actions. It must never execute an action, and never decide which actions a state requires.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,8 +14,8 @@ from app.api import names
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
-from app.controllers.actions import Action, Decision, Delete, Emit, Patch
-from app.controllers.world import World
+from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult
+from app.controllers.clusterview import ClusterView
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
@@ -63,13 +63,13 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
 
 
 @dataclass
-class Look:
+class Reconcile:
     """One reconcile of one job. `actions` grows until the decision is made."""
 
     integration: Integration[Any]
     job: Kind
     workloads: list[Workload]
-    world: World
+    cluster: ClusterView
     actions: list[Action] = field(default_factory=list)
 
     @cached_property
@@ -102,12 +102,12 @@ class Look:
         return not self.suspended or self.integration.carries_admission(self.job)
 
     def _priority(self) -> build.Priority:
-        classes = build.PriorityClasses(self.world.workload_priority_classes, self.world.priority_classes)
+        classes = build.PriorityClasses(self.cluster.workload_priority_classes, self.cluster.priority_classes)
         return build.priority_of(self.integration, self.job, classes)
 
     def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""
-        stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.world.now)
+        stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.cluster.now)
         self._add(stop.steps)
         if stop.announce:
             deleted = [step.target for step in stop.steps if isinstance(step, Removal) and step.target is not None]
@@ -127,7 +127,7 @@ class Look:
                 self._emit(*step.event, about=[target])
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
-        draft = self.world.draft(workload)
+        draft = self.cluster.draft(workload)
         draft.finish(reason, message)
         self.actions.append(draft.patch())
 
@@ -142,5 +142,5 @@ class Look:
         for regarding in about or self.integration.members(self.job)[:1]:
             self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 
-    def _decision(self, why: str) -> Decision:
-        return Decision(self.actions, why=why)
+    def _decision(self, why: str) -> ReconcileResult:
+        return ReconcileResult(self.actions, why=why)

@@ -1,7 +1,7 @@
 """The webhooks' view of the cluster: a few reads from caches, and the installation's options.
 
-`main` implements `World` on top of the stores; tests pass plain objects. A webhook must never call the API server, for
-reads or writes: a review must be answered in microseconds, however busy the API server is.
+`main` implements `Lookups` on top of the stores; tests pass plain objects. A webhook must never call the API server,
+for reads or writes: a review must be answered in microseconds, however busy the API server is.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 from app.api.errors import PermanentError, TurnstileError
 from app.api.meta import Kind
 from app.jobs.ancestors import managed_ancestor
-from app.jobs.options import NAMESPACE_NAME_LABEL, Options
+from app.jobs.options import NAMESPACE_NAME_LABEL, JobOptions
 from app.jobs.registry import Registry
 
 
@@ -18,11 +18,11 @@ class Undecided(TurnstileError):
     """The caches lack an object that the decision needs, or the owners are invalid; the client should retry."""
 
 
-class World(Protocol):
+class Lookups(Protocol):
     """Reads that the handlers need. All are synchronous and answered from a cache."""
 
     @property
-    def options(self) -> Options:
+    def options(self) -> JobOptions:
         """The options of this installation."""
 
     @property
@@ -42,29 +42,29 @@ class World(Protocol):
         """An object of a job kind by its key `namespace/name`, or None if the cache does not have it."""
 
 
-def has_managed_ancestor(job: Kind, world: World) -> bool:
+def has_managed_ancestor(job: Kind, lookups: Lookups) -> bool:
     """Whether an ancestor of `job` is queued in its place. `job.metadata.namespace` must be set.
 
     Raises Undecided if an owner of a job kind is not in the caches, or if the owner references form a cycle or are too
     many.
     """
-    if not world.registry.manages(job.metadata.controller):
+    if not lookups.registry.manages(job.metadata.controller):
         return False
     try:
-        ancestor = managed_ancestor(job, world.find, options=world.options, registry=world.registry)
+        ancestor = managed_ancestor(job, lookups.find, options=lookups.options, registry=lookups.registry)
     except (LookupError, PermanentError) as error:
         raise Undecided(str(error)) from None
     return ancestor is not None
 
 
-def namespace_is_managed(namespace: str, world: World) -> bool:
+def namespace_is_managed(namespace: str, lookups: Lookups) -> bool:
     """Whether `managedJobsNamespaceSelector` selects the namespace.
 
     A selector on names alone is decided even if the cache does not have the namespace; for other labels Undecided is
     raised until it does.
     """
-    selector = world.options.managed_jobs_namespace_selector
-    labels = world.namespace_labels(namespace)
+    selector = lookups.options.managed_jobs_namespace_selector
+    labels = lookups.namespace_labels(namespace)
     if labels is None:
         keys = {*selector.match_labels, *(requirement.key for requirement in selector.match_expressions)}
         if keys - {NAMESPACE_NAME_LABEL}:

@@ -18,10 +18,10 @@ from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers import podsready
-from app.controllers.actions import Action, Create, Decision, RequeueAfter
-from app.controllers.look import RETRY_SECONDS, discarded, released
+from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfter
+from app.controllers.clusterview import ClusterView
 from app.controllers.matching import Matching
-from app.controllers.world import World
+from app.controllers.reconcile import RETRY_SECONDS, discarded, released
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -62,40 +62,40 @@ def _index_groups(store: Store[Any], integration: Integration[Any], registry: Re
     store.add_index(JOBS_BY_GROUP, lambda job: [registry.key_of(job)] if integration.group_of(job) else [])
 
 
-def decide(key: str, world: World) -> Decision:
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job of that key (`framework:namespace/name`); no actions if none are needed."""
     framework, name = split_job_key(key)
-    integration = world.registry.by_framework(framework)
-    if integration is None or integration.kind not in world.jobs:
-        return Decision([], why=f"the framework {framework} is not enabled")
-    store = world.jobs[integration.kind]
+    integration = cluster.registry.by_framework(framework)
+    if integration is None or integration.kind not in cluster.jobs:
+        return ReconcileResult([], why=f"the framework {framework} is not enabled")
+    store = cluster.jobs[integration.kind]
     if not store.complete:
-        return Decision([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
-    workloads = world.workloads.by_index(WORKLOADS_BY_JOB, key)
+        return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
+    workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     if integration.groups is not None and (group := group_in(name)):
         members = [each for each in store.by_index(JOBS_BY_GROUP, key) if not integration.skip(each)]
-        job = _composed(integration.groups, group, members, world) if members else None
+        job = _composed(integration.groups, group, members, cluster) if members else None
         integration = integration.groups
     else:
         job = store.get(name)
     if job is None:
-        actions = _ownerless(workloads, world)
-        return Decision(actions, why="the job is gone")
+        actions = _ownerless(workloads, cluster)
+        return ReconcileResult(actions, why="the job is gone")
     if integration.group_of(job):
         actions = [action for workload in workloads for action in discarded(workload)]
-        return Decision(actions, why="the object has joined a group, which has a Workload of its own")
-    return _Job(integration, job, workloads, world).decide()
+        return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
+    return _Job(integration, job, workloads, cluster).decide()
 
 
-def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], world: World) -> Kind:
+def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], cluster: ClusterView) -> Kind:
     """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
     name = next((found for each in members if (found := prebuilt_name(each))), group)
-    workload = world.workloads.get(f"{members[0].metadata.namespace}/{name}")
-    composed: Kind = integration.compose(group, members, workload, now=world.now)
+    workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{name}")
+    composed: Kind = integration.compose(group, members, workload, now=cluster.now)
     return composed
 
 
-def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
+def _ownerless(workloads: list[Workload], cluster: ClusterView) -> list[Action]:
     """Finish the Workloads of a deleted job, which frees their quota, then remove their finalizer so that the garbage
     collector can delete them."""
     actions: list[Action] = []
@@ -103,7 +103,7 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
         meta = workload.metadata
         made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
         if not workload.finished and not meta.deletion_timestamp and made_for_job:
-            draft = world.draft(workload)
+            draft = cluster.draft(workload)
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:
@@ -114,7 +114,7 @@ def _ownerless(workloads: list[Workload], world: World) -> list[Action]:
 class _Job(Matching):
     """One reconcile of one job, from the first step to the decision."""
 
-    def decide(self) -> Decision:
+    def decide(self) -> ReconcileResult:
         """Run Kueue's steps in Kueue's order, until a step decides."""
         steps: tuple[Callable[[], str], ...] = (
             self._left_alone,
@@ -149,13 +149,13 @@ class _Job(Matching):
     def _deleted(self) -> str:
         if not self.job.metadata.deletion_timestamp:
             return ""
-        self.actions.extend(_ownerless(self.workloads, self.world))
+        self.actions.extend(_ownerless(self.workloads, self.cluster))
         self._finalize()
         return "the job is being deleted"
 
     def _unmanaged(self) -> str:
-        options = self.world.options
-        namespace = self.world.namespaces.get(self.job.metadata.namespace)
+        options = self.cluster.options
+        namespace = self.cluster.namespaces.get(self.job.metadata.namespace)
         if namespace is None:
             return f"namespace {self.job.metadata.namespace} is gone"
         if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
@@ -167,11 +167,11 @@ class _Job(Matching):
     def _child(self) -> str:
         """Suspend a running child of a managed job until that job is admitted; a job without a managed ancestor must
         name a queue."""
-        options = self.world.options
+        options = self.cluster.options
         ancestor: Ancestor | None = None
         if not self.integration.top_level:
             try:
-                ancestor = managed_ancestor(self.job, self._find, options=options, registry=self.world.registry)
+                ancestor = managed_ancestor(self.job, self._find, options=options, registry=self.cluster.registry)
             except LookupError as error:
                 self.actions.append(RequeueAfter(RETRY_SECONDS))
                 return str(error)
@@ -189,14 +189,14 @@ class _Job(Matching):
         return f"queued with {ancestor.kind} {ancestor.name}"
 
     def _find(self, kind: type[Kind], key: str) -> Kind | None:
-        store = self.world.jobs.get(kind)
+        store = self.cluster.jobs.get(kind)
         return store.get(key) if store is not None else None
 
     def _admitted(self, ancestor: Kind) -> bool:
         """Whether the newest unfinished Workload of a job is admitted."""
         workloads = [
             each
-            for each in self.world.workloads.by_index(WORKLOADS_BY_JOB, self.world.registry.key_of(ancestor))
+            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(ancestor))
             if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
         ]
         newest = max(
@@ -266,21 +266,21 @@ class _Job(Matching):
             # The API refuses a smaller count while quota is reserved.
             current = {each.name: each.count for each in workload.status.reclaimable_pods}
             wanted = {name: max(wanted.get(name, 0), current.get(name, 0)) for name in {**current, **wanted}}
-        draft = self.world.draft(workload)
+        draft = self.cluster.draft(workload)
         draft.reclaim(wanted)
         if draft.changed:
             self.actions.append(draft.patch())
         return draft.changed
 
     def _tell_pods_ready(self, workload: Workload) -> bool:
-        if self.world.options.pods_ready is None:
+        if self.cluster.options.pods_ready is None:
             return False
         ready = workload.admitted and self.integration.pods_ready(self.job)
         status, reason, message = podsready.condition(workload, ready=ready)
         told = find_condition(workload.status.conditions, wl.PODS_READY)
         if told is not None and (told.status, told.reason) == (status, reason):
             return False
-        draft = self.world.draft(workload)
+        draft = self.cluster.draft(workload)
         draft.set(wl.PODS_READY, status, reason=reason, message=message)
         self.actions.append(draft.patch())
         return True
@@ -298,7 +298,7 @@ class _Job(Matching):
         if self.integration.active(self.job):
             return "evicted, but pods still run"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
-        draft = self.world.draft(workload)
+        draft = self.cluster.draft(workload)
         draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
         draft.unreserve(reason="PendingEvaluation", message=condition.message)
         self.actions.append(draft.patch())
@@ -309,7 +309,7 @@ class _Job(Matching):
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "a stop that was cut short is finished first"
         try:
-            infos = podsets.infos_of(workload, self.world.flavors.get)
+            infos = podsets.infos_of(workload, self.cluster.flavors.get)
             started = self.integration.start(self.job, infos) or ()
         except PermanentError as error:
             if self._group is not None and self._to_stop:  # some members may run already
