@@ -1,7 +1,7 @@
 """An asynchronous client for load: many creations in flight, a watch that stamps what it receives.
 
-Independent of Turnstile's own transport, so that a fault there cannot flatter the figures. Bytes in, bytes out; no
-retries: a refused call ends the bench.
+Independent of Turnstile's own transport, so that a fault there cannot flatter the figures. Bytes in, bytes out. An
+overloaded server (429) is asked again; any other refusal ends the bench.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
@@ -105,10 +106,15 @@ class Client:
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, content: str = "application/json"
     ) -> bytes:
-        """One request; raises `Refused` with what the server says."""
+        """One request; raises `Refused` with what the server says. Waits and asks again while the server is overloaded
+        (429), as every Kubernetes client does."""
         headers = {"Content-Type": content} if body is not None else None
-        async with self._session.request(method, self.server + path, data=body, headers=headers) as answer:
-            payload = await answer.read()
+        while True:
+            async with self._session.request(method, self.server + path, data=body, headers=headers) as answer:
+                payload = await answer.read()
+            if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
+                break
+            await asyncio.sleep(float(answer.headers.get("Retry-After", "1")))
         if answer.status >= 400:
             raise Refused(f"{method} {path}: {answer.status} {payload[:300].decode(errors='replace')}")
         return payload
