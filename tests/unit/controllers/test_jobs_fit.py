@@ -196,6 +196,17 @@ class TestPriority:
             "name": "high",
         }
 
+    def test_of_a_pod_priority_class_that_does_not_exist_makes_no_workload(self) -> None:
+        """The event names the kind that is missing; the creation of the class requeues the Job."""
+        cluster = Cluster()
+        cluster.job(template={"spec": {**TEMPLATE["spec"], "priorityClassName": "pods"}})
+        cluster.settle()
+        assert cluster.events == [("PriorityClassNotFound", 'PriorityClass "pods" not found')]
+        assert cluster.workloads == []
+        cluster.put(PriorityClass, {"metadata": {"name": "pods"}, "value": 3})
+        cluster.settle()
+        assert cluster.workload["spec"]["priority"] == 3
+
     def test_follows_the_label_while_the_job_waits(self, waiting: Cluster) -> None:
         """Name and value change together."""
         waiting.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
