@@ -51,6 +51,21 @@ def template_digest(template: bytes | msgspec.Raw) -> bytes:
     return blake2b(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
+def each_variable_once(template: Any) -> Any:
+    """The plain JSON of a PodTemplateSpec with each environment variable of a container once: its last value, at the
+    place of its first. Changes `template` and returns it.
+
+    Kueue's Workload CRD refuses a variable that is repeated.
+    """
+    spec = template.get("spec") if isinstance(template, dict) else None
+    for name in ("containers", "initContainers"):
+        containers = spec.get(name) if isinstance(spec, dict) else None
+        for container in containers if isinstance(containers, list) else ():
+            if isinstance(container, dict) and isinstance(container.get("env"), list):
+                container["env"] = _last_of_each(container["env"])
+    return template
+
+
 @lru_cache(maxsize=1024)
 def _digest(containers: bytes, init_containers: bytes) -> bytes:
     """Jobs of one kind come in thousands with the same bytes: the canonical form is worked out once for them."""

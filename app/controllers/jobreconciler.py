@@ -135,7 +135,7 @@ class _Job(Matching):
             self._dissolve()
             return self._decision(str(error))  # the next member that is created requeues the group
         except build.PriorityClassMissing as error:
-            self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
+            self._emit(error.reason, str(error), warning=True)
             return self._decision(str(error))  # the creation of the class requeues the job
         except LookupError as error:
             self.actions.append(RequeueAfter(RETRY_SECONDS))

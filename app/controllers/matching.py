@@ -151,7 +151,7 @@ class Matching(Grouping):
             priority = build.workload_class_priority(label, self.cluster.workload_priority_classes)
         except build.PriorityClassMissing as error:
             if not named:
-                self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
+                self._emit(error.reason, str(error), warning=True)
             return None
         return None if named and (workload.spec.priority or 0) == priority.value else priority
 

@@ -18,7 +18,7 @@ from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.patch import JsonPatch
 from app.api.pods import PodTemplate, Toleration
-from app.api.podshape import containers_digest
+from app.api.podshape import containers_digest, each_variable_once
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
 
@@ -42,7 +42,8 @@ class JobPodSet:
 
     def body(self) -> dict[str, Any]:
         """The pod set as an entry of a Workload's `spec.podSets`."""
-        body = {"name": self.name, "count": self.count, "template": orjson.loads(self.template)}
+        template = each_variable_once(orjson.loads(self.template))
+        body = {"name": self.name, "count": self.count, "template": template}
         if self.min_count is not None:
             body["minCount"] = self.min_count
         return body

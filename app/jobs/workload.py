@@ -23,7 +23,16 @@ _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?
 
 
 class PriorityClassMissing(TurnstileError):
-    """The priority class that a job names does not exist (yet)."""
+    """The priority class that a job names does not exist (yet). `kind` is that of the class."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f'{kind} "{name}" not found')
+        self.kind = kind
+
+    @property
+    def reason(self) -> str:
+        """The reason of the event about it."""
+        return f"{self.kind}NotFound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ def workload_class_priority(name: str, classes: Lookup[WorkloadPriorityClass]) -
     """Priority of a WorkloadPriorityClass. Raises PriorityClassMissing."""
     found = classes.get(name)
     if found is None:
-        raise PriorityClassMissing(f'WorkloadPriorityClass "{name}" not found')
+        raise PriorityClassMissing("WorkloadPriorityClass", name)
     return Priority(found.value, PriorityClassRef(group="kueue.x-k8s.io", kind="WorkloadPriorityClass", name=name))
 
 
@@ -77,7 +86,7 @@ def priority_of(integration: Integration[Any], job: Kind, classes: PriorityClass
     if name:
         found = classes.pod.get(name)
         if found is None:
-            raise PriorityClassMissing(f'PriorityClass "{name}" not found')
+            raise PriorityClassMissing("PriorityClass", name)
         return _pod_priority(found)
     return _default_priority(classes.pod.values())
 

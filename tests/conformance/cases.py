@@ -27,11 +27,13 @@ class Case(NamedTuple):
 
 
 class Exclusion(NamedTuple):
-    """Cases that do not apply, and why: a pattern of suites, and optionally a text that the case must contain."""
+    """Cases that do not apply, and why: a pattern of suites, and optionally texts of which the case must contain one,
+    and texts of which it must contain all."""
 
     suites: str
     reason: str
     containing: tuple[str, ...]
+    all_of: tuple[str, ...]
 
 
 class NotRead(Exception):
@@ -91,7 +93,7 @@ def exclusions() -> list[Exclusion]:
     """The data file of what does not apply."""
     data = tomllib.loads((Path(__file__).parent / "not_applicable.toml").read_text(encoding="utf-8"))
     return [
-        Exclusion(suites, item["reason"], tuple(item.get("containing", ())))
+        Exclusion(suites, item["reason"], tuple(item.get("containing", ())), tuple(item.get("all_of", ())))
         for item in data["exclusion"]
         for suites in item["suites"]
     ]
@@ -103,10 +105,12 @@ def excluded(case: Case, rules: list[Exclusion]) -> str | None:
     for rule in rules:
         if not fnmatchcase(case.suite, rule.suites):
             continue
-        if not rule.containing:
+        if not (rule.containing or rule.all_of):
             return rule.reason
         if text is None:
             text = json.dumps(case.body)
-        if any(part in text for part in rule.containing):
+        if all(part in text for part in rule.all_of) and (
+            not rule.containing or any(part in text for part in rule.containing)
+        ):
             return rule.reason
     return None

@@ -1,18 +1,24 @@
-"""Recorded questions to one batch Job or Pod: what it asks for, whether its pods are ready, which it is done with.
+"""Recorded questions to one Job, JobSet or Pod: what it asks for, whether its pods are ready, which it is done with.
 
 Every call is dispatched by its name; one that has no counterpart here is passed over.
 """
 
 import json
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from app.api.core import Job
+from app.api.core import Job, Pod
 from app.api.errors import PermanentError
+from app.api.pods import PodTemplate
+from app.api.workload import PodSet
 from app.jobs.bases.roles import role_hash
 from app.jobs.kinds.batch_job import BatchJob
+from app.jobs.kinds.jobset import JobSet, JobSets
+from app.jobs.kinds.pod import PlainPod
 from app.jobs.podsets import PodSetInfo
+from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare, merged
@@ -30,6 +36,21 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "controller/jobs/job.Job.PodSets":
                 have: Json = bare([_plain(each) for each in _pod_sets(args["$recv"])])
                 results = [bare(results[0])]
+            case "controller/jobs/jobset.JobSet.PodSets":
+                have = bare([_plain(each) for each in JobSets().pod_sets(_jobset(args["$recv"]))])
+                results = [bare(results[0])]
+            case "controller/jobs/jobset.JobSet.PodsReady":
+                have = JobSets().pods_ready(_jobset(args["$recv"]))
+            case "controller/jobs/jobset.JobSet.ReclaimablePods":
+                have = JobSets().reclaimable(_jobset(args["$recv"]))
+                results = [{each["name"]: each["count"] for each in results[0] or ()}]
+            case "controller/jobs/jobset.JobSet.RestorePodSetsInfo":
+                have = _restored(args)
+            case "controller/jobs/pod.Pod.PodSets" if "pod" in case.body["case"]["pod"]:
+                have = bare([_plain(each) for each in PlainPod().pod_sets(_pod(case.body["case"]["pod"]["pod"]))])
+                results = [bare(results[0])]
+            case "controller/jobs/pod.Pod.Run":
+                have, results = _run_refused(case.body["case"]), [bool(results[0])]
             case "controller/jobs/job.Job.PodsReady":
                 have = BatchJob().pods_ready(_job(args["$recv"]))
             case "controller/jobs/job.Job.ReclaimablePods":
@@ -51,6 +72,60 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
 def _job(recorded: Json) -> Job:
     template = {"template": {"spec": {"containers": []}}}
     return msgspec.json.decode(json.dumps({**recorded, "spec": template | recorded["spec"]}), type=Job, strict=False)
+
+
+def _jobset(recorded: Json) -> JobSet:
+    return JobSet.decoder()(json.dumps(recorded).encode())
+
+
+def _pod(recorded: Json) -> Pod:
+    return Pod.decoder()(json.dumps(recorded).encode())
+
+
+def _restored(args: Json) -> bool:
+    """Whether a stop changes the templates of a JobSet that runs."""
+    recorded = args["$recv"]
+    running = _jobset({**recorded, "spec": {**recorded["spec"], "suspend": False}})
+    pod_sets = [
+        PodSet(
+            name=str(index),
+            template=world.load(
+                PodTemplate,
+                {
+                    "metadata": {"labels": info.get("Labels") or {}, "annotations": info.get("Annotations") or {}},
+                    "spec": {
+                        "nodeSelector": info.get("NodeSelector") or {},
+                        "tolerations": info.get("Tolerations") or [],
+                        "schedulingGates": info.get("SchedulingGates") or [],
+                    },
+                },
+            ),
+        )
+        for index, info in enumerate(args["podSetsInfo"] or ())
+    ]
+    stop = JobSets().stop(running, pod_sets, reason="", message="", now=datetime.fromisoformat(world.NOW))
+    patch = json.loads(stop.steps[0].body.encode())  # type: ignore[union-attr]
+    return any(each["path"] != "/spec/suspend" for each in patch)
+
+
+def _run_refused(table: Json) -> bool:
+    """Whether the pod cannot start with what it is given."""
+    (pod,) = table["pods"]
+    infos = [
+        PodSetInfo(
+            info.get("Name", ""),
+            info.get("Count", 0),
+            labels=info.get("Labels") or {},
+            annotations=info.get("Annotations") or {},
+            node_selector=info.get("NodeSelector") or {},
+        )
+        for info in table["runInfo"]
+    ]
+    try:
+        PlainPod().start(_pod(pod), infos)
+    except PermanentError:
+        return True
+    return False
 
 
 def _pod_sets(recorded: Json) -> list[Any]:

@@ -53,7 +53,7 @@ class Cluster:
     def find(self, kind: type[Kind], key: str) -> Kind | None:
         """A job above another one."""
         found = next((each for each in self._of(kind.KIND) if world.key_of(each) == key), None)
-        return world.load(kind, found) if found is not None else None
+        return kind.decoder()(json.dumps(found).encode()) if found is not None else None
 
     def _of(self, kind: str) -> Iterator[Json]:
         return (each for each in self.objects if each.get("kind") == kind)
@@ -63,7 +63,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     """Every call of a webhook; None if none is of a kind that has one here."""
     table = case.body.get("case") or {}
     under_test = {each.framework for each in ALL if each.framework.split("/")[-1] == case.suite.split(".")[2]}
-    cluster = Cluster(_options(case), Registry(table.get("enableIntegrations") or under_test))
+    cluster = Cluster(options_of(table), Registry(table.get("enableIntegrations") or under_test))
     gates = _gates(case, run)
     handlers = routes(cluster, gates=gates)
     found: list[str] = []
@@ -83,7 +83,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 if handler is None:
                     continue
                 compared = True
-                answer = handler(_request(obj))
+                answer = handler(request_of(obj))
                 after = jsonpatch.apply_patch(obj, json.loads(answer.patch.encode())) if answer.patch else obj
                 failed = any(isinstance(each, dict) and "$error" in each for each in step.get("results") or ())
                 found += differs("error", failed, bool(answer.code))
@@ -96,16 +96,16 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 if handler is None:
                     continue
                 compared = True
-                answer = handler(_request(obj, old))
+                answer = handler(request_of(obj, old))
                 # What was wrong with the old object already is no reason to refuse an update here.
-                known = set(_told(handler(_request(old)).message)) if old is not None else set()
-                wanted = set(_faults(step.get("results") or ())) - known
-                found += differs("faults", sorted(wanted), sorted(set(_told(answer.message)) - known))
+                known = set(texts_of(handler(request_of(old)).message)) if old is not None else set()
+                wanted = set(faults_of(step.get("results") or ())) - known
+                found += differs("faults", sorted(wanted), sorted(set(texts_of(answer.message)) - known))
     return found if compared else None
 
 
-def _options(case: Case) -> JobOptions:
-    table = case.body.get("case") or {}
+def options_of(table: Json) -> JobOptions:
+    """Which jobs a table manages."""
     selector = world.selector(table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector"))
     return JobOptions(
         managed_jobs_namespace_selector=world.load(LabelSelector, selector),
@@ -138,7 +138,8 @@ def _path(what: str, obj: Json) -> str:
     return f"/{what}-{group.replace('.', '-')}-{version}-{obj['kind'].lower()}"
 
 
-def _request(obj: Json, old: Json = None) -> Request:
+def request_of(obj: Json, old: Json = None) -> Request:
+    """The review of a new object, or of a changed one."""
     group, _, version = obj["apiVersion"].rpartition("/")
     return Request(
         uid="review",
@@ -150,18 +151,18 @@ def _request(obj: Json, old: Json = None) -> Request:
     )
 
 
-def _faults(results: Json) -> Iterator[str]:
+def faults_of(results: Json) -> Iterator[str]:
     """Texts of the recorded faults, wherever they stand in what the call returned."""
     for each in results:
         if isinstance(each, list):
-            yield from _faults(each)
+            yield from faults_of(each)
         elif isinstance(each, dict) and "errors" in each:
-            yield from _faults(each["errors"])
+            yield from faults_of(each["errors"])
         elif isinstance(each, dict) and "message" in each:
             yield each["message"]
 
 
-def _told(message: str) -> list[str]:
+def texts_of(message: str) -> list[str]:
     """The faults of an answer: one bare, several in brackets."""
     if not message.startswith("["):
         return [message] if message else []

@@ -40,13 +40,18 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 without = {name: part for name, part in spec.items() if name != "resources"}
                 have, results = _hash(spec) != _hash(without), ["resources" in (results[0] or {})]
             case "util/pod.IsTerminated":
-                pod = msgspec.json.decode(json.dumps(args["p"]), type=Pod, strict=False)
-                have = PlainPod().finished(pod) is not None
+                have = PlainPod().finished(_pod(args["p"])) is not None
+            case "util/pod.GetPodGroupName":
+                have = PlainPod().group_of(_pod(args["p"]))
             case _:
                 continue
         compared = True
         found += differs(step["op"], results[0], have)
     return found if compared else None
+
+
+def _pod(recorded: Json) -> Pod:
+    return msgspec.json.decode(json.dumps(recorded), type=Pod, strict=False)
 
 
 def _same_pods(args: Json) -> bool:

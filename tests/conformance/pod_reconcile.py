@@ -17,6 +17,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.actions import Patch
 from app.jobs.bases.pod_group import PodGroups
 from app.jobs.bases.pod_members import PodGroup
 from app.jobs.kinds.pod import PlainPod
@@ -25,7 +26,7 @@ from app.jobs.registry import Registry
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue
+from tests.conformance.job_reconcile import left_by_kueue, without_topology
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -69,6 +70,27 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
         if kind in ("Pod", "Workload"):
             want, have = (_seen(each.get(_KINDS[kind], name)) for each in (theirs, ours))
             found += _compare(f"{kind} {name}", want, have)
+    return found
+
+
+def check_interrupted(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """A look whose write of the Pod is refused, then another look. The events are told again with it."""
+    steps = run.get("trace") or ()
+    objects = [each for step in steps if step["op"] == "client.build" for each in step["args"]["objects"]]
+    objects += [step["args"]["object"] for step in steps if step["op"] == "client.create"]
+    asked = next(step["args"]["req"]["NamespacedName"] for step in steps if step["op"].endswith(".Reconcile"))
+    key = job_key("pod", asked["Namespace"], asked["Name"])
+    cluster = _cluster({(each["kind"], world.key_of(each)): each for each in objects}, grouped=False)
+    first = cluster.decide(key).actions
+    refused = next(at for at, each in enumerate(first) if isinstance(each, Patch) and each.kind is Pod)
+    cluster.step(key, only=refused)
+    cluster.settle(key)
+    told = {(event["reason"], event["message"]) for event in run.get("recordedEvents") or ()}
+    found = differs("events", sorted(told), sorted({*cluster.events}))
+    for item in run.get("finalObjects") or ():
+        kind, name = _KINDS[item["kind"]], world.key_of(item)
+        want = _seen(_complete(item, grouped=False))
+        found += _compare(f"{item['kind']} {name}", want, _seen(cluster.get(kind, name)))
     return found
 
 
@@ -159,11 +181,8 @@ def _seen(item: Json) -> Json:
     for each in status.get("conditions") or () if status else ():
         for name in ("observedGeneration", "lastTransitionTime"):
             each.pop(name, None)
-    spec = copy.deepcopy(item.get("spec")) or {}
-    for each in spec.get("podSets") or ():
-        each.pop("topologyRequest", None)
     (meta["annotations"] or {}).pop("kueue.x-k8s.io/workload", None)
-    return {**bare(meta), "owners": owners, "spec": bare(spec), "status": status}
+    return {**bare(meta), "owners": owners, "spec": bare(without_topology(item.get("spec"))), "status": status}
 
 
 def _compare(what: str, want: Json, have: Json) -> list[str]:

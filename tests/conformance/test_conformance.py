@@ -53,6 +53,16 @@ def test_what_no_adapter_knows_is_not_judged(case: cases.Case) -> None:
         registry.differences(case)
 
 
+@pytest.mark.parametrize(
+    ("body", "excluded"),
+    [({"gate": False, "name": "a"}, True), ({"gate": False, "name": "c"}, False), ({"gate": True, "name": "a"}, False)],
+)
+def test_an_exclusion_needs_all_of_its_texts_and_any_of_the_others(body: dict[str, object], excluded: bool) -> None:
+    """Both, where it has both."""
+    rule = cases.Exclusion("suite", "why", containing=('"a"', '"b"'), all_of=('"gate": false',))
+    assert (cases.excluded(_made_up("suite", **body), [rule]) == "why") is excluded
+
+
 REPLAYED = ("cache.*", "scheduler.*", "workload.*", "resources.*", "util.admissionfairsharing.*")
 """Suites whose recorded calls are made again, call by call."""
 

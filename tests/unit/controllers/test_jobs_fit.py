@@ -153,6 +153,19 @@ def test_a_workload_of_an_earlier_job_of_that_name_is_replaced(waiting: Cluster)
     assert waiting.workload["metadata"]["name"] != old
 
 
+def test_a_repeated_variable_is_written_once(waiting: Cluster) -> None:
+    """With its last value, at its first place, as Kueue's Workload CRD demands; the Workload still fits the Job."""
+    variables = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
+    template = edited(env=variables)
+    template["spec"]["initContainers"] = [{"name": "i", "env": [*variables, {"name": "B"}]}]
+    waiting.patch(Job, "team/train", {"spec": {"template": template}})
+    waiting.settle()
+    spec = waiting.workload["spec"]["podSets"][0]["template"]["spec"]
+    assert spec["containers"][0]["env"] == [{"name": "A", "value": "3"}, {"name": "B", "value": "2"}]
+    assert spec["initContainers"][0]["env"] == [{"name": "A", "value": "3"}, {"name": "B"}]
+    assert waiting.writes == ["patch Workload"]
+
+
 def run_without_class(cluster: Cluster, *, had: str) -> None:
     """Let the Job run whose label names the class `high`, which does not exist; its Workload is of the class `had`."""
     ref = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": had}
@@ -182,6 +195,17 @@ class TestPriority:
             "kind": "WorkloadPriorityClass",
             "name": "high",
         }
+
+    def test_of_a_pod_priority_class_that_does_not_exist_makes_no_workload(self) -> None:
+        """The event names the kind that is missing; the creation of the class requeues the Job."""
+        cluster = Cluster()
+        cluster.job(template={"spec": {**TEMPLATE["spec"], "priorityClassName": "pods"}})
+        cluster.settle()
+        assert cluster.events == [("PriorityClassNotFound", 'PriorityClass "pods" not found')]
+        assert cluster.workloads == []
+        cluster.put(PriorityClass, {"metadata": {"name": "pods"}, "value": 3})
+        cluster.settle()
+        assert cluster.workload["spec"]["priority"] == 3
 
     def test_follows_the_label_while_the_job_waits(self, waiting: Cluster) -> None:
         """Name and value change together."""

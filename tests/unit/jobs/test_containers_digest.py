@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.podshape import containers_digest
+from app.api.podshape import containers_digest, each_variable_once
 from app.api.workload import decode
 
 BASE: dict[str, Any] = {
@@ -99,3 +99,11 @@ def test_a_quantity_that_is_none_is_compared_as_it_stands() -> None:
     odd = changed(resources={"requests": {"cpu": "many"}})
     assert digest(odd) == digest(odd)
     assert digest(odd) != digest(BASE)
+
+
+@pytest.mark.parametrize(
+    "odd", [None, [], {"spec": None}, {"spec": {"containers": {}}}, {"spec": {"containers": [None, {"env": "A"}]}}]
+)
+def test_what_is_no_pod_template_keeps_its_variables(odd: Any) -> None:
+    """The API server will refuse it."""
+    assert each_variable_once(copy.deepcopy(odd)) == odd
