@@ -15,6 +15,9 @@ ARGS ?=
 # All tests are done in two halves side by side: tests/halves.py.
 IN_HALVES := -n 2 --dist each
 
+# Where this is set each start of Turnstile compiles all that it imports: almost a second, in a hundred starts of a run.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## List the targets
 	@echo "usage: make TARGET [ARGS=...]"

@@ -5,13 +5,12 @@ child process under the chart's own service accounts, so a missing right shows h
 """
 
 import json
-import ssl
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from testbed.client import Json, wait_until
+from testbed.client import Json, unverified_tls, wait_until
 from testbed.controlplane import ControlPlane
 from testbed.ports import ReservedPort
 from testbed.processes import Process
@@ -79,12 +78,9 @@ class Installation:
 
     def status(self) -> Json:
         """What /readyz says, with `ready` added; empty while nobody answers."""
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         url = f"https://127.0.0.1:{self.port}/readyz"
         try:
-            with urllib.request.urlopen(url, context=context, timeout=2) as answer:
+            with urllib.request.urlopen(url, context=unverified_tls(), timeout=2) as answer:
                 return {"ready": True, **json.loads(answer.read() or b"{}")}
         except urllib.error.HTTPError as error:
             return {"ready": False, "answer": error.read().decode(errors="replace")}

@@ -17,6 +17,7 @@ import structlog
 from hypothesis import settings
 
 from testbed import Api, ControlPlane, build
+from tests.cluster.scenario import empty
 
 pytest_plugins = [
     "tests.cluster.schema_server",
@@ -115,7 +116,7 @@ def api(control_plane: ControlPlane) -> Api:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A fresh namespace; its contents go in the background after the test."""
+    """A fresh namespace; what runs there is deleted in the background after the test."""
     name = control_plane.namespace()
     yield name
-    control_plane.api.delete(f"/api/v1/namespaces/{name}")
+    empty(control_plane.api, name)

@@ -71,7 +71,7 @@ def nodes(control_plane: ControlPlane) -> dict[str, str]:
 
 @pytest.fixture
 def scenario(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, str]) -> Iterator[Scenario]:
-    """An empty managed namespace to build a world in; all of it is removed at the end."""
+    """An empty managed namespace to build a world in; all of it is removed at the end, but the namespace."""
     namespace = control_plane.namespace("team", labels=MANAGED)
     world = Scenario(control_plane.api, namespace)
     yield world

@@ -4,9 +4,11 @@ Deciding is pure: it returns actions and performs none. So every decision can be
 stop between any two actions. Each action is idempotent: a second execution changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from app.api.meta import Kind
 
@@ -43,17 +45,22 @@ class Patch:
     """Change an object; `subresource` is empty or `status`. The API server refuses a body with a stale resourceVersion.
 
     A `deferrable` patch may wait until no urgent write is pending. A `claim` is applied instead of the body, with the
-    same effect.
+    same effect: the content of such a patch is not encoded unless `body` is read.
     """
 
     kind: type[Kind]
     namespace: str
     name: str
-    body: bytes
+    content: bytes | Mapping[str, Any]
     type: PatchType = "merge"
     subresource: Literal["", "status"] = ""
     deferrable: bool = False
     claim: Claim | None = field(default=None, compare=False)
+
+    @property
+    def body(self) -> bytes:
+        """The content as JSON."""
+        return self.content if isinstance(self.content, bytes) else msgspec.json.encode(self.content)
 
 
 @dataclass(frozen=True, slots=True)

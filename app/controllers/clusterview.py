@@ -106,7 +106,7 @@ def index_stores(
     )
     cluster_queues.add_index(CLUSTER_QUEUES_BY_FLAVOR, flavors_in)
     cluster_queues.add_index(CLUSTER_QUEUES_BY_CHECK, checks_in)
-    flavors.add_index(FLAVORS_BY_TOPOLOGY, lambda f: [f.spec.topology_name] if f.spec.topology_name else [])
+    flavors.add_index(FLAVORS_BY_TOPOLOGY, topologies_in)
 
 
 def flavors_in(queue: ClusterQueue) -> list[str]:
@@ -118,3 +118,8 @@ def checks_in(queue: ClusterQueue) -> list[str]:
     """Names of the AdmissionChecks that a ClusterQueue refers to."""
     strategy = queue.spec.admission_checks_strategy
     return [check.name for check in strategy.admission_checks] if strategy is not None else []
+
+
+def topologies_in(flavor: ResourceFlavor) -> list[str]:
+    """Name of the Topology that a ResourceFlavor refers to, if any."""
+    return [flavor.spec.topology_name] if flavor.spec.topology_name else []

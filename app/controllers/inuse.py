@@ -24,12 +24,14 @@ from app.controllers.clusterview import (
     ClusterView,
     checks_in,
     flavors_in,
+    topologies_in,
 )
 from app.controllers.controller import Controller, Watch, every, itself
 from app.controllers.writes import fresh_patch
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
+U = TypeVar("U", bound=Kind)
 
 
 def finalize(obj: Kind, *, user: str) -> list[Patch]:
@@ -57,67 +59,39 @@ def user_of_cluster_queue(queue: ClusterQueue, cluster: ClusterView) -> str:
     return ""
 
 
-def decide_flavor(name: str, cluster: ClusterView) -> ReconcileResult:
-    """Finalizer of a ResourceFlavor, which ClusterQueues use."""
-    return _decide(cluster.flavors.get(name), cluster.cluster_queues, CLUSTER_QUEUES_BY_FLAVOR)
-
-
-def decide_check(name: str, cluster: ClusterView) -> ReconcileResult:
-    """Finalizer of an AdmissionCheck, which ClusterQueues use."""
-    return _decide(cluster.admission_checks.get(name), cluster.cluster_queues, CLUSTER_QUEUES_BY_CHECK)
-
-
-def decide_topology(name: str, cluster: ClusterView) -> ReconcileResult:
-    """Finalizer of a Topology, which ResourceFlavors use."""
-    return _decide(cluster.topologies.get(name), cluster.flavors, FLAVORS_BY_TOPOLOGY)
-
-
-def _decide(obj: Kind | None, users: Store[T], index: str) -> ReconcileResult:
-    if obj is None:
-        return ReconcileResult(why="gone")
-    by = next((f"{each.KIND} {each.metadata.name}" for each in users.by_index(index, obj.metadata.name)), "")
-    return ReconcileResult([*finalize(obj, user=by)], why=f"in use by {by}" if by else "unused")
-
-
 def controllers(cluster: ClusterView) -> list[Controller]:
     """The controllers that reconcile each kind when an object of it changes, or an object that may refer to it."""
+    queues = cluster.cluster_queues
     return [
-        Controller(
-            name=ResourceFlavor.KIND,
-            kind=ResourceFlavor,
-            decide=lambda name: decide_flavor(name, cluster),
-            watches=[Watch(cluster.flavors, itself), Watch(cluster.cluster_queues, _referred(flavors_in))],
-            initial=lambda: every(cluster.flavors),
-        ),
-        Controller(
-            name=AdmissionCheck.KIND,
-            kind=AdmissionCheck,
-            decide=lambda name: decide_check(name, cluster),
-            watches=[Watch(cluster.admission_checks, itself), Watch(cluster.cluster_queues, _referred(checks_in))],
-            initial=lambda: every(cluster.admission_checks),
-        ),
-        Controller(
-            name=Topology.KIND,
-            kind=Topology,
-            decide=lambda name: decide_topology(name, cluster),
-            watches=[Watch(cluster.topologies, itself), Watch(cluster.flavors, _topologies)],
-            initial=lambda: every(cluster.topologies),
-        ),
+        _controller(cluster.flavors, ResourceFlavor, queues, CLUSTER_QUEUES_BY_FLAVOR, flavors_in),
+        _controller(cluster.admission_checks, AdmissionCheck, queues, CLUSTER_QUEUES_BY_CHECK, checks_in),
+        _controller(cluster.topologies, Topology, cluster.flavors, FLAVORS_BY_TOPOLOGY, topologies_in),
     ]
 
 
-def _referred(
-    names_in: Callable[[ClusterQueue], Iterable[str]],
-) -> Callable[[str, ClusterQueue | None, ClusterQueue | None], Iterable[str]]:
-    """`Watch.keys`: the names to which a ClusterQueue refers or referred, if its spec has changed."""
+def _controller(
+    objects: Store[T], kind: type[T], users: Store[U], index: str, names_in: Callable[[U], Iterable[str]]
+) -> Controller:
+    """The controller of a kind whose objects are used by name: `index` finds the users of a name, and `names_in` the
+    names in a user."""
 
-    def changed(_: str, old: ClusterQueue | None, new: ClusterQueue | None) -> Iterable[str]:
+    def decide(name: str) -> ReconcileResult:
+        obj = objects.get(name)
+        if obj is None:
+            return ReconcileResult(why="gone")
+        user = next((f"{each.KIND} {each.metadata.name}" for each in users.by_index(index, name)), "")
+        return ReconcileResult([*finalize(obj, user=user)], why=f"in use by {user}" if user else "unused")
+
+    def referred(_: str, old: U | None, new: U | None) -> Iterable[str]:
+        """The names to which a user refers or referred, if its spec has changed."""
         if not wakes.spec_concerned(old, new):
             return ()
-        return dict.fromkeys(name for queue in (old, new) if queue is not None for name in names_in(queue))
+        return dict.fromkeys(name for user in (old, new) if user is not None for name in names_in(user))
 
-    return changed
-
-
-def _topologies(_: str, old: ResourceFlavor | None, new: ResourceFlavor | None) -> list[str]:
-    return [flavor.spec.topology_name for flavor in (old, new) if flavor is not None and flavor.spec.topology_name]
+    return Controller(
+        name=kind.KIND,
+        kind=kind,
+        decide=decide,
+        watches=[Watch(objects, itself), Watch(users, referred)],
+        initial=lambda: every(objects),
+    )

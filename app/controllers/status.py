@@ -9,7 +9,6 @@ over.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -201,7 +200,7 @@ class StatusDraft:
             status["conditions"] = [condition_body(condition) for condition in self.conditions]
         if self.checks != self.workload.status.admission_checks:
             status["admissionChecks"] = to_plain(self.checks)
-        return replace(status_patch(self.workload, status), claim=claim(self.workload, status))
+        return fresh_patch(self.workload, {"status": status}, subresource="status", claim=claim(self.workload, status))
 
 
 def _amounts(requests: Iterable[PodSetRequest]) -> list[tuple[str, dict[str, int]]]:
@@ -217,8 +216,3 @@ def condition_body(condition: Condition) -> dict[str, Any]:
     body: dict[str, Any] = to_plain(condition)
     body.setdefault("message", "")
     return body
-
-
-def status_patch(workload: Workload, status: Mapping[str, Any]) -> Patch:
-    """A merge patch of the status of a Workload, refused if the Workload has changed since it was read."""
-    return fresh_patch(workload, {"status": status}, subresource="status")

@@ -11,16 +11,24 @@ import msgspec
 
 from app.api.meta import Kind, ObjectMeta
 from app.api.patch import JsonPatch
-from app.controllers.actions import Patch
+from app.controllers.actions import Claim, Patch
 
 
 def fresh_patch(
-    seen: Kind, body: Mapping[str, Any], *, subresource: Literal["", "status"] = "", deferrable: bool = False
+    seen: Kind,
+    body: Mapping[str, Any],
+    *,
+    subresource: Literal["", "status"] = "",
+    deferrable: bool = False,
+    claim: Claim | None = None,
 ) -> Patch:
     """A merge patch of an object, refused if the object has changed since it was read."""
     meta = seen.metadata
-    encoded = encode(fresh(meta, body))
-    return Patch(type(seen), meta.namespace, meta.name, encoded, subresource=subresource, deferrable=deferrable)
+    whole = fresh(meta, body)
+    content = encode(whole) if claim is None else whole
+    return Patch(
+        type(seen), meta.namespace, meta.name, content, subresource=subresource, deferrable=deferrable, claim=claim
+    )
 
 
 def fresh(meta: ObjectMeta, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -255,6 +255,15 @@ class Lines:
             self.touch(queue)
             queue.pending.remove(key)
 
+    def withdraw(self, key: str) -> None:
+        """Out of line because it is deleted, finished or deactivated: Workloads that are inadmissible in the tree are
+        tried again, as in Kueue. A head counts as using quota in its cycle, and so does a preemptor."""
+        info = self.waiting.get(key)
+        queue = self.queue_of(info) if info is not None else None
+        self.leave(key)
+        if queue is not None:
+            self.mark_retry(queue.name)
+
     def leave_line(self, key: str) -> LocalQueue | None:
         """No longer one of those who wait; where it stood is for the caller."""
         info = self.waiting.get(key)

@@ -332,7 +332,7 @@ class State(Questions):
         ):
             self.drop_penalty(before)
         if info.finished:
-            self.leave(key)
+            self.withdraw(key)
             self.forget_preemptor(key)
             self.release(key)
         elif info.reserved and workload.status.admission is not None:
@@ -354,7 +354,10 @@ class State(Questions):
                     self._carry_progress(before, info)
                 self.wait(info, now)
                 return waiting is None or waiting.order != info.order or could_help(waiting, info)
-            self.leave(key)
+            if info.active:
+                self.leave(key)
+            else:
+                self.withdraw(key)
         return None
 
     @_event
@@ -363,7 +366,7 @@ class State(Questions):
         if (gone := self.workloads.get(key)) is not None:
             self.repeats.forget(self.queue_of(gone))
             self.drop_penalty(gone)
-        self.leave(key)
+        self.withdraw(key)
         self.forget_preemptor(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting):

@@ -33,6 +33,8 @@ T = TypeVar("T", bound=Kind)
 
 AGAIN: Final = Backoff(first=0.1, limit=5.0)
 """Pauses before the next watch of a kind that is defined but not served, and before a failed read is repeated."""
+PATIENCE_SECONDS: Final = 3.0
+"""Seconds of failures after which no component waits for an optional kind any more."""
 PROBE_SECONDS: Final = 30.0
 """Seconds between requests for an absent kind if RBAC forbids reading definitions."""
 
@@ -89,6 +91,7 @@ class Cache(Generic[T]):
             namespace=scope.namespace,
             params=scope.params,
             optional=scope.optional,
+            patience=PATIENCE_SECONDS if scope.optional else 0.0,
             metadata_only=scope.metadata_only,
             keep=scope.keep,
         )
@@ -116,7 +119,7 @@ class Cache(Generic[T]):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once no component needs to wait for the kind: it was read or, if optional, could not be read."""
+        """Set once no component needs to wait for the kind: it was read or, if optional, is absent or keeps failing."""
         return self.reflector.tried if self.scope.optional else self.reflector.synced
 
     async def run(self, definitions: Definitions | None) -> None:

@@ -85,6 +85,7 @@ class Reflector(Generic[T]):
         namespace: str = "",
         params: Params | None = None,
         optional: bool = False,
+        patience: float = 0.0,
         metadata_only: bool = False,
         keep: Callable[[T], bool] | None = None,
         on_undecodable: Callable[[str, Exception], None] | None = None,
@@ -103,6 +104,8 @@ class Reflector(Generic[T]):
         self._namespace = namespace
         self._params = dict(params or {})
         self._optional = optional
+        self._patience = patience
+        self._failing_since: float | None = None
         self._metadata_only = metadata_only
         self._keep = keep
         self._served = kind.VERSION
@@ -125,7 +128,7 @@ class Reflector(Generic[T]):
         store.doubt()
         self.synced = asyncio.Event()
         self.tried = asyncio.Event()
-        """Set once all objects were read, or an attempt to read them has failed."""
+        """Set once all objects were read, or attempts to read them have failed for `patience` seconds."""
         self.error: WireError | ApiError | None = None
         """Why the kind is not watched at the moment; None if it is, or if nothing has failed yet."""
         self.last_contact = float("-inf")
@@ -229,7 +232,11 @@ class Reflector(Generic[T]):
         tell = _log.debug if known else _log.warning  # warn once of an error that persists
         tell("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
         self.error = error
-        self.tried.set()
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= self._patience:
+            self.tried.set()
 
     def _answered(self) -> None:
         """Clear the error: the server has begun to answer a watch."""

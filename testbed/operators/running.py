@@ -1,12 +1,11 @@
 """An operator on a control plane: its objects installed, its process beside the cluster."""
 
 import http.client
-import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 
-from testbed.client import Json, resource_path, wait_until
+from testbed.client import Json, resource_path, unverified_tls, wait_until
 from testbed.controlplane import ControlPlane
 from testbed.errors import ApiError, TestbedError
 from testbed.operators.description import Operator, Places
@@ -152,10 +151,8 @@ class RunningOperator:
 
 def _status(url: str) -> int:
     """The HTTP status of a GET, 0 when nobody answers. Whom the certificate names is the API server's business."""
-    tls = ssl.create_default_context()
-    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(url, context=tls, timeout=2) as answer:  # noqa: S310 - an address of ours
+        with urllib.request.urlopen(url, context=unverified_tls(), timeout=2) as answer:  # noqa: S310 - an address of ours
             status: int = answer.status
     except urllib.error.HTTPError as error:
         with error:

@@ -6,18 +6,17 @@ log. One a session; who uses it removes what it makes.
 
 import http.client
 import json
-import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from testbed import ControlPlane
-from testbed.client import Json, wait_until
+from testbed.client import Json, unverified_tls, wait_until
 from testbed.installation import CHART, NAMESPACE
+from testbed.manifests import documents
 from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.cluster.versions import wait_served
@@ -41,9 +40,7 @@ class Replica:
     def ask(self, path: str, *, scheme: str) -> str:
         """Empty when this path is answered as a probe wants it, else what came."""
         if scheme == "HTTPS":
-            tls = ssl.create_default_context()
-            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=tls, timeout=3)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=unverified_tls(), timeout=3)
         else:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3)
         try:
@@ -117,8 +114,8 @@ def _start(cp: ControlPlane, role: str, port: int, *values: str) -> Replica:
     rendered = cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *values)
     (deployment,) = [
         document
-        for document in yaml.safe_load_all(rendered)
-        if document and document["kind"] == "Deployment" and document["metadata"]["name"] == f"turnstile-{role}"
+        for document in documents(rendered)
+        if document["kind"] == "Deployment" and document["metadata"]["name"] == f"turnstile-{role}"
     ]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]

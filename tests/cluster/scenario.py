@@ -18,7 +18,7 @@ RUN_FOR = "testbed.turnstile.dev/run-for"
 
 @dataclass
 class Scenario:
-    """Objects of one test, made through the API server and removed with its namespace."""
+    """Objects of one test, made through the API server and removed when it ends."""
 
     api: Api
     namespace: str
@@ -226,14 +226,21 @@ class Scenario:
                     raise
 
     def remove(self) -> None:
-        """Delete what was made, jobs first, without waiting for the end of it."""
+        """Delete what was made, jobs first, without waiting for the end of it; the namespace stays, empty."""
         for obj in reversed(self.made):
             self.api.delete(self.api.path_of(obj))
-        self.api.delete(resource_path("v1", "namespaces", self.namespace))
+        empty(self.api, self.namespace)
 
     def delete_job(self, name: str) -> None:
         """Delete a Job in the background."""
         self.api.delete(job_path(self.namespace, name))
+
+
+def empty(api: Api, namespace: str) -> None:
+    """Delete all that runs or waits in a namespace. To delete the namespace would take the control plane more requests
+    than most tests do: it goes through every kind that there is."""
+    for api_version, plural in (("batch/v1", "jobs"), ("v1", "pods"), (GROUP, "workloads")):
+        api.delete(resource_path(api_version, plural, namespace=namespace))
 
 
 def job_path(namespace: str, name: str) -> str:

@@ -1,13 +1,12 @@
 """What /metrics tells of evictions and preemptions: each once, whatever happens to the writes of it."""
 
-import ssl
 import urllib.request
 from collections.abc import Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.client import condition, wait_until
+from testbed.client import condition, unverified_tls, wait_until
 from testbed.errors import ApiError
 from tests.cluster.scenario import Scenario
 from tests.turnstile import Turnstile
@@ -25,10 +24,7 @@ class Scrape:
 
     def value(self, metric: str, labels: Mapping[str, str]) -> float | None:
         """One sample of `kueue_<metric>` that has these labels and no others but the role."""
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        with urllib.request.urlopen(self._url, context=context, timeout=5) as answer:
+        with urllib.request.urlopen(self._url, context=unverified_tls(), timeout=5) as answer:
             text = answer.read().decode()
         wanted = {**labels, "replica_role": "leader"}
         for family in text_string_to_metric_families(text):

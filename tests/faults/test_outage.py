@@ -175,8 +175,12 @@ class TestDeafReplica:
 def _never(happens: Callable[[], bool], *, seconds: float) -> None:
     """Look for so long, and see that it does not happen."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+
+    def over() -> bool:
         assert not happens()
+        return time.monotonic() > end
+
+    wait_until(over, timeout=seconds + 5, describe=lambda: "a look takes seconds")
 
 
 def _wait_leader(control_plane: ControlPlane, pid: int, *, timeout: float = 20) -> None:

@@ -15,9 +15,19 @@ from testbed import BuildError, build
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed")
 
 
+@pytest.fixture(scope="session")
+def compiled() -> str:
+    """Go's own cache, which it would look for below XDG_CACHE_HOME; empty without Go. It has the standard library."""
+    if shutil.which("go") is None:
+        return ""
+    return subprocess.run(["go", "env", "GOCACHE"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> build.Module:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: str) -> build.Module:
     """A module of one tiny program and a folder, with a cache of its own."""
+    if compiled:
+        monkeypatch.setenv("GOCACHE", compiled)
     directory = tmp_path / "module"
     (directory / "config" / "crds").mkdir(parents=True)
     (directory / "config" / "crds" / "a.yaml").write_text("kind: A\n")

@@ -459,6 +459,25 @@ class TestRefusals:
             await until(reflector.synced.is_set)
             assert reflector.error is None
 
+    async def test_others_wait_a_while_for_a_kind_that_fails(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """The first failure is not the end of their patience: what can be read soon is not left out."""
+        refusal = answer("403 Forbidden", named("Forbidden: 403: not yours"))
+        proxy.plan(refusal, applies=starts, times=3)
+        _store, reflector = mirror(through, namespace, optional=True, patience=60.0)
+        async with running(reflector):
+            await until(lambda: reflector.failures == 3)
+            assert not reflector.tried.is_set()
+            await until(reflector.synced.is_set)
+            assert reflector.tried.is_set()
+        proxy.plan(refusal, applies=starts, times=float("inf"))
+        _store, reflector = mirror(through, namespace, optional=True, patience=0.2)
+        async with running(reflector):
+            await until(reflector.tried.is_set)
+            assert reflector.failures > 1
+            assert not reflector.synced.is_set()
+
     async def test_what_fails_is_said_until_the_server_answers_again(
         self, proxy: Proxy, through: Transport, namespace: str
     ) -> None:

@@ -28,20 +28,28 @@ def _cluster_queue(name: str, world: ClusterView) -> ReconcileResult:
     return decide_cluster_queue(name, world, LedgerBooks(State()))
 
 
+def _of(kind: type[Kind]) -> Decide:
+    def decide(name: str, world: ClusterView) -> ReconcileResult:
+        (controller,) = (each for each in inuse.controllers(world) if each.kind is kind)
+        return controller.decide(name)
+
+    return decide
+
+
 FLAVOR = [{"coveredResources": ["cpu"], "flavors": [{"name": "x", "resources": []}]}]
 HELD = w.workload(w.RESERVED, w.ADMITTED, admission=True)
 HELD.status.admission.cluster_queue = "x"  # type: ignore[union-attr]
 KINDS: dict[str, tuple[type[Kind], Decide, Kind]] = {
     "ClusterQueue": (ClusterQueue, _cluster_queue, HELD),
-    "ResourceFlavor": (ResourceFlavor, inuse.decide_flavor, w.cluster_queue(resourceGroups=FLAVOR)),
+    "ResourceFlavor": (ResourceFlavor, _of(ResourceFlavor), w.cluster_queue(resourceGroups=FLAVOR)),
     "AdmissionCheck": (
         AdmissionCheck,
-        inuse.decide_check,
+        _of(AdmissionCheck),
         w.cluster_queue(admissionChecksStrategy={"admissionChecks": [{"name": "x"}]}),
     ),
     "Topology": (
         Topology,
-        inuse.decide_topology,
+        _of(Topology),
         w.decode(ResourceFlavor, {"metadata": {"name": "f"}, "spec": {"topologyName": "x"}}),
     ),
 }

@@ -62,13 +62,6 @@ def test_equals_of_a_refused_workload_are_parked_with_it() -> None:
     assert b.admitted(state) == {"team/w0", "team/w1"}
 
 
-def _deactivate_and_back(state: b.State) -> None:
-    inactive = b.workload("w", cpu=5)
-    inactive.spec.active = False
-    state.put_workload(inactive, b.NOW)
-    state.put_workload(b.workload("w", cpu=5), b.NOW)
-
-
 def _hold_and_resume(state: b.State) -> None:
     state.put_local_queue(b.local("main", "a", stopPolicy="Hold"), b.NOW)
     state.put_local_queue(b.local("main", "a"), b.NOW)
@@ -79,7 +72,7 @@ def _delete_and_create_again(state: b.State) -> None:
     state.put_local_queue(b.local("main", "a"), b.NOW)
 
 
-@pytest.mark.parametrize("leave_and_return", [_deactivate_and_back, _hold_and_resume, _delete_and_create_again])
+@pytest.mark.parametrize("leave_and_return", [_hold_and_resume, _delete_and_create_again])
 def test_a_workload_that_left_its_queue_learns_why_it_waits_after_its_return(
     leave_and_return: Callable[[b.State], None],
 ) -> None:
@@ -96,6 +89,19 @@ def test_a_workload_that_left_its_queue_learns_why_it_waits_after_its_return(
         "",
     )
     assert state.waits("team/w") is not None
+
+
+def test_a_deactivated_workload_is_tried_again_after_its_return() -> None:
+    """Its deactivation has the inadmissible of its tree tried again, and itself with them."""
+    state = b.world(b.queue("a", {"default": {"cpu": 4}}))
+    state.put_workload(b.workload("w", cpu=5), b.NOW)
+    b.settle(state)
+    inactive = b.workload("w", cpu=5)
+    inactive.spec.active = False
+    state.put_workload(inactive, b.NOW)
+    state.put_workload(b.workload("w", cpu=5), b.NOW)
+    assert [decision.outcome for decision in b.settle(state)] == ["pending"]
+    assert state.waits("team/w") is None  # the cycle told it itself
 
 
 def test_room_anywhere_in_the_tree_wakes_the_parked() -> None:

@@ -193,6 +193,26 @@ class TestWakes:
         b.settle(state)
         assert "team/w" in b.admitted(state)
 
+    @pytest.mark.parametrize("how", ["deleted", "finished", "deactivated", "gated"])
+    def test_a_neighbour_that_gives_up_waiting(self, how: str) -> None:
+        """It held no quota, but the head that it was may have kept others from theirs. One that is gated may return."""
+        state = refused()
+        other = b.workload("other", "z", cpu=9)
+        state.put_workload(other, b.NOW)
+        b.settle(state)
+        match how:
+            case "deleted":
+                state.drop_workload("team/other")
+            case "finished":
+                state.put_workload(b.with_conditions(other, Finished=("True", "Succeeded")), b.NOW)
+            case "deactivated":
+                state.put_workload(b.changed(other, spec={"active": False}), b.NOW)
+            case "gated":
+                gates = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
+                state.put_workload(b.changed(other, metadata={"annotations": gates}), b.NOW)
+        state.flush_retries(b.NOW)
+        assert (state.cluster_queues["a"].pending.peek() is None) is (how == "gated")
+
     def test_another_priority_of_one_that_runs(self) -> None:
         """It may be preempted now."""
         state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"}))
