@@ -128,7 +128,8 @@ def _workloads(cluster: Cluster) -> set[tuple[str, str]]:
 
 
 def _seen(item: Json) -> Json:
-    """Parts that decisions change, without what the API server counts."""
+    """Parts that decisions change, without what the API server counts, and without the annotation that names the
+    Workload: these were recorded with the gate TopologyAwareScheduling off, by which Kueue adds it."""
     if item is None:
         return None
     meta = {name: item["metadata"].get(name) for name in ("labels", "annotations", "finalizers", "deletionTimestamp")}
@@ -136,7 +137,10 @@ def _seen(item: Json) -> Json:
     status = bare(item.get("status"))
     for each in status.get("conditions") or () if status else ():
         each.pop("observedGeneration", None)
-    return {**bare(meta), "owners": owners, "spec": bare(item.get("spec")), "status": status}
+    spec = copy.deepcopy(item.get("spec")) or {}
+    template = spec.get("template", {}).get("metadata", {})
+    (template.get("annotations") or {}).pop("kueue.x-k8s.io/workload", None)
+    return {**bare(meta), "owners": owners, "spec": bare(spec), "status": status}
 
 
 def _compare(what: str, want: Json, have: Json) -> list[str]:
