@@ -19,7 +19,7 @@ from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobreconciler
+from app.controllers import charges, jobreconciler
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.jobs.options import JobOptions
@@ -59,6 +59,7 @@ class Cluster:
         stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
         jobreconciler.index_jobs(stores[Workload], registry, jobs_stores)
+        charges.index_pods(stores[Pod])
         self.world = ClusterView(
             clock=lambda: self.now,
             options=options or JobOptions(),
@@ -76,6 +77,7 @@ class Cluster:
             priority_classes=stores[PriorityClass],
             workload_priority_classes=stores[WorkloadPriorityClass],
             jobs=jobs_stores,
+            pods=stores[Pod],
         )
         self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
 
