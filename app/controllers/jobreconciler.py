@@ -306,12 +306,12 @@ class _Job(Matching):
         condition = find_condition(workload.status.conditions, wl.EVICTED)
         assert condition is not None
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
-        self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
+        stopped = self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
             # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or f"evicted: {condition.message}"
-        if self.integration.active(self.job) or charges.held(workload, self.cluster):
+        if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
         draft = self.cluster.draft(workload)

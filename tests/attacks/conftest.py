@@ -5,7 +5,8 @@ and ends with `tenant.within_quota()`.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path, wait_until
+from testbed.components import RUN_FOR
 from testbed.installation import MANAGED, Installation
 from tests.attacks.sentry import Sentry
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
@@ -26,7 +28,14 @@ QUIET_SECONDS = 1.5
 @pytest.fixture(scope="session")
 def attacked() -> Iterator[Turnstile]:
     """Turnstile with all roles on a control plane of its own, with nodes for far more than the quota."""
-    with ControlPlane() as cp:
+    with installed() as turnstile:
+        yield turnstile
+
+
+@contextmanager
+def installed(**options: Any) -> Iterator[Turnstile]:
+    """A control plane with these options, and Turnstile in it."""
+    with ControlPlane(**options) as cp:
         for number in range(3):
             cp.add_node(f"n{number}", cpu=64, memory="256Gi", pods=500, wait=False)
         installation = Installation(cp)
@@ -46,6 +55,7 @@ class Tenant:
     """The same namespace as an administrator sees it."""
     sentry: Sentry
     turnstile: Turnstile
+    others: list[Scenario] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -54,9 +64,19 @@ class Tenant:
 
     # ------------------------------------------------------------ objects
 
-    def job(self, name: str, *, cpu: str = "1", pods: int = 2, **metadata: Any) -> Json:
+    def job(
+        self,
+        name: str,
+        *,
+        cpu: str = "1",
+        pods: int = 2,
+        annotations_of_pods: dict[str, str] | None = None,
+        **metadata: Any,
+    ) -> Json:
         """Create a Job of `pods` pods that run until they are deleted; `metadata` as in a manifest."""
-        return self.api.create(self.job_body(name, cpu=cpu, pods=pods, **metadata))
+        body = self.job_body(name, cpu=cpu, pods=pods, **metadata)
+        body["spec"]["template"]["metadata"] = {"annotations": annotations_of_pods or {}}
+        return self.api.create(body)
 
     def job_body(self, name: str, *, cpu: str = "1", pods: int = 2, **metadata: Any) -> Json:
         """The manifest of such a Job, not created."""
@@ -95,7 +115,28 @@ class Tenant:
         """Delete an object in the tenant's namespace."""
         self.api.delete(self.path(api_version, plural, name), **options)
 
+    def end_pods(self) -> None:
+        """Let all pods of the namespace end by themselves."""
+        for pod in self.pods():
+            path = self.path("v1", "pods", pod["metadata"]["name"])
+            self.world.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})
+
+    def second_namespace(self) -> Scenario:
+        """Another managed namespace with a LocalQueue `main` in the same ClusterQueue."""
+        other = Scenario(self.world.api, self.turnstile.installation.control_plane.namespace("other", labels=MANAGED))
+        other.local_queue("main", self.world.named("main"))
+        self.others.append(other)
+        return other
+
     # ------------------------------------------------------------ questions
+
+    def pods(self) -> list[Json]:
+        """All pods of the namespace."""
+        return self.world.api.items(self.path("v1", "pods"))
+
+    def pod_runs(self, name: str) -> bool:
+        """Whether the Pod of that name is bound and has not ended."""
+        return any(each["metadata"]["name"] == name and self.sentry.is_running(each) for each in self.pods())
 
     @property
     def reserved(self) -> Fraction:
@@ -150,11 +191,18 @@ class Tenant:
 @pytest.fixture
 def tenant(attacked: Turnstile) -> Iterator[Tenant]:
     """A tenant with `edit` in a fresh managed namespace."""
+    with tenant_of(attacked) as made:
+        yield made
+
+
+@contextmanager
+def tenant_of(attacked: Turnstile, **queue: Any) -> Iterator[Tenant]:
+    """A tenant as by the fixture; `queue` is more of the spec of the ClusterQueue."""
     attacked.start()
     cp = attacked.installation.control_plane
     world = Scenario(cp.api, cp.namespace("tenant", labels=MANAGED))
     sentry = Sentry(cp.api, world.namespace)
-    world.queue("main", {world.flavor("default"): {"cpu": QUOTA}})
+    world.queue("main", {world.flavor("default"): {"cpu": QUOTA}}, **queue)
     cp.api.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -175,6 +223,8 @@ def tenant(attacked: Turnstile) -> Iterator[Tenant]:
         yield made
     finally:
         sentry.end()
+        for other in made.others:
+            other.remove()
         world.remove()
         for pod in cp.api.items(resource_path("v1", "pods", namespace=world.namespace)):
             path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=world.namespace)

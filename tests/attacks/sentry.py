@@ -51,6 +51,11 @@ class Sentry:
         with self._lock:
             return sum((cpus(pod) for pod in self.pods.values() if not _ended(pod) and not _gated(pod)), Fraction(0))
 
+    @staticmethod
+    def is_running(pod: Json) -> bool:
+        """Whether a pod is bound and has not ended."""
+        return bool(pod["spec"].get("nodeName")) and not _ended(pod)
+
     def quiet_for(self, seconds: float) -> bool:
         """Whether no pod, Job or Workload of the namespace has changed for so long."""
         return time.monotonic() - self._changed >= seconds
@@ -71,7 +76,7 @@ class Sentry:
                 self._charges.pop(uid, None)
             else:
                 self.pods[uid] = pod
-                self._charges[uid] = cpus(pod) if pod["spec"].get("nodeName") and not _ended(pod) else Fraction(0)
+                self._charges[uid] = cpus(pod) if self.is_running(pod) else Fraction(0)
             after = sum(self._charges.values(), Fraction(0))
             self.most = max(self.most, after)
             if before != after:

@@ -137,6 +137,9 @@ def _seen(item: Json) -> Json:
     status = bare(item.get("status"))
     for each in status.get("conditions") or () if status else ():
         each.pop("observedGeneration", None)
+    if item.get("kind") == "Job" and status:  # what the Job controller says of its own
+        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
+        status = bare(status) or None
     spec = copy.deepcopy(item.get("spec")) or {}
     template = spec.get("template", {}).get("metadata", {})
     (template.get("annotations") or {}).pop("kueue.x-k8s.io/workload", None)
