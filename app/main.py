@@ -7,7 +7,7 @@ fails its readiness probe and stops leading, so that another replica can lead at
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass, Secret
+from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
@@ -39,6 +39,7 @@ from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import Certificates
+from app.controllers.charges import index_pods
 from app.controllers.clusterview import ClusterView, index_stores
 from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
@@ -79,8 +80,10 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def cluster_view(caches: Caches, options: JobOptions, registry: Registry, keep: Callable[[Kind], bool]) -> ClusterView:
-    """All stores that reconcilers read; `keep` decides which jobs are held whole."""
+def cluster_view(caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces) -> ClusterView:
+    """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
+    keep = managed.keep
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=Namespace)
     cluster = ClusterView(
         clock=now,
         options=options,
@@ -98,14 +101,14 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, keep: 
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
         jobs={
-            each.kind: caches.of(
-                each.kind, params=_selected(each), optional=True, keep=None if each.selector else keep, after=Namespace
-            )
+            each.kind: pods if each.kind is Pod else caches.of(each.kind, optional=True, keep=keep, after=Namespace)
             for each in registry.watched
         },
+        pods=pods,
     )
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
+    index_pods(pods)
     return cluster
 
 
@@ -216,7 +219,7 @@ class Turnstile:
 
     def _cluster_view(self) -> ClusterView:
         managed = self._managed = ManagedNamespaces(self.caches, self.options, self.settings.registry)
-        return cluster_view(self.caches, self.options, self.settings.registry, managed.keep)
+        return cluster_view(self.caches, self.options, self.settings.registry, managed)
 
     def close(self) -> None:
         """Close the decision log."""
@@ -339,10 +342,10 @@ class Turnstile:
         """One term of leadership.
 
         It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
-        and quota would be reserved twice. Jobs are read last, so that the owner of each Workload has been seen.
+        and quota would be reserved twice. Jobs and pods are read last, so that those of each Workload have been seen.
         """
         await self.caches.synced()
-        jobs = set(cluster.jobs)
+        jobs: set[type[Kind]] = {*cluster.jobs, Pod}
         await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
         await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)

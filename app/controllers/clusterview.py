@@ -11,7 +11,7 @@ from typing import Protocol
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
-from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
@@ -31,6 +31,8 @@ LOCAL_QUEUES_BY_CLUSTER_QUEUE = "cluster-queue"
 """Index of LocalQueues by ClusterQueue."""
 WORKLOADS_BY_PRIORITY_CLASS = "priority-class"
 """Index of Workloads by the name of their WorkloadPriorityClass."""
+WORKLOADS_BY_JOB = "job"
+"""Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
 CLUSTER_QUEUES_BY_FLAVOR = "flavor"
 """Index of ClusterQueues by each ResourceFlavor they name."""
 CLUSTER_QUEUES_BY_CHECK = "check"
@@ -67,6 +69,8 @@ class ClusterView:
     priority_classes: Store[PriorityClass]
     workload_priority_classes: Store[WorkloadPriorityClass]
     jobs: Mapping[type[Kind], Store[Kind]]
+    pods: Store[Pod]
+    """Pods that may be charged to a Workload, of any job kind."""
 
     @property
     def now(self) -> datetime:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from app.api import names
-from app.api.core import Namespace, PriorityClass
+from app.api.core import Namespace, Pod, PriorityClass
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobreconciler, wakes
-from app.controllers.clusterview import ClusterView
+from app.controllers import charges, jobreconciler, wakes
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
-from app.controllers.jobreconciler import WORKLOADS_BY_JOB
 from app.jobs.integration import Integration
 from app.jobs.naming import split_job_key
 from app.kube.slices import ordered
@@ -66,7 +65,8 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         for store in cluster.jobs.values():
             for key in (yield from ordered(store.keys())):
                 job = store.get(key)
-                yield _target(registry.key_of(job)) if job is not None and concerned(job) else None
+                reconciled = job is not None and not registry.of(job).skip(job) and concerned(job)
+                yield _target(registry.key_of(job)) if job is not None and reconciled else None
 
     def workload_class_changed(key: str, old: WorkloadPriorityClass | None, _: object) -> Targets | None:
         """Jobs with the label of a class that was just created may have waited for the class."""
@@ -91,18 +91,30 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         yield from jobs_where(lambda _: True)
         for key in (yield from ordered(workloads.keys())):
             held = workloads.get(key)
-            yield from (_target(owner) for owner in registry.jobs_of(held)) if held is not None else ()
+            yield from _targets(held) if held is not None else ()
             yield None
+
+    def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
+        """The end of the last pod that a Workload waited for. Until then the changes of pods decide nothing."""
+        if old is None or not charges.may_run(old) or (new is not None and charges.may_run(new)):
+            return []
+        return [target for workload in charges.waiting_for(old, cluster) for target in _targets(workload)]
+
+    def _targets(workload: Workload) -> list[Target]:
+        """What is reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""
+        jobs = [_target(job) for job in registry.jobs_of(workload)]
+        return jobs or [(Workload.KIND, workload.metadata.key)]
 
     return Dispatch(
         watches=[
             Watch(workloads, workload_changed),
+            Watch(cluster.pods, pod_changed),
             Watch(cluster.workload_priority_classes, many=workload_class_changed),
             Watch(cluster.priority_classes, many=class_changed),
             Watch(cluster.namespaces, many=namespace_changed),
         ],
         initial=every_job,
-        complete=list(cluster.jobs.values()),
+        complete=list(dict.fromkeys((*cluster.jobs.values(), cluster.pods))),
     )
 
 

@@ -17,9 +17,9 @@ from app.api import workload as wl
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
-from app.controllers import podsready
+from app.controllers import charges, podsready
 from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfter
-from app.controllers.clusterview import ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
 from app.controllers.reconcile import RETRY_SECONDS, discarded, released
 from app.controllers.writes import fresh_patch
@@ -41,8 +41,6 @@ from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
 
-WORKLOADS_BY_JOB: Final = "job"
-"""Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
 JOBS_BY_GROUP: Final = "group"
 """Index of objects by the key of their group (`pod:team-a/group/train`)."""
 
@@ -73,14 +71,18 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     if integration.groups is not None and (group := group_in(name)):
-        members = [each for each in store.by_index(JOBS_BY_GROUP, key) if not integration.skip(each)]
+        charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
+        members = [
+            each
+            for each in store.by_index(JOBS_BY_GROUP, key)
+            if not integration.skip(each) or each.metadata.uid in charged
+        ]
         job = _composed(integration.groups, group, members, cluster) if members else None
         integration = integration.groups
     else:
         job = store.get(name)
     if job is None:
-        actions = _ownerless(workloads, cluster)
-        return ReconcileResult(actions, why="the job is gone")
+        return ReconcileResult(*_ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
         actions = [action for workload in workloads for action in discarded(workload)]
         return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
@@ -95,12 +97,19 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     return composed
 
 
-def _ownerless(workloads: list[Workload], cluster: ClusterView) -> list[Action]:
-    """Finish the Workloads of a deleted job, which frees their quota, then remove their finalizer so that the garbage
-    collector can delete them."""
+def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tuple[list[Action], str]:
+    """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
+    their finalizer so that the garbage collector can delete them."""
     actions: list[Action] = []
     for workload in workloads:
         meta = workload.metadata
+        if charges.held(workload, cluster):
+            why = f"{why}, but pods still run"
+            continue
+        if seconds := charges.unseen_seconds(workload, cluster):
+            actions.append(RequeueAfter(seconds))
+            why = f"{why}, but pods may be created still"
+            continue
         made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
         if not workload.finished and not meta.deletion_timestamp and made_for_job:
             draft = cluster.draft(workload)
@@ -108,7 +117,7 @@ def _ownerless(workloads: list[Workload], cluster: ClusterView) -> list[Action]:
             actions.append(draft.patch())
         else:
             actions.extend(released(workload))
-    return actions
+    return actions, why
 
 
 class _Job(Matching):
@@ -144,14 +153,18 @@ class _Job(Matching):
     # Reasons not to queue a job at all.
 
     def _left_alone(self) -> str:
-        return self.integration.skip(self.job)
+        """A pod without its marks is still followed by the Workload that it owns."""
+        owned = any(o.uid == self.job.metadata.uid for each in self.workloads for o in each.metadata.owner_references)
+        return "" if owned else self.integration.skip(self.job)
 
     def _deleted(self) -> str:
         if not self.job.metadata.deletion_timestamp:
             return ""
-        self.actions.extend(_ownerless(self.workloads, self.cluster))
-        self._finalize()
-        return "the job is being deleted"
+        actions, why = _ownerless(self.workloads, self.cluster, "the job is being deleted")
+        self.actions.extend(actions)
+        if not any(charges.held(each, self.cluster) for each in self.workloads):
+            self._finalize()
+        return why
 
     def _unmanaged(self) -> str:
         options = self.cluster.options
@@ -213,12 +226,15 @@ class _Job(Matching):
         if workload.finished:
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
-            if self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted"):
+            stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
+            if stopped and not charges.held(workload, self.cluster):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
         if self._tell_of_replacements(workload):
             return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:
+            if charges.held(workload, self.cluster):
+                return "the job has ended, but pods still run"
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
             self._finalize()
@@ -290,12 +306,12 @@ class _Job(Matching):
         condition = find_condition(workload.status.conditions, wl.EVICTED)
         assert condition is not None
         reason = f"{WORKLOAD_EVICTED}DueTo{condition.reason}"
-        self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
+        stopped = self._stop(workload.spec.pod_sets, reason=reason, message=condition.message)
         if not workload.quota_reserved:
             # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
             return moved or f"evicted: {condition.message}"
-        if self.integration.active(self.job):
+        if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
         draft = self.cluster.draft(workload)

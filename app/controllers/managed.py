@@ -1,28 +1,45 @@
-"""Selects the jobs that are cached with their pod templates: jobs in managed namespaces.
+"""Decides what is cached of jobs and pods: jobs in managed namespaces with their pod templates, and the pods that may
+concern Turnstile.
 
-Other jobs are cached without pod templates, which no code reads. Must never decide about a job: `jobreconciler.decide`
-ignores a job whose namespace became managed until the job was read again.
+Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
+that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
+decoded, unless they carry a mark of Turnstile. Of a pod that a controller made, little is cached, for
+`app.controllers.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job whose namespace became
+managed until the job was read again.
 """
 
+from collections.abc import Callable
 from typing import Final
 
-from app.api.core import Namespace
+import msgspec
+
+from app.api import names
+from app.api.core import Namespace, Pod
+from app.api.errors import InvalidValue
 from app.api.meta import Kind
+from app.api.pods import PodSpec
+from app.engine.requests import amount, effective_pod, pod_requests
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
+from app.kube.raws import Keep
+
+_OURS: Final = "kueue.x-k8s.io/"
+_MARKS: Final = (names.MANAGED_LABEL, names.PODSET_LABEL)
+_decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
 
 class ManagedNamespaces:
-    """Watches the labels of namespaces. When a namespace becomes managed, or unmanaged, its jobs are read again."""
+    """Watches the labels of namespaces. When a namespace becomes managed, or unmanaged, its jobs and pods are read
+    again."""
 
     def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
         self._caches = caches
         self._selector = options.managed_jobs_namespace_selector
         self._namespaces = caches.of(Namespace)
         self._namespaces.subscribe(self._changed)
-        # Kinds with a selector have few objects, and need not be read again.
-        self._kinds: Final = [each.kind for each in registry.watched if not each.selector]
+        kinds: set[type[Kind]] = {each.kind for each in registry.watched}
+        self._kinds: Final = kinds | {Pod}
 
     def take_options(self, options: JobOptions) -> None:
         """Take over the namespace selector of a changed configuration."""
@@ -32,10 +49,31 @@ class ManagedNamespaces:
             if before.matches(labels) != self._selector.matches(labels):
                 self._read_again(namespace.metadata.name)
 
-    def keep(self, job: Kind) -> bool:
-        """Whether to cache a job with its pod templates, also while its namespace is unknown; for `Caches.of`."""
-        namespace = self._namespaces.get(job.metadata.namespace)
-        return namespace is None or self._selector.matches(namespace.metadata.labels)
+    def keep(self, job: Kind) -> Keep:
+        """How much of a job to cache; all of it also while its namespace is unknown; for `Caches.of`."""
+        return Keep.WHOLE if self._manages(job.metadata.namespace) else Keep.STRIPPED
+
+    def keep_pod(self, pod: Pod) -> Keep:
+        """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is kept."""
+        meta = pod.metadata
+        marked = (
+            any(mark in meta.labels for mark in _MARKS)
+            or names.WORKLOAD in meta.annotations
+            or names.POD_FINALIZER in meta.finalizers
+        )
+        if not (marked or self._manages(meta.namespace)):
+            return Keep.NOTHING
+        if names.MANAGED_LABEL in meta.labels or names.POD_FINALIZER in meta.finalizers:
+            return Keep.WHOLE
+        owner = meta.controller
+        of_job = owner is not None and owner.kind == "Job"
+        if of_job or names.WORKLOAD not in meta.annotations:  # else it may be a queued pod that lost its other marks
+            _reduce(pod)
+        return Keep.WHOLE
+
+    def _manages(self, namespace: str) -> bool:
+        found = self._namespaces.get(namespace)
+        return found is None or self._selector.matches(found.metadata.labels)
 
     def _changed(self, key: str, old: Namespace | None, new: Namespace | None) -> None:
         if old is not None and new is not None:
@@ -46,3 +84,20 @@ class ManagedNamespaces:
     def _read_again(self, namespace: str) -> None:
         for kind in self._kinds:
             self._caches.read_again(kind, namespace)
+
+
+def _reduce(pod: Pod) -> None:
+    """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests."""
+    meta = pod.metadata
+    meta.labels = {key: value for key, value in meta.labels.items() if _OURS in key}
+    meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
+    pod.status.conditions = []
+    pod.status.message = ""
+    try:
+        spec = _decode_spec(pod.spec)
+        totals = {name: amount(name, value) for name, value in pod_requests(effective_pod(spec)).items()}
+    except (msgspec.ValidationError, InvalidValue):
+        return  # kept as it is
+    requests = {name: f"{value}m" if name == "cpu" else str(value) for name, value in totals.items()}
+    reduced = {"nodeName": spec.node_name, "containers": [{"resources": {"requests": requests}}]}
+    pod.spec = msgspec.Raw(msgspec.json.encode(reduced))

@@ -10,6 +10,7 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.workload import Workload
+from app.controllers import charges
 from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
 from app.controllers.reconcile import RETRY_SECONDS, discarded
@@ -45,7 +46,7 @@ class Matching(Grouping):
                 if known is not None
                 else "Missing Workload; unable to restore pod templates",
             )
-            if not complete:
+            if not complete or any(charges.held(each, self.cluster, deleting=True) for each in surplus):
                 return None, "the Workload that does not fit is kept until its pods are gone"
         elif matching is None and surplus and self.suspended and _rewritable(surplus[0]):
             self._rewrite(surplus[0])
@@ -60,7 +61,8 @@ class Matching(Grouping):
 
     def _pods_hold_quota(self, workloads: list[Workload]) -> bool:
         """Whether pods of a stopped job still run under the quota of one of these Workloads."""
-        return any(each.quota_reserved for each in workloads) and self.integration.active(self.job)
+        active = self.integration.active(self.job)
+        return any((each.quota_reserved and active) or charges.held(each, self.cluster) for each in workloads)
 
     def _prebuilt(self) -> tuple[Workload | None, str]:
         name = prebuilt_name(self.job)
@@ -77,6 +79,9 @@ class Matching(Grouping):
             if self._group is not None and self._to_stop:
                 self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
                 return None, f"prebuilt workload {name} does not fit the pods, which are stopped first"
+            if charges.held(workload, self.cluster):
+                self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+                return None, f"prebuilt workload {name} does not fit the job, whose pods still run"
             self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             return None, f"prebuilt workload {name} does not fit the job"
         return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")

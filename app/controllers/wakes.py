@@ -32,6 +32,8 @@ Keys = Generator[str | None, None, None]
 
 def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integration[Any], options: JobOptions) -> bool:
     """Whether a job has to be reconciled after this change of the job."""
+    if all(each is None or integration.skip(each) for each in (old, new)):
+        return False
     if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
         return True
     if raws.stripped(old) != raws.stripped(new):

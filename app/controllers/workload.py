@@ -16,7 +16,7 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import podsready, wakes
+from app.controllers import charges, podsready, wakes
 from app.controllers.actions import Action, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.clusterview import ClusterView
@@ -86,6 +86,10 @@ def _orphaned(workload: Workload) -> bool:
 
 
 def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
+    if charges.held(workload, cluster):
+        return ReconcileResult(why="its owner is gone, but pods still run")
+    if seconds := charges.unseen_seconds(workload, cluster):
+        return ReconcileResult([RequeueAfter(seconds)], why="its owner is gone, but pods may be created still")
     decision = ReconcileResult(why="its owner is gone")
     meta = workload.metadata
     if not workload.finished and not meta.deletion_timestamp:

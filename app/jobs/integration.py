@@ -121,7 +121,7 @@ class Integration(ABC, Generic[J]):
     watched: ClassVar[bool] = True
     """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
     selector: ClassVar[str] = ""
-    """Label selector of the watch; objects that do not match are never cached."""
+    """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     rights: tuple[Right, ...] = ()

@@ -88,11 +88,12 @@ class Directives:
 def merge(directives: Directives, info: PodSetInfo) -> Directives:
     """The directives of a template after admission.
 
-    Raises PermanentError, naming key and both values, if the template already has a key with another value.
+    The annotation that names the Workload is replaced. Raises PermanentError, naming key and both values, if the
+    template already has another key with another value.
     """
     return Directives(
         labels=_union("labels", directives.labels, info.labels),
-        annotations=_union("annotations", directives.annotations, info.annotations),
+        annotations=_union("annotations", _without_charge(directives.annotations, info), info.annotations),
         node_selector=_union("nodeSelector", directives.node_selector, info.node_selector),
         tolerations=_append(directives.tolerations, info.tolerations),
         scheduling_gates=_append(directives.scheduling_gates, info.scheduling_gates),
@@ -170,6 +171,7 @@ def info_of(
         name=pod_set.name,
         count=pod_set.count if assignment.count is None else assignment.count,
         labels=_pod_labels(pod_set.name, workload),
+        annotations={names.WORKLOAD: workload.metadata.name},
     )
     selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -247,6 +249,13 @@ def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:
     if admission is not None and len(admission.cluster_queue) <= 63 and "." not in admission.cluster_queue:
         labels[names.CLUSTER_QUEUE_LABEL] = admission.cluster_queue
     return labels
+
+
+def _without_charge(present: Mapping[str, str], info: PodSetInfo) -> Mapping[str, str]:
+    """The annotations of a template without the Workload that it names; the admission names another one."""
+    if names.WORKLOAD not in info.annotations:
+        return present
+    return {key: value for key, value in present.items() if key != names.WORKLOAD}
 
 
 def _updated(info: PodSetInfo, update: PodSetUpdate, check: str) -> PodSetInfo:

@@ -151,29 +151,43 @@ def _quote(body: bytes) -> str:
     return text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
 
 
-def decoder(
-    kind: type[T], *, version: str = "", keep: Callable[[T], bool] | None = None
-) -> Callable[[bytes | msgspec.Raw], T]:
+def decoder(kind: type[T], *, version: str = "") -> Callable[[bytes | msgspec.Raw], T]:
     """The function that turns bytes into a `kind`.
 
     The function sets kind and version (list items of built-in kinds carry none) and copies each `msgspec.Raw` field, a
     view that would keep the whole message in memory. `version` is the version of the bytes, by default `kind.VERSION`.
-    If `keep` returns False for an object, its raw parts are stripped instead of copied (see `raws.stripped`).
     Raises msgspec.DecodeError (ValidationError among them) if the bytes are not such an object.
     """
     plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
-
-    detach, strip = raws.detacher(kind), raws.stripper(kind)
-    if detach is None or strip is None:
+    detach = raws.detacher(kind)
+    if detach is None:
         return plain
 
     def decoded(body: bytes | msgspec.Raw) -> T:
         value = plain(body)
-        if keep is None or keep(value):
-            detach(value)
-        else:
-            strip(value)
+        detach(value)
         return value
+
+    return decoded
+
+
+def selecting_decoder(
+    kind: type[T], keep: Callable[[T], raws.Keep], *, version: str = ""
+) -> Callable[[bytes | msgspec.Raw], tuple[T, bool]]:
+    """As `decoder`, for a store that holds only parts: `keep` decides about each object, and may change it before its
+    raw parts are copied or stripped (see `raws.stripped`). With the object, returns whether the store holds it."""
+    plain = cast("Callable[[bytes | msgspec.Raw], T]", _decoder(kind, version or kind.VERSION))
+    detach, strip = raws.detacher(kind), raws.stripper(kind)
+
+    def decoded(body: bytes | msgspec.Raw) -> tuple[T, bool]:
+        value = plain(body)
+        kept = keep(value)
+        if kept is raws.Keep.NOTHING:
+            return value, False
+        copy = detach if kept is raws.Keep.WHOLE else strip
+        if copy is not None:
+            copy(value)
+        return value, True
 
     return decoded
 

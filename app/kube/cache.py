@@ -24,6 +24,7 @@ from app.api.errors import ApiError, NotFound, WireError
 from app.api.meta import Kind
 from app.kube.backoff import Backoff
 from app.kube.crds import DefinitionGone, Definitions
+from app.kube.raws import Keep
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -62,16 +63,17 @@ class Standing:
 class Scope:
     """Which objects of a kind are held, and how much of each.
 
-    `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. Objects for
-    which `keep` returns False are held without their raw parts, such as pod templates; the kind `after` is read first,
-    because `keep` depends on it. `optional`: the server may not have the kind, or may forbid Turnstile to read it.
+    `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
+    decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
+    kind `after` is read first, because `keep` depends on it. `optional`: the server may not have the kind, or may
+    forbid Turnstile to read it.
     """
 
     namespace: str = ""
     params: Params | None = None
     optional: bool = False
     metadata_only: bool = False
-    keep: Callable[[Any], bool] | None = None
+    keep: Callable[[Any], Keep] | None = None
     after: type[Kind] | None = None
 
 
@@ -132,7 +134,7 @@ class Cache(Generic[T]):
             group.create_task(self._watch(), name=f"watch {self.kind.PLURAL}")
 
     def read_again(self, namespace: str) -> None:
-        """Read the objects of a namespace once more, soon, whole or stripped as `keep` decides then."""
+        """Read the objects of a namespace once more, soon, and hold of each what `keep` decides then."""
         self._to_read[namespace] = None
         self._more_to_read.set()
 

@@ -17,6 +17,7 @@ from app.kube import crds
 from app.kube.backoff import Backoff
 from app.kube.cache import PROBE_SECONDS, Cache, Scope, Standing, State
 from app.kube.crds import Definitions
+from app.kube.raws import Keep
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.kube.wire import Params
@@ -47,7 +48,7 @@ class Caches:
         params: Params | None = None,
         optional: bool = False,
         metadata_only: bool = False,
-        keep: Callable[[T], bool] | None = None,
+        keep: Callable[[T], Keep] | None = None,
         after: type[Kind] | None = None,
     ) -> Store[T]:
         """The store of a kind, watched after `start`; the parameters are those of `Scope`.

@@ -7,6 +7,7 @@ whose raw parts no component needs yet. Never parses a raw part.
 import functools
 import typing
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,14 @@ _Walk = Callable[[Any, Change], Any]
 
 STRIPPED: Final = msgspec.Raw(b"")
 """Replaces each raw part of a stripped object. JSON is never empty, so no server sends this value."""
+
+
+class Keep(Enum):
+    """How much of a decoded object a store holds: all of it, all but its raw parts, or nothing."""
+
+    WHOLE = auto()
+    STRIPPED = auto()
+    NOTHING = auto()
 
 
 def detacher(struct: type[msgspec.Struct]) -> Callable[[Any], object] | None:

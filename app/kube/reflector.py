@@ -11,6 +11,7 @@ resumed from the last version; `_take` handles one line of the stream. The rules
 - Silence ends a watch, because the connection may be dead. Bookmarks, which the server sends about once a minute, keep
   an idle watch open. For a kind without any change since the server started the server sends no bookmarks: its watch
   is reopened after each timeout, and only silence after bookmarks is reported as a failure.
+- An object that `keep` drops is treated as if it did not exist; `read_again` reads it when `keep` decides otherwise.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
 - A kind with several versions is followed in the first version that the server has. When that version changes, all
   objects are read again.
@@ -23,6 +24,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -44,6 +46,7 @@ from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
 from app.kube.initial import Initial
+from app.kube.raws import Keep
 from app.kube.slices import in_slices
 from app.kube.store import Store
 from app.kube.transport import PAGE_SIZE, Transport
@@ -66,14 +69,25 @@ FAILURES_BEFORE_RELIST = 4
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    """One version of an object; the value is None if it cannot be decoded. `held`: whether the store holds it."""
+
+    key: str
+    version: str
+    value: T | None
+    held: bool
+
+
 class Reflector(Generic[T]):
     """Mirrors the objects of a kind into a store. `await run()` in a task of its own; `synced` is set once the store
     is full.
 
     `params` narrows by `labelSelector` or `fieldSelector`, `namespace` to one namespace. With `metadata_only` the
-    server sends only metadata, and all other fields of the objects have their defaults. Objects for which `keep`
-    returns False are stripped of their raw parts (`app.kube.raws`). `on_undecodable(key, error)` is called for objects
-    that cannot be decoded. `last_contact` is the loop time (monotonic seconds) at which the server last sent anything.
+    server sends only metadata, and all other fields of the objects have their defaults. `keep` decides for each object
+    whether it is held whole, without its raw parts (`app.kube.raws`), or not at all. `on_undecodable(key, error)` is
+    called for objects that cannot be decoded. `last_contact` is the loop time (monotonic seconds) at which the server
+    last sent anything.
     """
 
     def __init__(
@@ -87,7 +101,7 @@ class Reflector(Generic[T]):
         optional: bool = False,
         patience: float = 0.0,
         metadata_only: bool = False,
-        keep: Callable[[T], bool] | None = None,
+        keep: Callable[[T], Keep] | None = None,
         on_undecodable: Callable[[str, Exception], None] | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
         server_timeout: float = SERVER_TIMEOUT,
@@ -195,7 +209,7 @@ class Reflector(Generic[T]):
             await in_slices(self._store.replacing(read.found, resource_version=read.version))
 
     async def read_again(self, namespace: str) -> None:
-        """Read the objects of a namespace once more, whole or stripped as `keep` decides now.
+        """Read the objects of a namespace once more, and hold of each what `keep` decides now.
 
         Deletions are left to the watch. Raises WireError and ApiError.
         """
@@ -207,9 +221,7 @@ class Reflector(Generic[T]):
 
     def _take_again(self, page: answers.Page) -> Generator[None, None, None]:
         for body in page.items or ():
-            _, _, value = self._read_object(body)
-            if value is not None:
-                self._store.observe(value, again=True)
+            self._put(self._read_object(body), again=True)
             yield
 
     async def forget(self) -> None:
@@ -243,10 +255,13 @@ class Reflector(Generic[T]):
         if self.synced.is_set():
             self.error = None
 
-    def _decoder(self) -> Callable[[bytes | msgspec.Raw], T]:
-        if self._metadata_only:
-            return answers.metadata_decoder(self._kind, version=self._served)
-        return answers.decoder(self._kind, version=self._served, keep=self._keep)
+    def _decoder(self) -> Callable[[bytes | msgspec.Raw], tuple[T, bool]]:
+        """The function that decodes an object and returns whether it is held."""
+        if self._keep is not None and not self._metadata_only:
+            return answers.selecting_decoder(self._kind, self._keep, version=self._served)
+        decoder = answers.metadata_decoder if self._metadata_only else answers.decoder
+        decode = decoder(self._kind, version=self._served)
+        return lambda body: (decode(body), True)
 
     @property
     def _path(self) -> str:
@@ -330,9 +345,9 @@ class Reflector(Generic[T]):
                     if self._initial is not None:
                         version = self._take_initial(self._initial, event.object)
                     else:
-                        _, version, value = self._read_object(event.object)
-                        if value is not None:
-                            self._store.observe(value)
+                        read = self._read_object(event.object)
+                        version = read.version
+                        self._put(read)
                 case "DELETED":
                     version = self._delete(answers.decode_header(event.object))
                 case "BOOKMARK":
@@ -368,22 +383,33 @@ class Reflector(Generic[T]):
                 self.bad.pop(key, None)
                 initial.skip(key)
                 return meta.resource_version
-        key, version, value = self._read_object(body)
-        initial.put(key, value)
-        return version
+        read = self._read_object(body)
+        if read.held:
+            initial.put(read.key, read.value)
+        else:
+            initial.drop(read.key)
+        return read.version
 
-    def _read_object(self, body: msgspec.Raw) -> tuple[str, str, T | None]:
-        """Key, version and value of an object; the value is None, and reported, if the object cannot be decoded."""
+    def _put(self, read: _Read[T], *, again: bool = False) -> None:
+        """Store what was read, or remove what is not held any more."""
+        if not read.held:
+            if read.key in self._store:
+                self._store.delete(read.key, resource_version=read.version)
+        elif read.value is not None:
+            self._store.observe(read.value, again=again, listed=again)
+
+    def _read_object(self, body: msgspec.Raw) -> _Read[T]:
+        """Decode an object; one that cannot be decoded is reported, and has no value."""
         try:
-            value = self._decode(body)
+            value, held = self._decode(body)
         except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
             header = answers.decode_header(body)
             self._report(header.key, error)
-            return header.key, header.metadata.resource_version, None
+            return _Read(header.key, header.metadata.resource_version, None, held=True)
         key = value.metadata.key
         if self.bad:
             self.bad.pop(key, None)
-        return key, value.metadata.resource_version, value
+        return _Read(key, value.metadata.resource_version, value, held=held)
 
     def _report(self, key: str, error: Exception) -> None:
         self.undecodable += 1

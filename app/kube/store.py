@@ -131,6 +131,10 @@ class Store(Generic[T]):
         index = self._indexes[name]
         return list(index.keys(value) if ordered else index.members(value))
 
+    def any_by_index(self, name: str, value: str) -> bool:
+        """Whether any object is under that value of an index."""
+        return bool(self._indexes[name].members(value))
+
     def index_values(self, name: str) -> list[str]:
         """The values of an index that any object has, sorted."""
         return self._indexes[name].values()
@@ -174,11 +178,12 @@ class Store(Generic[T]):
             except Exception:
                 _log.exception("store.listener_failed", listener=getattr(listener, "__qualname__", "?"))
 
-    def observe(self, value: T, *, again: bool = False) -> bool:
+    def observe(self, value: T, *, again: bool = False, listed: bool = False) -> bool:
         """Store a version of an object unless the store has seen a newer version, a later deletion or a later list
         without the object. Returns whether the version was stored.
 
-        With `again` an equal version is replaced too, if its contents differ (whole instead of stripped, say).
+        With `again` an equal version is replaced too, if its contents differ (whole instead of stripped, say). An
+        object that is `listed` now may be older than an earlier list without it, which did not hold the object.
         """
         key = value.metadata.key
         version = version_of(value)
@@ -186,7 +191,7 @@ class Store(Generic[T]):
             return False
         old = self._objects.get(key)
         if old is None:
-            if version < self._complete_as_of:
+            if version < self._complete_as_of and not listed:
                 return False
         elif version_of(old) >= version and not (again and version_of(old) == version and old != value):
             return False
@@ -257,7 +262,7 @@ class Store(Generic[T]):
                     continue
                 old = self._objects.get(key)
                 if not rewound:
-                    self.observe(value, again=again)
+                    self.observe(value, again=again, listed=True)
                 elif old != value:
                     self._put(key, old, value)
                 yield

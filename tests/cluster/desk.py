@@ -12,7 +12,7 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission, PodSetAssignment, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobreconciler
+from app.controllers import charges, jobreconciler
 from app.controllers.actions import Create, Delete, Patch, ReconcileResult
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import EventType, Executor
@@ -53,6 +53,7 @@ class Desk:
         registry = Registry()
         of_jobs: dict[type[Kind], Store[Any]] = {Job: self.stores[Job], Pod: self.stores[Pod]}
         jobreconciler.index_jobs(self.stores[Workload], registry, of_jobs)
+        charges.index_pods(self.stores[Pod])
         self.executor = Executor(transport, self.stores, self.notes, fence=self.fence)
         self.world = ClusterView(
             clock=lambda: datetime.now(UTC),
@@ -70,6 +71,7 @@ class Desk:
             priority_classes=self.stores[PriorityClass],
             workload_priority_classes=self.stores[WorkloadPriorityClass],
             jobs=of_jobs,
+            pods=self.stores[Pod],
             registry=registry,
         )
 

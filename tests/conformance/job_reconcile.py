@@ -166,8 +166,9 @@ def _workloads(cluster: Cluster) -> set[tuple[str, str]]:
 
 
 def _seen(item: Json, *, timed: bool) -> Json:
-    """Parts that decisions change, without what the API server counts and what only topologies need; times only where
-    the recording had a clock of its own."""
+    """Parts that decisions change, without what the API server counts, what only topologies need, and the annotation
+    that names the Workload (recorded with the gate TopologyAwareScheduling off, by which Kueue adds it); times only
+    where the recording had a clock of its own."""
     if item is None:
         return None
     meta = {name: item["metadata"].get(name) for name in ("labels", "annotations", "finalizers", "deletionTimestamp")}
@@ -176,7 +177,13 @@ def _seen(item: Json, *, timed: bool) -> Json:
     for each in status.get("conditions") or () if status else ():
         for name in ("observedGeneration",) if timed else ("observedGeneration", "lastTransitionTime"):
             each.pop(name, None)
-    return {**bare(meta), "owners": owners, "spec": bare(without_topology(item.get("spec"))), "status": status}
+    if item.get("kind") == "Job" and status:  # what the Job controller says of its own
+        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
+        status = bare(status) or None
+    spec = without_topology(item.get("spec"))
+    template = spec.get("template", {}).get("metadata", {})
+    (template.get("annotations") or {}).pop("kueue.x-k8s.io/workload", None)
+    return {**bare(meta), "owners": owners, "spec": bare(spec), "status": status}
 
 
 def without_topology(spec: Json) -> Json:

@@ -12,7 +12,7 @@ import orjson
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
-from app.api.core import LimitRange, Namespace, PriorityClass, RuntimeClass
+from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
@@ -20,6 +20,7 @@ from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.charges import index_pods
 from app.controllers.clusterview import ClusterView, index_stores
 from app.controllers.workload import decide
 from app.jobs.options import JobOptions, PodsReadyOptions
@@ -88,7 +89,9 @@ class Objects:
                 obj = world.load(struct, _inactive(item) if kind == "ClusterQueue" else item)
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
-        made = ClusterView(clock=lambda: now, options=options, registry=Registry(), jobs={}, **stores)
+        pods: Store[Pod] = Store()
+        index_pods(pods)
+        made = ClusterView(clock=lambda: now, options=options, registry=Registry(), jobs={}, pods=pods, **stores)
         index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
         return made
 

@@ -188,6 +188,7 @@ def _world(stores: dict[type[Kind], Store[Any]]) -> ClusterView:
         priority_classes=Store(),
         workload_priority_classes=Store(),
         jobs={},
+        pods=Store(),
     )
 
 

@@ -20,6 +20,7 @@ import msgspec
 import orjson
 
 from app.api import names
+from app.api.conditions import timestamp
 from app.api.core import Job
 from app.api.errors import PermanentError
 from app.api.gotext import parse_bool, parse_int
@@ -130,11 +131,13 @@ class BatchJob(TemplatedJob[Job]):
         return names.PODSET_LABEL in _directives(job).labels
 
     def active(self, job: Job) -> bool:
-        """Whether the status counts active or terminating pods: a terminating pod still occupies its node.
+        """Whether the status counts active or terminating pods, or does not yet tell of the stop.
 
-        Kueue counts active pods only, and exceeds the quota while pods terminate.
+        A terminating pod still occupies its node. The Job controller may have read the Job before it was suspended, and
+        creates pods, up to 500 at a time, before it writes what it did; only what it writes after it has read that the
+        Job is suspended counts. Kueue counts active pods only, and exceeds the quota while pods terminate or are made.
         """
-        return job.status.active != 0 or job.status.terminating != 0
+        return job.status.active != 0 or job.status.terminating != 0 or _unacknowledged(job)
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
         """One pod set, `main`, with as many pods as run at a time."""
@@ -169,7 +172,9 @@ class BatchJob(TemplatedJob[Job]):
     def stop(self, job: Job, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Suspend; once no pod is active, clear the start time and restore the template; completed steps are left out.
 
-        A finished Job is not changed: no pod runs, and Kubernetes no longer allows its start time to be cleared.
+        The condition Suspended is True until the Job controller has seen the Job start. It is set to False before the
+        Job is suspended, so that the Job controller sets it to True again when it has seen that. A finished Job is not
+        changed: no pod runs, and Kubernetes no longer allows its start time to be cleared.
         """
         if self.finished(job) is not None:
             return Stop()
@@ -177,13 +182,22 @@ class BatchJob(TemplatedJob[Job]):
         restored = _restored(job, pod_sets)
         steps: list[Change] = []
         marked = _stopping(job)
+        if running and _is_acknowledged(job):
+            resumed = {
+                "type": "Suspended",
+                "status": "False",
+                "reason": "JobResumed",
+                "message": "Job resumed",
+                "lastTransitionTime": timestamp(now),
+            }
+            steps.append(Change({"status": {"conditions": [resumed]}}, subresource="status", strategic=True))
         if running:
             body: dict[str, Any] = {"spec": {"suspend": True}}
             if restored and not marked:
                 body["metadata"] = {"annotations": {names.JOB_STOPPING: "true"}}
                 marked = True
             steps.append(Change(body))
-        gone = not self.active(job)
+        gone = not running and not self.active(job)
         if job.status.start_time is not None and gone:
             steps.append(Change({"status": {"startTime": None}}, subresource="status"))
         if (restored or marked) and (gone or not restored):
@@ -242,6 +256,17 @@ def _own_template(template: bytes) -> bytes:
 
 def _stopping(job: Job) -> bool:
     return job.metadata.annotations.get(names.JOB_STOPPING) == "true"
+
+
+def _is_acknowledged(job: Job) -> bool:
+    """Whether the Job controller says that the Job is suspended."""
+    return any(each.type == "Suspended" and each.status == "True" for each in job.status.conditions)
+
+
+def _unacknowledged(job: Job) -> bool:
+    """Whether Turnstile has suspended the Job, and the Job controller has not seen it yet."""
+    by_kubernetes = job.spec.managed_by in (None, "kubernetes.io/job-controller")
+    return _stopping(job) and by_kubernetes and not _is_acknowledged(job)
 
 
 def _or_one(number: int | None) -> int:

@@ -55,7 +55,7 @@ class PlainPod(Integration[Pod]):
     framework = "pod"
     summary = "held by a scheduling gate, deleted to stop it; Pods of a group together"
     built_in = True
-    selector = f"{names.MANAGED_LABEL}=true"  # otherwise every pod of the cluster would be watched
+    selector = f"{names.MANAGED_LABEL}=true"
     rights = (Right("pods", ("delete",)), Right("pods/status", ("patch",)))
     asked = Asked(
         defaulting={"plain-or-queued-pod": _PLAIN_OR_QUEUED},
@@ -115,10 +115,12 @@ class PlainPod(Integration[Pod]):
         return errors
 
     def update_errors(self, old: Pod, new: Pod) -> list[FieldError]:
-        """A Pod stays in its group, and an unretriable Pod stays unretriable."""
+        """A Pod stays managed and in its group, and an unretriable Pod stays unretriable."""
         # A Pod that becomes managed is checked like a new Pod: errors that it had before do not excuse it.
         becomes_managed = _managed(new) and not _managed(old)
         errors = self.create_errors(new) if becomes_managed else super().update_errors(old, new)
+        if _managed(old) and not _managed(new):
+            errors.append(invalid(MANAGED_PATH, new.metadata.labels.get(names.MANAGED_LABEL, ""), IMMUTABLE))
         old_group, _ = identifier(old.metadata, names.POD_GROUP_NAME)
         group, path = identifier(new.metadata, names.POD_GROUP_NAME)
         if old_group and group != old_group:
@@ -133,8 +135,9 @@ class PlainPod(Integration[Pod]):
         return (MANAGED_OWNER_WARNING,) if owned and _managed(job) else ()
 
     def skip(self, job: Pod) -> str:
-        """Skips pods without the managed label; with `parents_only` also pods that are not `held_by_parent`."""
-        if not _managed(job):
+        """Skips pods without the managed label, unless they have the finalizer, which a pod keeps that lost its label;
+        with `parents_only` also pods that are not `held_by_parent`."""
+        if not _managed(job) and names.POD_FINALIZER not in job.metadata.finalizers:
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
             return "the framework pod is not enabled"

@@ -19,7 +19,7 @@ from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import jobreconciler
+from app.controllers import charges, jobreconciler
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.jobs.options import JobOptions
@@ -50,6 +50,8 @@ class Cluster:
 
     def __init__(self, *, options: JobOptions | None = None, registry: Registry | None = None) -> None:
         self.now = NOW
+        self.job_controller = True
+        """Whether the Job controller sees at once that a Job is suspended or resumed."""
         self.writes: list[str] = []
         self.events: list[tuple[str, str]] = []
         self._bodies: dict[tuple[type[Kind], str], Body] = {}
@@ -59,6 +61,7 @@ class Cluster:
         stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
         jobreconciler.index_jobs(stores[Workload], registry, jobs_stores)
+        charges.index_pods(stores[Pod])
         self.world = ClusterView(
             clock=lambda: self.now,
             options=options or JobOptions(),
@@ -76,6 +79,7 @@ class Cluster:
             priority_classes=stores[PriorityClass],
             workload_priority_classes=stores[WorkloadPriorityClass],
             jobs=jobs_stores,
+            pods=stores[Pod],
         )
         self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
 
@@ -90,6 +94,8 @@ class Cluster:
         meta["generation"] = old.get("metadata", {}).get("generation", 0) + (old.get("spec") != body.get("spec"))
         meta["resourceVersion"] = str(self._version)
         meta.setdefault("uid", f"uid-{self._version}")
+        if kind is Job and self.job_controller:
+            _acknowledge(body)
         key = self._key(body)
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             del self._bodies[kind, key]
@@ -274,6 +280,17 @@ class Cluster:
         if action.kind is Job and action.subresource == "":
             _check_job(old, new)
         self.put(action.kind, new)
+
+
+def _acknowledge(job: Body) -> None:
+    """The Job controller says whether it has suspended a Job, once no pod of it is active."""
+    status = job.get("status") or {}
+    suspended = bool(job["spec"].get("suspend"))
+    others = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
+    if suspended and not status.get("active"):
+        job["status"] = {**status, "conditions": [*others, {"type": "Suspended", "status": "True"}]}
+    elif not suspended and len(others) < len(status.get("conditions") or ()):
+        job["status"] = {**status, "conditions": [*others, {"type": "Suspended", "status": "False"}]}
 
 
 def _check_job(old: Body, new: Body) -> None:

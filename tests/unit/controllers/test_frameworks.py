@@ -34,7 +34,8 @@ def runner_of(made: ClusterView) -> Runner:
 
 def pod(number: int) -> Pod:
     """A new Pod."""
-    meta = {"name": f"p{number}", "namespace": "ns", "resourceVersion": str(number + 1)}
+    labels = {"kueue.x-k8s.io/managed": "true"}
+    meta = {"name": f"p{number}", "namespace": "ns", "labels": labels, "resourceVersion": str(number + 1)}
     return worlds.decode(Pod, {"metadata": meta})
 
 

@@ -12,6 +12,7 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.kube import answers
+from app.kube.raws import Keep
 from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHILD = "batch/job:team/child"
@@ -84,7 +85,7 @@ def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> N
     jobs = cluster.world.jobs[Job]
     whole = jobs.get("team/train")
     assert whole is not None
-    light = answers.decoder(Job, keep=lambda job: False)(orjson.dumps(cluster.get(Job, "team/train")))
+    light, _ = answers.selecting_decoder(Job, lambda job: Keep.STRIPPED)(orjson.dumps(cluster.get(Job, "team/train")))
     woken: list[bool] = []
     jobs.subscribe(
         lambda _, old, new: woken.append(job_concerned(old, new, integration=BatchJob(), options=cluster.world.options))
@@ -170,17 +171,19 @@ class TestAPod:
         assert cluster.writes == ["create Workload", "patch Pod"]
 
     def test_that_is_evicted_is_marked_and_deleted(self) -> None:
-        """Its quota is free at once, and its Workload does not queue again: a pod cannot come back."""
+        """Its Workload keeps the quota until the pod has ended, and does not queue again: a pod cannot come back."""
         cluster = Cluster()
         cluster.flavor()
         cluster.pod()
         cluster.settle(self.KEY)
         cluster.admit()
         cluster.settle(self.KEY)
+        cluster.patch(Pod, "team/train", {"spec": {"nodeName": "node"}, "status": {"phase": "Running"}})
         cluster.writes.clear()
         cluster.evict()
-        cluster.step(self.KEY)
-        assert cluster.writes == ["patch Pod status", "delete Pod", "patch Workload status"]
+        cluster.settle(self.KEY)
+        assert cluster.writes == ["patch Pod status", "delete Pod"]
+        assert cluster.condition("Finished") is None
         pod = cluster.get(Pod, "team/train")
         assert pod is not None
         (target,) = pod["status"]["conditions"]
@@ -189,8 +192,9 @@ class TestAPod:
             "WorkloadEvictedDueToPreempted",
             "Preempted to make room",
         )
-        assert cluster.condition("Requeued") == ("False", "Preempted", "Preempted to make room")
+        cluster.patch(Pod, "team/train", {"status": {"phase": "Failed"}})
         cluster.settle(self.KEY)
+        assert cluster.condition("Finished") is not None
         assert cluster.get(Pod, "team/train") is None
 
     def test_that_ends_frees_its_quota_and_its_finalizer(self) -> None:
@@ -227,9 +231,9 @@ class TestAPod:
         assert cluster.workload["metadata"]["finalizers"] == []
 
     def test_that_is_not_ours_is_left_alone(self) -> None:
-        """The label of the webhook is missing."""
+        """The label and the finalizer of the webhook are missing."""
         cluster = Cluster()
-        cluster.pod(labels={"kueue.x-k8s.io/managed": "false"})
+        cluster.pod(labels={"kueue.x-k8s.io/managed": "false"}, finalizers=[])
         cluster.settle(self.KEY)
         assert cluster.writes == []
 

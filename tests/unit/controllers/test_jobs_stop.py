@@ -4,7 +4,7 @@ import pytest
 
 from app.api.core import Job
 from app.api.workload import Workload
-from tests.unit.controllers.job_cluster import Body, Cluster
+from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 
 @pytest.fixture
@@ -250,3 +250,46 @@ def test_an_admitted_job_waits_for_the_pods_of_an_earlier_run() -> None:
     cluster.settle()
     assert job_of(cluster)["spec"]["suspend"] is False
     assert job_of(cluster)["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+
+
+class TestBeforeTheJobControllerHasSeenItStart:
+    """It may have read the Job as running, and creates pods that no status tells of."""
+
+    def evicted(self) -> Cluster:
+        """A Job that is evicted right after it was started."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.job()
+        cluster.settle()
+        cluster.job_controller = False
+        cluster.admit()
+        cluster.settle()
+        cluster.writes.clear()
+        cluster.evict()
+        cluster.settle()
+        return cluster
+
+    def test_the_quota_is_kept_until_it_has_seen_the_stop(self) -> None:
+        """The condition Suspended, which was True before the start, is reset to become True again."""
+        cluster = self.evicted()
+        assert cluster.writes == ["patch Job status", "patch Job"]
+        (suspended,) = cluster.get(Job, "team/train")["status"]["conditions"]  # type: ignore[index]
+        assert (suspended["type"], suspended["status"]) == ("Suspended", "False")
+        assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
+        cluster.job_controller = True
+        cluster.patch(Job, "team/train", {})
+        cluster.settle()
+        assert cluster.condition("QuotaReserved")[0] == "False"  # type: ignore[index]
+        template = cluster.get(Job, "team/train")["spec"]["template"]  # type: ignore[index]
+        assert template["metadata"]["labels"] == TEMPLATE["metadata"]["labels"]
+
+    def test_pods_that_were_created_meanwhile_are_waited_for(self) -> None:
+        """The first status after the stop tells of them."""
+        cluster = self.evicted()
+        status = {"active": 0, "terminating": 3, "conditions": [{"type": "Suspended", "status": "True"}]}
+        cluster.patch(Job, "team/train", {"status": status})
+        cluster.settle()
+        assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
+        cluster.patch(Job, "team/train", {"status": {"terminating": 0}})
+        cluster.settle()
+        assert cluster.condition("QuotaReserved")[0] == "False"  # type: ignore[index]

@@ -16,6 +16,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.charges import index_pods
 from app.controllers.clusterview import ClusterView, index_stores
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -43,6 +44,7 @@ def world(*objects: Kind, now: datetime = NOW, options: JobOptions | None = None
         return store(obj for obj in everything if isinstance(obj, kind))
 
     everything = [*objects, decode(Namespace, {"metadata": {"name": "ns", "labels": {"team": "a"}}})]
+    pods = of(Pod)
     made = ClusterView(
         clock=lambda: now,
         options=options or JobOptions(),
@@ -59,8 +61,10 @@ def world(*objects: Kind, now: datetime = NOW, options: JobOptions | None = None
         runtime_classes=of(RuntimeClass),
         priority_classes=of(PriorityClass),
         workload_priority_classes=of(WorkloadPriorityClass),
-        jobs={Job: of(Job), Pod: of(Pod)},
+        jobs={Job: of(Job), Pod: pods},
+        pods=pods,
     )
+    index_pods(pods)
     index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
     return made
 

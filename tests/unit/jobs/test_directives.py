@@ -134,7 +134,7 @@ class TestWhatAnAdmissionGives:
         updates = [{"name": "main", "annotations": {"x": "y"}}, {"name": "other", "annotations": {"no": "no"}}]
         check = {"name": "check", "state": "Ready", "lastTransitionTime": "", "podSetUpdates": updates}
         (info,) = infos_of(self.workload(admissionChecks=[check]), self.flavor)
-        assert info.annotations == {"x": "y"}
+        assert info.annotations == {"kueue.x-k8s.io/workload": "wl", "x": "y"}
 
     def test_a_check_that_contradicts_a_flavor_is_named(self) -> None:
         """Nobody can start such a job."""

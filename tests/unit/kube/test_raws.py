@@ -46,14 +46,16 @@ def parts(whole: Whole) -> list[bytes]:
 
 def test_an_object_that_is_wanted_whole_has_all_of_them() -> None:
     """Copies of their own, equal to what came."""
-    whole = answers.decoder(Whole, keep=lambda value: value.metadata.name == "a")(BODY)
+    whole, held = answers.selecting_decoder(Whole, lambda value: raws.Keep.WHOLE)(BODY)
+    assert held
     assert parts(whole) == [b'{"a": 1}', b"[2]", b"3", b'{"b": 4}']
     assert not raws.stripped(whole)
 
 
 def test_one_that_is_not_has_none_and_says_so() -> None:
     """What is no raw part stays."""
-    whole = answers.decoder(Whole, keep=lambda value: value.metadata.name == "b")(BODY)
+    whole, held = answers.selecting_decoder(Whole, lambda value: raws.Keep.STRIPPED)(BODY)
+    assert held
     assert parts(whole) == [b""] * 4
     assert (whole.metadata.name, whole.listed[0].name, whole.count) == ("a", "x", 3)
     assert raws.stripped(whole)
@@ -64,4 +66,10 @@ def test_an_object_without_its_fields_was_not_stripped() -> None:
     for kind in (Job, Pod, Namespace):
         assert not raws.stripped(answers.decoder(kind)(b"{}"))
     assert not raws.stripped(answers.metadata_decoder(Job)(b"{}"))
-    assert raws.stripped(answers.decoder(Job, keep=lambda job: False)(b"{}"))
+    assert raws.stripped(answers.selecting_decoder(Job, lambda job: raws.Keep.STRIPPED)(b"{}")[0])
+
+
+def test_one_that_is_not_wanted_at_all_says_so() -> None:
+    """No store holds it."""
+    _, held = answers.selecting_decoder(Whole, lambda value: raws.Keep.NOTHING)(BODY)
+    assert not held

@@ -1,0 +1,144 @@
+"""Which pods a Workload is charged for, and whether it must keep its quota because of them. The only rule for it.
+
+A Workload keeps the quota that it reserved for as long as a pod that it is charged for may run: whether its job was
+deleted (in whatever way), was evicted, has ended, or was orphaned. A pod is charged to the Workload that its annotation
+`kueue.x-k8s.io/workload` names, which every start adds, and to the Workload of its controller, or of the pod itself if
+it was queued by itself. A pod may run until its phase is Succeeded or Failed, or the API server has no such pod; a pod
+that is being deleted and is not bound to a node can never run.
+
+Must never decide what to do with a pod.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from app.api import names
+from app.api import workload as wl
+from app.api.conditions import instant
+from app.api.core import Pod
+from app.api.meta import find_condition
+from app.api.workload import Workload
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.jobs.bases import pods
+from app.jobs.naming import job_key, split_job_key
+from app.kube import raws
+from app.kube.store import Store
+
+PODS_BY_CHARGE: Final = "charge"
+"""Index of the pods that may run: by the key of the Workload that their annotation names, and by the uid of their
+controller."""
+UNSEEN_SECONDS: Final = 5.0
+"""Seconds after its admission in which a job that was deleted may have pods that no watch has reported yet: its
+controller may have read the job before, and creates pods until it reads the job again."""
+
+
+def index_pods(store: Store[Pod]) -> None:
+    """Declare the index by which `held` finds pods."""
+    store.add_index(PODS_BY_CHARGE, _charged_to)
+
+
+def may_run(pod: Pod) -> bool:
+    """Whether a pod runs, or may be bound to a node at any time."""
+    if pods.is_over(pod):
+        return False
+    return not pod.metadata.deletion_timestamp or _is_bound(pod)
+
+
+def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) -> bool:
+    """Whether a Workload must keep its quota because a pod that it is charged for may run, or may be unknown.
+
+    `deleting`: a pod that owns the Workload is deleted in the same decision, and counts only if it is bound to a node.
+    """
+    if not workload.quota_reserved or workload.finished:
+        return False
+    if not cluster.pods.complete:
+        return True
+    return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload)) or any(
+        may_run(pod) and (_is_bound(pod) or not (deleting or pods.is_gated(pod)))
+        for pod in _own_pods(workload, cluster)
+    )
+
+
+def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
+    """Seconds for which a Workload whose job is gone keeps its quota, because pods may have been created that were not
+    seen yet; 0 if none can be."""
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
+        return 0.0
+    since = instant(admitted.last_transition_time)
+    return max(0.0, (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds()) if since else 0.0
+
+
+def waiting_for(pod: Pod, cluster: ClusterView) -> Iterator[Workload]:
+    """The Workloads that were charged for a pod, which cannot run any more, and were waiting only for that."""
+    for workload in _workloads_of(pod, cluster):
+        if not workload.quota_reserved or workload.finished or held(workload, cluster):
+            continue
+        if workload.evicted or workload.metadata.deletion_timestamp or not _runs(workload, cluster):
+            yield workload
+
+
+def _runs(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a job of the Workload goes on: the end of a pod decides nothing then."""
+    for key in cluster.registry.jobs_of(workload):
+        framework, name = split_job_key(key)
+        integration = cluster.registry.by_framework(framework)
+        store = cluster.jobs.get(integration.kind) if integration is not None else None
+        job = store.get(name) if store is not None else None
+        if integration is None or job is None or job.metadata.deletion_timestamp or integration.skip(job):
+            continue
+        if raws.stripped(job) or (integration.finished(job) is None and not integration.suspended(job)):
+            return True
+    return False
+
+
+def _workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
+    """The Workloads that a pod is charged to."""
+    meta = pod.metadata
+    named = cluster.workloads.get(f"{meta.namespace}/{meta.annotations.get(names.WORKLOAD, '')}")
+    registry, owner = cluster.registry, meta.controller
+    integration = registry.by_owner(owner) if owner is not None else None
+    keys = [registry.key_of(pod)] if registry.by_framework("pod") is not None else []
+    if owner is not None and integration is not None:
+        keys.append(job_key(integration.framework, meta.namespace, owner.name))
+    owned = [each for key in keys for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]
+    return list({each.metadata.key: each for each in (named, *owned) if each is not None}.values())
+
+
+def _charged_to(pod: Pod) -> list[str]:
+    if not may_run(pod):
+        return []
+    meta, owner = pod.metadata, pod.metadata.controller
+    workload = meta.annotations.get(names.WORKLOAD)
+    found = [f"{meta.namespace}/{workload}"] if workload else []
+    return [*found, owner.uid] if owner is not None else found
+
+
+def _charges_of(workload: Workload) -> Iterator[str]:
+    """The values of the index under which the pods of a Workload are. The label with the uid of the job stays when the
+    garbage collector orphans the Workload."""
+    meta = workload.metadata
+    yield meta.key
+    for owner in meta.owner_references:
+        yield owner.uid
+    if uid := meta.labels.get(names.JOB_UID_LABEL):
+        yield uid
+
+
+def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
+    """The pods that own the Workload: they were queued by themselves."""
+    for owner in workload.metadata.owner_references:
+        if (owner.kind, owner.api_version) == ("Pod", "v1"):
+            pod = cluster.pods.get(f"{workload.metadata.namespace}/{owner.name}")
+            if pod is not None and pod.metadata.uid == owner.uid:
+                yield pod
+
+
+def _made_by_a_controller(workload: Workload) -> bool:
+    owners = workload.metadata.owner_references
+    return not any(owner.kind == "Pod" and owner.api_version == "v1" for owner in owners)
+
+
+def _is_bound(pod: Pod) -> bool:
+    return bool(pods.view(pod).node_name)

@@ -1,0 +1,220 @@
+"""Whether a Workload keeps its quota, by the pods that it is charged for; and which pods are cached."""
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from app.api.core import Job, Namespace, Pod
+from app.api.selectors import LabelSelector
+from app.controllers import charges, frameworks, workload
+from app.controllers.actions import Patch, RequeueAfter
+from app.controllers.managed import ManagedNamespaces
+from app.jobs.options import JobOptions
+from app.jobs.registry import Registry
+from app.kube import auth
+from app.kube.caches import Caches
+from app.kube.raws import Keep
+from app.kube.transport import Transport
+from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+
+CHARGED = "kueue.x-k8s.io/workload"
+
+
+def running() -> Cluster:
+    """A Job that was admitted a minute ago and has one pod, which runs."""
+    cluster = Cluster()
+    cluster.flavor()
+    cluster.job()
+    cluster.settle()
+    cluster.admit()
+    cluster.settle()
+    cluster.run_pods()
+    job = cluster.get(Job, "team/train")
+    assert job is not None
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+    }
+    put_pod(cluster, ownerReferences=[owner], annotations={CHARGED: cluster.workload["metadata"]["name"]})
+    cluster.later(minutes=1)
+    return cluster
+
+
+def put_pod(cluster: Cluster, *, phase: str = "Running", node: str = "node", **metadata: Any) -> None:
+    """A pod `a` of a job."""
+    meta = {"name": "a", "namespace": "team", **metadata}
+    spec = {"nodeName": node, "containers": [{"name": "c"}]}
+    cluster.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
+
+
+def orphan(cluster: Cluster) -> None:
+    """The garbage collector takes the owner off pods and Workload, and the Job goes."""
+    for kind, key in ((type(workload_of(cluster)), cluster.workload_key), (Pod, "team/a")):
+        body = cluster.get(kind, key)
+        assert body is not None
+        body["metadata"]["ownerReferences"] = []
+        cluster.put(kind, body)
+    cluster.delete(Job, "team/train")
+
+
+def workload_of(cluster: Cluster) -> Any:
+    """The one Workload as it is cached."""
+    return cluster.world.workloads.get(cluster.workload_key)
+
+
+def finished(cluster: Cluster) -> bool:
+    """Whether the one Workload is finished."""
+    return cluster.condition("Finished") is not None
+
+
+def test_a_deleted_job_keeps_its_quota_until_its_pods_have_ended() -> None:
+    """Whether a pod is charged by its annotation or by its controller."""
+    for lost in ({"annotations": None}, {"ownerReferences": None}):
+        cluster = running()
+        cluster.patch(Pod, "team/a", {"metadata": lost})
+        cluster.delete(Job, "team/train")
+        cluster.settle(JOB)
+        assert not finished(cluster)
+        cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
+        cluster.settle(JOB)
+        assert finished(cluster)
+
+
+def test_an_orphaned_workload_keeps_its_quota_until_its_pods_have_ended() -> None:
+    """It has no owner any more: its pods name it."""
+    cluster = running()
+    orphan(cluster)
+    key = cluster.workload_key
+    assert not workload.decide(key, cluster.world).actions
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
+    (finish,) = workload.decide(key, cluster.world).actions
+    assert isinstance(finish, Patch)
+    assert b"OwnerNotFound" in finish.body
+
+
+def test_a_job_that_was_admitted_a_moment_ago_may_have_pods_that_were_not_seen() -> None:
+    """Its controller creates what it has begun with. A job that was deleted keeps its quota for five seconds."""
+    cluster = running()
+    cluster.delete(Pod, "team/a")
+    cluster.put(Pod, {**_gone(cluster), "status": {"phase": "Failed"}})
+    cluster.later(minutes=-1, seconds=-4)
+    cluster.delete(Job, "team/train")
+    assert cluster.step(JOB).actions == [RequeueAfter(4.0)]
+    assert not finished(cluster)
+    cluster.later(seconds=5)
+    cluster.settle(JOB)
+    assert finished(cluster)
+
+
+def _gone(cluster: Cluster) -> Body:
+    body = cluster.get(Pod, "team/a")
+    assert body is not None
+    return body
+
+
+def test_while_pods_are_not_read_no_quota_is_given_back() -> None:
+    """There may be any."""
+    cluster = running()
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
+    cluster.world.pods.doubt()
+    cluster.delete(Job, "team/train")
+    cluster.settle(JOB)
+    assert not finished(cluster)
+    cluster.world.pods.believe()
+    cluster.settle(JOB)
+    assert finished(cluster)
+
+
+@pytest.mark.parametrize(
+    ("phase", "node", "deleted", "may_run"),
+    [
+        ("Running", "n", False, True),
+        ("Running", "n", True, True),
+        ("Pending", "", False, True),
+        ("Pending", "", True, False),
+        ("Succeeded", "n", False, False),
+        ("Failed", "n", True, False),
+        ("Unknown", "n", True, True),
+    ],
+)
+def test_which_pods_may_run(phase: str, node: str, deleted: bool, may_run: bool) -> None:
+    """Until they have ended, unless they can never be bound to a node."""
+    meta = {"name": "a", "namespace": "team"} | ({"deletionTimestamp": "2026-01-02T03:04:05Z"} if deleted else {})
+    body = {"metadata": meta, "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase}}
+    assert charges.may_run(Pod.decoder()(orjson.dumps(body))) is may_run
+
+
+def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
+    """While the Job goes on, and while another of its pods runs, nothing is reconciled because of a pod."""
+    cluster = running()
+    store = cluster.world.pods
+    (watch,) = [each for each in frameworks.dispatch(cluster.world).watches if each.store is store]
+    told: list[Any] = []
+    store.subscribe(lambda key, old, new: told.extend(watch.keys(key, old, new)))
+    body = _gone(cluster)
+    second = {**body, "metadata": {**body["metadata"], "name": "b", "uid": "b"}}
+    cluster.put(Pod, second)
+    cluster.patch(Pod, "team/a", {"metadata": {"labels": {"x": "y"}}})
+    cluster.patch(Pod, "team/b", {"status": {"phase": "Succeeded"}})
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
+    assert not told  # the Job is not deleted
+    cluster.put(Pod, body)
+    cluster.delete(Job, "team/train")
+    assert not told
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
+    assert told == [("batch/job", JOB)]
+
+
+class TestWhatIsCached:
+    """Of all pods of the cluster."""
+
+    async def keep(self, **metadata: Any) -> tuple[Keep, Pod]:
+        """How much of a pod is cached, and what of it; the namespace `team` is managed."""
+        async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
+            caches = Caches(transport)
+            for name, labels in (("team", {"managed": "yes"}), ("other", {})):
+                body = {"metadata": {"name": name, "labels": labels, "resourceVersion": "1"}}
+                caches.of(Namespace).observe(msgspec.convert(body, Namespace))
+            options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels={"managed": "yes"}))
+            managed = ManagedNamespaces(caches, options, Registry())
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
+            body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
+            body["spec"] = {"nodeName": "n", "containers": [container, container]}
+            pod = Pod.decoder()(orjson.dumps(body))
+            return managed.keep_pod(pod), pod
+
+    @pytest.mark.asyncio
+    async def test_pods_of_other_namespaces_are_not(self) -> None:
+        """Unless they carry a mark of Turnstile: the namespace may have been managed when they were admitted."""
+        assert (await self.keep(namespace="other"))[0] is Keep.NOTHING
+        for marks in (
+            {"labels": {"kueue.x-k8s.io/managed": "true"}},
+            {"labels": {"kueue.x-k8s.io/podset": "main"}},
+            {"annotations": {CHARGED: "w"}},
+            {"finalizers": ["kueue.x-k8s.io/managed"]},
+        ):
+            assert (await self.keep(namespace="other", **marks))[0] is Keep.WHOLE
+
+    @pytest.mark.asyncio
+    async def test_of_a_pod_of_a_job_what_it_requests_is(self) -> None:
+        """In place of its spec; its other labels and annotations are left out."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        labels = {"app": "x", "kueue.x-k8s.io/podset": "main"}
+        _, pod = await self.keep(labels=labels, ownerReferences=[owner])
+        assert pod.metadata.labels == {"kueue.x-k8s.io/podset": "main"}
+        assert orjson.loads(bytes(pod.spec)) == {
+            "nodeName": "n",
+            "containers": [{"resources": {"requests": {"cpu": "3000m", "x.io/gpu": "2"}}}],
+        }
+
+    @pytest.mark.asyncio
+    async def test_a_queued_pod_is_cached_whole(self) -> None:
+        """Also without its label: its Workload is made from its spec."""
+        for marks in ({"finalizers": ["kueue.x-k8s.io/managed"]}, {"annotations": {CHARGED: "w"}}):
+            _, pod = await self.keep(**marks)
+            assert b"image" in bytes(pod.spec)
