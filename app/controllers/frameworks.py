@@ -14,9 +14,8 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import jobreconciler, wakes
-from app.controllers.clusterview import ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
-from app.controllers.jobreconciler import WORKLOADS_BY_JOB
 from app.jobs.integration import Integration
 from app.jobs.naming import split_job_key
 from app.kube.slices import ordered
