@@ -41,7 +41,7 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
 
     def owned(job: Kind) -> list[str]:
         owner = job.metadata.controller
-        if owner is None or raws.stripped(job) or registry.maker(owner, job) is None:
+        if owner is None or raws.stripped(job) or not registry.made(job):
             return []
         try:
             return [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
@@ -197,8 +197,8 @@ class Childhood(Reconcile):
     """The part of a reconcile that decides whether the job follows an ancestor."""
 
     def _child(self) -> str:
-        """Suspend a running child of a managed job until that job is admitted; a job that no ancestor's Workload charges
-        for must name a queue."""
+        """Suspend a running child of a managed job until that job is admitted; a job for which no ancestor's Workload
+        charges must name a queue."""
         try:
             ancestor = self._ancestor()
         except LookupError as error:
@@ -220,7 +220,10 @@ class Childhood(Reconcile):
             if self._runs and self._suspend(self.integration, self.job):
                 self._emit("Suspended", "Kueue managed child job suspended")
             return f"queued with {ancestor.kind} {ancestor.name}"
-        if self._judged(workload) and (problem := family.uncharged(self.job, ancestor, workload)):
+        problem = ancestor.fault
+        if not problem and self._judged(workload):
+            problem = family.uncharged(self.job, ancestor, workload)
+        if problem:
             return self._by_itself(problem)
         for sibling in family.beyond(self.job, ancestor, workload):
             if self._suspend(self.cluster.registry.of(sibling), sibling):
@@ -239,13 +242,14 @@ class Childhood(Reconcile):
         return store.get(key) if store is not None else None
 
     def _by_itself(self, problem: str) -> str:
-        """Go on with a job that names a queue, or that must not name one. Otherwise the job is left alone, unless it has
-        a problem: it runs, or would run, as the child of a job whose Workload does not charge for it."""
+        """Go on with a job that names a queue or need not name one. Leave every other job alone, unless it has a
+        problem: it would run as the child of a job whose Workload does not charge for it."""
         if self.cluster.options.manage_jobs_without_queue_name or queue_name(self.job):
             if problem and not self.workloads:
                 self._emit("QueuedByItself", f"It is queued by itself: {problem}")
             return ""
-        problem = problem or ("" if self.workloads else self.integration.needs_queue(self.job))
+        if not problem and not any(each.admitted for each in self.workloads):
+            problem = self.integration.needs_queue(self.job)
         if not problem:
             return "no queue name"
         if self.outcome is None:
@@ -282,14 +286,17 @@ class Childhood(Reconcile):
     def _judged(self, workload: Workload) -> bool:
         """Whether the job must be charged for by now.
 
-        A suspended child that is older than the admission of its owner has not got its label yet: the owner's
-        controller adds it when it resumes the child.
+        A suspended child that is not clearly younger than the admission may still get its label: the owner's controller
+        adds it when it resumes the child.
         """
         if self.outcome is not None:
             return False
-        admitted = find_condition(workload.status.conditions, ADMITTED)
-        created = self.job.metadata.creation_timestamp or ""
-        return self._runs or self._claims or (admitted is not None and created > (admitted.last_transition_time or ""))
+        if self._runs or self._claims:
+            return True
+        condition = find_condition(workload.status.conditions, ADMITTED)
+        admitted = instant(condition.last_transition_time) if condition is not None else None
+        created = instant(self.job.metadata.creation_timestamp)
+        return admitted is not None and created is not None and created > admitted + timedelta(seconds=RETRY_SECONDS)
 
     def _workload_of(self, ancestor: Kind) -> Workload | None:
         """The newest unfinished Workload of a job."""

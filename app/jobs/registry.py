@@ -29,15 +29,16 @@ ALL: Final[tuple[Integration[Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A kind whose controller makes objects of another kind. `enabled`: its objects are jobs of this process.
-    `charged`: its jobs have Workloads of their own, and are read."""
+    """The kind of an owner. `makes`: its controller makes objects like the child. `enabled`: its objects are jobs of
+    this process. `charged`: its jobs have Workloads of their own, and are read."""
 
     kind: type[Kind]
+    makes: bool
     enabled: bool
     charged: bool
 
 
-_REPLICA_SETS: Final = Maker(ReplicaSet, enabled=False, charged=False)
+_REPLICA_SETS: Final = Maker(ReplicaSet, makes=True, enabled=False, charged=False)
 _POD: Final = ("", "Pod")
 
 
@@ -89,12 +90,12 @@ class Registry:
         return self._by_kind.get((group_of(owner), owner.kind))
 
     def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
-        """The kind of an owner, if it is known and its controller makes objects like `child`; an enabled kind first."""
+        """The kind of the owner of `child`, if it is known."""
         made, named = (child.GROUP, child.KIND), (group_of(owner), owner.kind)
         integration = self._by_kind.get(named) or self._all.get(named)
-        if integration is not None and made in integration.makes:
-            enabled = named in self._by_kind
-            return Maker(integration.kind, enabled=enabled, charged=enabled and integration.watched)
+        if integration is not None:
+            enabled, makes = named in self._by_kind, made in integration.makes
+            return Maker(integration.kind, makes=makes, enabled=enabled, charged=enabled and integration.watched)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 
     def made(self, job: Kind) -> bool:
@@ -103,7 +104,7 @@ class Registry:
         if owner is None:
             return False
         maker = self.maker(owner, job)
-        return self.is_external(owner) or (maker is not None and maker.enabled)
+        return self.is_external(owner) or (maker is not None and maker.enabled and maker.makes)
 
     def manages(self, owner: OwnerReference | None) -> bool:
         """Whether an owner is of an enabled or external kind."""

@@ -69,8 +69,9 @@ def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool
     meta = job.metadata
     if integration.held(job) or meta.deletion_timestamp is not None:
         return False
-    if lookups.registry.made(job) and (ancestor := managed_owner(job, lookups)) is not None:
-        return not (ancestor.job is None or _claims(job, integration)) and namespace_is_managed(meta.namespace, lookups)
+    if (ancestor := managed_owner(job, lookups)) is not None:
+        charged = ancestor.job is None or (not ancestor.fault and _claims(job, integration))
+        return not charged and namespace_is_managed(meta.namespace, lookups)
     has_queue = bool(meta.labels.get(names.QUEUE_LABEL))
     return (has_queue or lookups.options.manage_jobs_without_queue_name) and (
         has_queue or namespace_is_managed(meta.namespace, lookups)

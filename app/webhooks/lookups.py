@@ -48,7 +48,7 @@ def managed_owner(job: Kind, lookups: Lookups) -> Ancestor | None:
 
     Raises Undecided if an owner that could count is not in the caches.
     """
-    if not lookups.registry.made(job):
+    if not lookups.registry.manages(job.metadata.controller):
         return None
     try:
         return managed_ancestor(job, lookups.find, options=lookups.options, registry=lookups.registry)

@@ -235,17 +235,21 @@ class TestChildrenTogether:
 class TestAnOwnerThatDoesNotCount:
     """The job is as if it had none."""
 
-    def test_because_its_kind_makes_no_such_objects(self) -> None:
-        """A Job makes Pods, not Jobs."""
-        cluster = Nursery()
-        cluster.job(name="parent", labels=QUEUED)
-        parent = cluster.get(Job, "team/parent")
+    @pytest.mark.parametrize("labels", [QUEUED, None])
+    def test_because_its_kind_makes_no_such_objects(self, labels: Body | None) -> None:
+        """A Job makes Pods, not Jobs: the other Job is queued by itself, or suspended if it names no queue."""
+        cluster = Nursery(labels={}, admitted=False)
+        cluster.job()
+        cluster.settle()
+        cluster.admit()
+        cluster.settle()
+        parent = cluster.get(Job, "team/train")
         assert parent is not None
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": parent["metadata"]["uid"]}
-        cluster.child(pods=9, labels=QUEUED, owner={**owner, "controller": True}, pod_set="")
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": parent["metadata"]["uid"]}
+        cluster.child(pods=9, labels=labels, owner={**owner, "controller": True}, pod_set="main")
         cluster.look()
         assert not cluster.runs()
-        assert len(cluster.workloads_of()) == 1
+        assert len(cluster.workloads_of()) == (1 if labels else 0)
 
     def test_because_two_own_each_other(self) -> None:
         """Neither is anybody's child."""
@@ -255,6 +259,7 @@ class TestAnOwnerThatDoesNotCount:
             cluster.child(name, labels=QUEUED, owner=owner, pod_set="")
         for name in "ab":
             cluster.look(name)
+        for name in "ab":
             assert not cluster.runs(name)
             assert len(cluster.workloads_of(name)) == 1
 
