@@ -48,7 +48,28 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
         except PermanentError:
             return []
 
-    store.add_index(CHILDREN, owned)
+    if not integration.top_level:
+        store.add_index(CHILDREN, owned)
+
+
+def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
+    """Keys of the jobs whose pods a Workload is charged for: children of its owner, and their children."""
+    pod_sets = [each.name for each in workload.spec.pod_sets]
+    owners = [each.uid for each in workload.metadata.owner_references]
+    seen = set(owners)
+    while owners:
+        uid = owners.pop()
+        for store in _stores(cluster).values():
+            for child in (each for name in pod_sets for each in store.by_index(CHILDREN, f"{uid}/{name}")):
+                if child.metadata.uid not in seen:
+                    seen.add(child.metadata.uid)
+                    owners.append(child.metadata.uid)
+                    yield cluster.registry.key_of(child)
+
+
+def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
+    """The stores of jobs that may follow an owner."""
+    return {kind: store for kind, store in cluster.jobs.items() if not cluster.registry.of(kind()).top_level}
 
 
 @dataclass(slots=True)
@@ -144,7 +165,7 @@ class Family:
         for all of them. Jobs with a Workload of their own do not count."""
         found: list[Kind] = []
         pods = 0
-        for kind, store in self._cluster.jobs.items():
+        for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
             for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
                 if integration.finished(child) is None and not (

@@ -264,6 +264,19 @@ class TestAnOwnerThatDoesNotChargeForIt:
         assert tenant.reserved == 2
 
 
+def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
+    """A Job does not run on when its owner's Workload is deactivated, though no controller of the owner suspends it."""
+    owner = admitted_job_set(tenant)
+    child(tenant, "a", owner)
+    tenant.wait_runs(2)
+    (workload,) = tenant.workloads()
+    tenant.world.api.patch(tenant.world.api.path_of(workload), {"spec": {"active": False}})
+    wait_suspended(tenant, "a")
+    tenant.job("b")
+    tenant.wait_runs(2)
+    comes_back_within_quota(tenant)
+
+
 class TestAReferenceThatIsNone:
     def test_not_the_controller(self, tenant: Tenant) -> None:
         """An admitted JobSet is named as an owner, but not as the controller."""

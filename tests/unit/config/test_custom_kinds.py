@@ -238,4 +238,6 @@ def test_it_says_what_its_operator_makes(more: str, makes: set[tuple[str, str]])
 @pytest.mark.parametrize("made", ["job.batch", "Job.", "Job.not_a_group", "''"])
 def test_what_is_made_is_a_kind_with_its_group(made: str) -> None:
     """As kubectl names it."""
-    assert f"{AT}.makes[0]" in told(file(ENTRY + f"makes: [{made}]\n"))
+    (complaint,) = told(file(ENTRY + f"makes: [{made}]\n"))
+    assert f"{AT}.makes[0]: " in complaint
+    assert "for example Job.batch, or Pod" in complaint
