@@ -151,7 +151,8 @@ class WebhookCaches:
 
     def find(self, kind: type[Kind], key: str) -> Kind | None:
         """A job by its key, or None if the job is not in the store."""
-        return self._jobs[kind].get(key)
+        jobs = self._jobs.get(kind)
+        return jobs.get(key) if jobs is not None else None
 
 
 class Turnstile:

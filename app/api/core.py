@@ -164,6 +164,16 @@ class Pod(Kind):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+class ReplicaSet(Kind):
+    """apps/v1 ReplicaSet; only its owners are read."""
+
+    GROUP: ClassVar = "apps"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "ReplicaSet"
+    PLURAL: ClassVar = "replicasets"
+    NAMESPACED: ClassVar = True
+
+
 class Secret(Kind):
     """v1 Secret; values are decoded."""
 

@@ -23,6 +23,8 @@ from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
+WORKLOADS_BY_JOB = "job"
+"""Index of Workloads by the key of each job that owns them (`batch/job:team-a/train`)."""
 WORKLOADS_BY_QUEUE = "queue"
 """Index of Workloads by `namespace/queueName`."""
 WORKLOADS_BY_CLUSTER_QUEUE = "cluster-queue"

@@ -14,6 +14,7 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges, jobreconciler, wakes
+from app.controllers.children import children_of
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.jobs.integration import Integration
@@ -57,6 +58,8 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         if latest is None or not wakes.owner_concerned(old, new):
             return []
         targets = [_target(job) for job in registry.jobs_of(latest)]
+        if old is not None and old.admitted and (new is None or new.finished or new.evicted or not new.admitted):
+            targets += [_target(child) for child in children_of(old, cluster)]
         if new is None:  # a group may now use the deleted Workload's name
             targets += [_target(group) for group in registry.groups_named(latest)]
         return targets

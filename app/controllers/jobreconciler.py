@@ -19,13 +19,13 @@ from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers import charges, podsready
 from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfter
+from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
 from app.controllers.reconcile import RETRY_SECONDS, discarded, released
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
-from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import (
     NOT_ADMITTED,
     WORKLOAD_DELETED,
@@ -49,10 +49,12 @@ _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
-    """Declare the indexes by which `decide` finds Workloads and the members of groups."""
+    """Declare the indexes by which `decide` finds Workloads, children, and the members of groups."""
     workloads.add_index(WORKLOADS_BY_JOB, registry.jobs_of)
     for kind, store in jobs.items():
-        if (integration := registry.of(kind())).groups is not None:
+        integration = registry.of(kind())
+        index_children(store, integration, registry)
+        if integration.groups is not None:
             _index_groups(store, integration, registry)
 
 
@@ -120,7 +122,7 @@ def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tup
     return actions, why
 
 
-class _Job(Matching):
+class _Job(Childhood, Matching):
     """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> ReconcileResult:
@@ -176,46 +178,6 @@ class _Job(Matching):
         if raws.stripped(self.job):
             return "its pod templates are being read"  # they were not cached while the namespace was not managed
         return ""
-
-    def _child(self) -> str:
-        """Suspend a running child of a managed job until that job is admitted; a job without a managed ancestor must
-        name a queue."""
-        options = self.cluster.options
-        ancestor: Ancestor | None = None
-        if not self.integration.top_level:
-            try:
-                ancestor = managed_ancestor(self.job, self._find, options=options, registry=self.cluster.registry)
-            except LookupError as error:
-                self.actions.append(RequeueAfter(RETRY_SECONDS))
-                return str(error)
-            except PermanentError as error:
-                self._emit("JobNestingTooDeep", str(error), warning=True)
-                return str(error)
-        if ancestor is None:
-            return "" if options.manage_jobs_without_queue_name or queue_name(self.job) else "no queue name"
-        if ancestor.job is None:
-            return f"managed elsewhere with {ancestor.kind} {ancestor.name}"
-        running = not self.integration.suspended(self.job) and self.integration.finished(self.job) is None
-        if running and not self._admitted(ancestor.job) and (change := self.integration.suspend(self.job)) is not None:
-            self.actions.append(self._patch(change))
-            self._emit("Suspended", "Kueue managed child job suspended")
-        return f"queued with {ancestor.kind} {ancestor.name}"
-
-    def _find(self, kind: type[Kind], key: str) -> Kind | None:
-        store = self.cluster.jobs.get(kind)
-        return store.get(key) if store is not None else None
-
-    def _admitted(self, ancestor: Kind) -> bool:
-        """Whether the newest unfinished Workload of a job is admitted."""
-        workloads = [
-            each
-            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(ancestor))
-            if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
-        ]
-        newest = max(
-            workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None
-        )
-        return newest is not None and newest.admitted
 
     # A job and its Workload.
 

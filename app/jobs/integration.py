@@ -11,17 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
+import msgspec
+
+from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
+from app.api.pods import PodSpec, PodTemplate
 from app.api.validation.errors import FieldError, brought
 from app.api.workload import PodSet, Workload
 from app.jobs.naming import workload_name
 from app.jobs.podsets import JobPodSet, PodSetInfo
 
 J = TypeVar("J", bound=Kind)
+_decode_template: Final = msgspec.json.Decoder(PodTemplate).decode
 
 WORKLOAD_DELETED: Final = "WorkloadDeleted"
 WORKLOAD_EVICTED: Final = "WorkloadEvicted"
@@ -57,6 +63,28 @@ class Removal:
 
 
 Step = Change | Removal
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Pods of a job that name a pod set of its owner's Workload; `pod_set` is empty if they name none."""
+
+    pod_set: str
+    count: int
+    spec: PodSpec
+
+    @classmethod
+    def of(cls, template: bytes | msgspec.Raw, count: int) -> "Claim":
+        """The claim of the pods made from a template (the JSON of a PodTemplateSpec)."""
+        pod_set, spec = _claimed(bytes(template))
+        return cls(pod_set, count, spec)
+
+
+@lru_cache(maxsize=1024)
+def _claimed(template: bytes) -> tuple[str, PodSpec]:
+    """Cached: the children of one job often share a template, and are counted together."""
+    view = _decode_template(template)
+    return (view.metadata.labels if view.metadata is not None else {}).get(names.PODSET_LABEL, ""), view.spec
 
 
 class CannotCompose(PermanentError):
@@ -122,6 +150,9 @@ class Integration(ABC, Generic[J]):
     """Whether the reconciler handles jobs of the kind; some kinds are handled by the webhook alone."""
     selector: ClassVar[str] = ""
     """Label selector of the watch of a process that only answers reviews; it never caches objects that do not match."""
+    makes: frozenset[tuple[str, str]] = frozenset()
+    """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
+    this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     rights: tuple[Right, ...] = ()
@@ -182,6 +213,11 @@ class Integration(ABC, Generic[J]):
 
     # --- called by webhooks and reconciler
 
+    def claims(self, job: J) -> Sequence[Claim]:
+        """For each pod set of the job, the pod set of an ancestor's Workload that its pods name, by the label that a
+        start adds to pod templates. Raises PermanentError if the job is invalid."""
+        return [Claim.of(pod_set.template, pod_set.count) for pod_set in self.pod_sets(job)]
+
     @abstractmethod
     def suspended(self, job: J) -> bool:
         """Whether no pod of the job can run."""
@@ -191,6 +227,14 @@ class Integration(ABC, Generic[J]):
     def skip(self, job: J) -> str:
         """Why the reconciler ignores this object; empty if it does not."""
         return ""
+
+    def needs_queue(self, job: J) -> str:
+        """Why the job may not run without a queue where jobs without a queue name are left alone; empty if it may."""
+        return ""
+
+    def claimed(self, job: J, pod_set: str) -> int:
+        """The number of pods of the job that name the pod set."""
+        return sum(claim.count for claim in self.claims(job) if claim.pod_set == pod_set)
 
     def group_of(self, job: J) -> str:
         """Name of the group that the object belongs to; empty if the object is a job by itself."""

@@ -5,9 +5,11 @@ enable different kinds. Must never depend on which kinds the API server serves; 
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
+from app.api.core import ReplicaSet
 from app.api.meta import Kind, OwnerReference
 from app.api.workload import Workload
 from app.jobs.integration import Integration
@@ -23,6 +25,21 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     PlainPod(),
     Deployments(),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """The kind of an owner. `makes`: its controller makes objects like the child. `enabled`: its objects are jobs of
+    this process. `charged`: its jobs have Workloads of their own, and are read."""
+
+    kind: type[Kind]
+    makes: bool
+    enabled: bool
+    charged: bool
+
+
+_REPLICA_SETS: Final = Maker(ReplicaSet, makes=True, enabled=False, charged=False)
+_POD: Final = ("", "Pod")
 
 
 class Registry:
@@ -51,6 +68,7 @@ class Registry:
         self.external = frozenset(external)
         self._by_framework = {each.framework: each for each in self.enabled}
         self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in self.enabled}
+        self._all = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
         self._grouping = tuple(each.framework for each in self.enabled if each.groups is not None)
 
@@ -70,6 +88,23 @@ class Registry:
     def by_owner(self, owner: OwnerReference) -> Integration[Any] | None:
         """The enabled integration of an owner's kind, whatever its version; None if no enabled kind matches."""
         return self._by_kind.get((group_of(owner), owner.kind))
+
+    def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
+        """The kind of the owner of `child`, if it is known."""
+        made, named = (child.GROUP, child.KIND), (group_of(owner), owner.kind)
+        integration = self._by_kind.get(named) or self._all.get(named)
+        if integration is not None:
+            enabled, makes = named in self._by_kind, made in integration.makes
+            return Maker(integration.kind, makes=makes, enabled=enabled, charged=enabled and integration.watched)
+        return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
+
+    def made(self, job: Kind) -> bool:
+        """Whether a job's controller owner is external, or of an enabled kind that makes jobs like this."""
+        owner = job.metadata.controller
+        if owner is None:
+            return False
+        maker = self.maker(owner, job)
+        return self.is_external(owner) or (maker is not None and maker.enabled and maker.makes)
 
     def manages(self, owner: OwnerReference | None) -> bool:
         """Whether an owner is of an enabled or external kind."""

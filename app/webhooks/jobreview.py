@@ -1,29 +1,32 @@
 """The webhooks of all job kinds: defaults and suspension on create, validation on create and update.
 
 Each kind's integration (`app.jobs.integration`) provides what is specific to the kind; the order of the steps is the
-same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. Children of managed
-jobs are not changed. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be set here.
+same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. A child of a managed
+job is not changed if its pods name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters
+yet, so `managedBy` must never be set here.
 """
 
 from typing import Any
 
 from app.api import names
+from app.api.errors import PermanentError
 from app.api.meta import Kind, ObjectMeta
 from app.api.patch import JsonPatch
 from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
-from app.webhooks.lookups import Lookups, has_managed_ancestor, namespace_is_managed
+from app.webhooks.lookups import Lookups, managed_owner, namespace_is_managed
 from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
 
 
-def add_default_labels(patch: JsonPatch, meta: ObjectMeta, lookups: Lookups) -> None:
-    """Add the default queue and priority class where a job has none and its owner is not a managed kind.
+def add_default_labels(patch: JsonPatch, job: Kind, lookups: Lookups) -> None:
+    """Add the default queue and priority class where a job has none and was not made by a job of an enabled kind.
 
-    The labels are also set in `meta`, because later steps read them.
+    The labels are also set in the job's metadata, because later steps read them.
     """
-    if lookups.registry.manages(meta.controller):
+    meta = job.metadata
+    if lookups.registry.made(job):
         return
     if (
         not meta.labels.get(names.QUEUE_LABEL)
@@ -54,7 +57,7 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             return changed(patch)
         if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
-        add_default_labels(patch, meta, lookups)
+        add_default_labels(patch, job, lookups)
         if _to_hold(job, integration, lookups):
             integration.hold(job, patch)
         return changed(patch)
@@ -64,14 +67,24 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
 def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
     meta = job.metadata
+    if integration.held(job) or meta.deletion_timestamp is not None:
+        return False
+    if (ancestor := managed_owner(job, lookups)) is not None:
+        charged = ancestor.job is None or (not ancestor.fault and _claims(job, integration))
+        return not charged and namespace_is_managed(meta.namespace, lookups)
     has_queue = bool(meta.labels.get(names.QUEUE_LABEL))
-    return (
-        not integration.held(job)
-        and meta.deletion_timestamp is None
-        and (has_queue or lookups.options.manage_jobs_without_queue_name)
-        and not has_managed_ancestor(job, lookups)
-        and (has_queue or namespace_is_managed(meta.namespace, lookups))
+    return (has_queue or lookups.options.manage_jobs_without_queue_name) and (
+        has_queue or namespace_is_managed(meta.namespace, lookups)
     )
+
+
+def _claims(job: Kind, integration: Integration[Any]) -> bool:
+    """Whether the pods name a pod set of the ancestor's Workload, which its start adds to pod templates. The reconciler
+    finds out whether that Workload charges for them."""
+    try:
+        return all(each.pod_set for each in integration.claims(job))
+    except PermanentError:
+        return False
 
 
 def validating(integration: Integration[Any], lookups: Lookups) -> Handler:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from app.api.errors import PermanentError, TurnstileError
 from app.api.meta import Kind
-from app.jobs.ancestors import managed_ancestor
+from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.options import NAMESPACE_NAME_LABEL, JobOptions
 from app.jobs.registry import Registry
 
@@ -42,19 +42,20 @@ class Lookups(Protocol):
         """An object of a job kind by its key `namespace/name`, or None if the cache does not have it."""
 
 
-def has_managed_ancestor(job: Kind, lookups: Lookups) -> bool:
-    """Whether an ancestor of `job` is queued in its place. `job.metadata.namespace` must be set.
+def managed_owner(job: Kind, lookups: Lookups) -> Ancestor | None:
+    """The ancestor that is queued in place of `job`, if its owner references lead to one. `job.metadata.namespace` must
+    be set.
 
-    Raises Undecided if an owner of a job kind is not in the caches, or if the owner references form a cycle or are too
-    many.
+    Raises Undecided if an owner that could count is not in the caches.
     """
     if not lookups.registry.manages(job.metadata.controller):
-        return False
+        return None
     try:
-        ancestor = managed_ancestor(job, lookups.find, options=lookups.options, registry=lookups.registry)
-    except (LookupError, PermanentError) as error:
+        return managed_ancestor(job, lookups.find, options=lookups.options, registry=lookups.registry)
+    except LookupError as error:
         raise Undecided(str(error)) from None
-    return ancestor is not None
+    except PermanentError:
+        return None  # owners in a circle, or too many of them
 
 
 def namespace_is_managed(namespace: str, lookups: Lookups) -> bool:

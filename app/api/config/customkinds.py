@@ -18,6 +18,9 @@ Path = tuple[str, ...]
 MAX_POD_SETS: Final = 18
 """As many as a Workload may have."""
 
+DEFAULT_CHILDREN: Final = ("Pod", "Job.batch")
+"""What a kind makes that does not say it."""
+
 _FRAMEWORK: Final = re.compile(r"[a-z0-9]([a-z0-9./-]{0,61}[a-z0-9])?")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -106,6 +109,7 @@ class CustomKind(Section):
     ready: Ready | None = None
     managed_by: str | None = None
     priority_class: str | None = None
+    makes: list[str] | None = None
     rights: list[ExtraRight] | None = None
 
     @property
@@ -117,6 +121,12 @@ class CustomKind(Section):
     def route(self) -> str:
         """What no two kinds may share: group and kind as they stand in the paths of the webhooks."""
         return f"{self.group.replace('.', '-')}/{self.kind.lower()}"
+
+
+def group_kind(text: str) -> tuple[str, str]:
+    """Group and kind of `Job.batch`; the group of `Pod` is empty."""
+    kind, _, group = text.partition(".")
+    return group, kind
 
 
 def parts(path: str) -> Path:
@@ -146,6 +156,8 @@ def custom_kind_errors(kinds: list[CustomKind] | None, at: str) -> Iterator[Fiel
         for name, path in (("managedBy", kind.managed_by), ("priorityClass", kind.priority_class)):
             if path is not None:
                 yield from _path_errors(f"{here}.{name}", path, roots=_WRITTEN)
+        for number, made in enumerate(kind.makes or ()):
+            yield from _made_errors(f"{here}.makes[{number}]", made)
         for number, right in enumerate(kind.rights or ()):
             yield from _right_errors(f"{here}.rights[{number}]", right)
 
@@ -261,6 +273,12 @@ def _fact_errors(at: str, fact: Fact) -> Iterator[FieldError]:
     yield from _path_errors(f"{at}.field", fact.field or "", roots=_READ)
     if not fact.values:
         yield required(f"{at}.values", "list the values that count, for example [Succeeded]")
+
+
+def _made_errors(at: str, made: str) -> Iterator[FieldError]:
+    group, kind = group_kind(made)
+    if not _KIND.fullmatch(kind) or (group and subdomain_faults(group)) or made.endswith("."):
+        yield _wrong(at, made, "must be a kind and its group, for example Job.batch, or Pod")
 
 
 def _right_errors(at: str, right: ExtraRight) -> Iterator[FieldError]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, cast
 import msgspec
 import orjson
 
-from app.api.config.customkinds import CustomKind, Fact, Factor, PodSetEntry, parts
+from app.api.config.customkinds import DEFAULT_CHILDREN, CustomKind, Fact, Factor, PodSetEntry, group_kind, parts
 from app.api.config.document import dotted
 from app.api.errors import PermanentError
 from app.api.meta import Kind, tolerating_nulls, without_nulls
@@ -56,6 +56,7 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         self.framework = entry.framework
         self.summary = "described by the configuration file"
         self.suspend_path = parts(entry.suspend or "spec.suspend")
+        self.makes = frozenset(group_kind(each) for each in (DEFAULT_CHILDREN if entry.makes is None else entry.makes))
         self.rights = tuple(
             Right(right.resource, tuple(right.verbs or ()), group=right.group) for right in entry.rights or ()
         )

@@ -46,6 +46,10 @@ class PodGroups(GroupIntegration[PodGroup]):
         leaving = {id(each) for each in job.excess + (job.replaced if job.workload is not None else [])}
         return [each.pod for each in job.members if id(each) not in leaving]
 
+    def needs_queue(self, job: PodGroup) -> str:
+        """As for a single pod, of the first member to which it applies."""
+        return next((problem for each in job.members if (problem := pods.needs_queue(each.pod))), "")
+
     def workload_name(self, job: PodGroup) -> str:
         """The name of the group."""
         return job.metadata.name

@@ -68,6 +68,12 @@ def is_over(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
+def needs_queue(pod: Pod) -> str:
+    """Why a pod that names no queue may not run: the webhook gated it; empty if it may."""
+    gated = names.POD_FINALIZER in pod.metadata.finalizers or names.POD_SUSPENDING_PARENT in pod.metadata.annotations
+    return f"the pod waits for admission, and has no label {names.QUEUE_LABEL}" if gated and not is_over(pod) else ""
+
+
 def is_true(pod: Pod, condition: str) -> bool:
     """Whether the pod has that condition with status True."""
     return any(each.type == condition and each.status == "True" for each in pod.status.conditions)

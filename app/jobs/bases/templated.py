@@ -22,7 +22,7 @@ from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError
 from app.api.workload import PodSet
-from app.jobs.integration import Change, Integration, Outcome, Step, Stop
+from app.jobs.integration import Change, Claim, Integration, Outcome, Step, Stop
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
 from app.jobs.topologyrequest import Placed, group_errors, topology_errors
 
@@ -122,6 +122,10 @@ class TemplatedJob(Integration[J]):
     def carries_admission(self, job: J) -> bool:
         """Whether a template has the label that every start adds and every stop removes."""
         return any(template.admitted for template in self.readable_templates(job))
+
+    def claims(self, job: J) -> Sequence[Claim]:
+        """One for each template."""
+        return [Claim.of(template.raw, template.count) for template in self.templates(job)]
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """A pod set for each template."""

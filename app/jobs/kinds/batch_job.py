@@ -60,6 +60,7 @@ class BatchJob(TemplatedJob[Job]):
     framework = "batch/job"
     summary = "suspended; may be admitted in part"
     built_in = True
+    makes = frozenset({("", "Pod")})
     takes_slices = True
     success = "Complete"
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
@@ -112,6 +113,10 @@ class BatchJob(TemplatedJob[Job]):
     def templates(self, job: Job) -> list[Template]:
         """One template, with as many pods as run at a time."""
         return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"))]
+
+    def claimed(self, job: Job, pod_set: str) -> int:
+        """All pods: the children of one owner are counted often, and have one template each."""
+        return _count(job)
 
     def hold(self, job: Job, patch: JsonPatch) -> None:
         """Set `spec.suspend`, unless an interrupted stop has already set it."""

@@ -46,6 +46,7 @@ class Deployments(PodParent[Deployment]):
     framework = "deployment"
     summary = "each pod held by a scheduling gate and queued by itself"
     built_in = True
+    makes = frozenset({("apps", "ReplicaSet")})
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

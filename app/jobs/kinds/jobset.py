@@ -74,6 +74,7 @@ class JobSets(TemplatedJob[JobSet]):
     kind = JobSet
     framework = "jobset.x-k8s.io/jobset"
     summary = "suspended; a pod set for each replicated Job"
+    makes = frozenset({("batch", "Job")})
     groups_pod_sets = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 

@@ -19,7 +19,7 @@ from app.api.workload import PodSet
 from app.jobs.bases import pods
 from app.jobs.bases.pod_group import PodGroups
 from app.jobs.bases.roles import role_hash
-from app.jobs.integration import WORKLOAD_DELETED, Asked, Change, Integration, Outcome, Right, Stop
+from app.jobs.integration import WORKLOAD_DELETED, Asked, Change, Claim, Integration, Outcome, Right, Stop
 from app.jobs.labels import identifier
 from app.jobs.podsets import JobPodSet, PodSetInfo
 from app.jobs.topologyrequest import topology_errors
@@ -74,14 +74,18 @@ class PlainPod(Integration[Pod]):
         return names.POD_SUSPENDING_PARENT in job.metadata.annotations
 
     def hold(self, job: Pod, patch: JsonPatch) -> None:
-        """Add the gate and the role hash; unless `held_by_parent`, also the managed label and the finalizer."""
+        """Add the gate, the role hash and the managed label; unless `held_by_parent`, also the finalizer.
+
+        In Kueue only the parent's template has the label; a pod with the annotation and no such parent is then gated,
+        and nothing notices if the gate is removed.
+        """
         meta = job.metadata
-        if not self.held_by_parent(job):
-            if self.parents_only:
-                return
+        if not self.held_by_parent(job) and self.parents_only:
+            return
+        if meta.labels.get(names.MANAGED_LABEL) != "true":
             patch.put(meta.labels, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
-            if names.POD_FINALIZER not in meta.finalizers:
-                _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
+        if not self.held_by_parent(job) and names.POD_FINALIZER not in meta.finalizers:
+            _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
         gates = pods.gates(job)
         if names.ADMISSION_GATE not in gates:
             _append(patch, gates, "spec", "schedulingGates", value={"name": names.ADMISSION_GATE})
@@ -143,6 +147,10 @@ class PlainPod(Integration[Pod]):
             return "the framework pod is not enabled"
         return ""
 
+    def needs_queue(self, job: Pod) -> str:
+        """A pod that was gated by the webhook may not run before it is admitted."""
+        return pods.needs_queue(job)
+
     def group_of(self, job: Pod) -> str:
         """The group's name from annotation or label; the webhook does not let it change."""
         return identifier(job.metadata, names.POD_GROUP_NAME)[0]
@@ -151,6 +159,10 @@ class PlainPod(Integration[Pod]):
     def groups(self) -> PodGroups:
         """The integration that handles the pods of a group as one job."""
         return _GROUPS
+
+    def claims(self, job: Pod) -> Sequence[Claim]:
+        """The pod itself, by its label."""
+        return [Claim(job.metadata.labels.get(names.PODSET_LABEL, ""), 1, pods.view(job))]
 
     def suspended(self, job: Pod) -> bool:
         """Whether the pod is gated or finished."""

@@ -12,6 +12,7 @@ from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 CASES = ["", *sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))]
 
 
@@ -58,7 +59,7 @@ def test_names_fit_where_a_label_must(manifests: list[Manifest]) -> None:
 
 def test_namespaced_objects_are_in_the_release_namespace(manifests: list[Manifest]) -> None:
     """Nothing is put anywhere else, or left to the caller's default namespace."""
-    cluster_wide = ("ClusterRole", "ClusterRoleBinding", "FlowSchema")
+    cluster_wide = ("ClusterRole", "ClusterRoleBinding", "FlowSchema", *POLICIES)
     for manifest in manifests:
         if manifest["kind"] in cluster_wide or manifest["kind"].endswith("WebhookConfiguration"):
             continue
@@ -170,3 +171,23 @@ def test_selectors_find_the_pods(manifests: list[Manifest]) -> None:
     for template in templates:
         for constraint in template["spec"]["topologySpreadConstraints"]:
             assert constraint["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
+def test_policies_hold_where_jobs_are_held(manifests: list[Manifest]) -> None:
+    """Each policy is bound once, denies, and applies to the namespaces in which the webhooks are called."""
+    policies, bindings = (of_kind(manifests, kind) for kind in POLICIES)
+    assert [each["metadata"]["name"] for each in policies] == [each["spec"]["policyName"] for each in bindings]
+    selector = next(each["namespaceSelector"] for each in webhooks(manifests) if each["name"] == "mpod.kb.io")
+    for policy, binding in zip(policies, bindings, strict=True):
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert binding["spec"]["validationActions"] == ["Deny"]
+        assert binding["spec"]["matchResources"] == {"namespaceSelector": selector}
+
+
+def test_turnstile_may_start_and_release_pods_under_the_policies(manifests: list[Manifest]) -> None:
+    """The policies leave out the account that the controller runs as."""
+    account = next(d for d in of_kind(manifests, "ServiceAccount") if d["metadata"]["name"].endswith("-controller"))
+    user = f"system:serviceaccount:{NAMESPACE}:{account['metadata']['name']}"
+    for policy in of_kind(manifests, "ValidatingAdmissionPolicy"):
+        (exempt,) = [each for each in policy["spec"]["matchConditions"] if each["name"] == "not-exempt"]
+        assert f'"{user}"' in exempt["expression"]

@@ -248,3 +248,17 @@ def test_config_may_manage_every_job(render: Render) -> None:
     )
     pods = next(entry for entry in configuration["webhooks"] if entry["name"] == "mpod.kb.io")
     assert "matchConditions" not in pods
+
+
+def test_policies_can_be_left_out(render: Render) -> None:
+    """An API server that is older than they are gets none."""
+    manifests = render("--set", "admissionPolicies.enabled=false")
+    assert not [each for each in manifests if each["kind"].startswith("ValidatingAdmissionPolicy")]
+
+
+def test_other_controllers_of_jobs_may_create_their_pods(render: Render) -> None:
+    """Whoever runs Jobs with another `managedBy` is listed beside the Job controller."""
+    user = "system:serviceaccount:jobs:other"
+    manifests = render("--set", f"admissionPolicies.jobControllers={{{user}}}")
+    policy = named(manifests, "ValidatingAdmissionPolicy", "turnstile-pods-of-jobs")
+    assert policy["spec"]["validations"][0]["expression"] == f'request.userInfo.username in ["{user}"]'

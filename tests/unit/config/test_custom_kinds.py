@@ -218,3 +218,26 @@ def test_a_kind_is_managed_here_or_elsewhere() -> None:
     """Not both."""
     (found,) = told(file(ENTRY, more="  externalFrameworks: [Simulation.v1.example.com]\n"))
     assert found.endswith('integrations.externalFrameworks[0]: Duplicate value: "Simulation.v1.example.com"')
+
+
+@pytest.mark.parametrize(
+    ("more", "makes"),
+    [
+        ("", {("", "Pod"), ("batch", "Job")}),
+        ("makes: [JobSet.jobset.x-k8s.io]\n", {("jobset.x-k8s.io", "JobSet")}),
+        ("makes: []\n", set()),
+    ],
+)
+def test_it_says_what_its_operator_makes(more: str, makes: set[tuple[str, str]]) -> None:
+    """Pods and Jobs, if it says nothing."""
+    found = job_kinds(loaded(file(ENTRY + more))).by_framework("example.com/simulation")
+    assert found is not None
+    assert found.makes == makes
+
+
+@pytest.mark.parametrize("made", ["job.batch", "Job.", "Job.not_a_group", "''"])
+def test_what_is_made_is_a_kind_with_its_group(made: str) -> None:
+    """As kubectl names it."""
+    (complaint,) = told(file(ENTRY + f"makes: [{made}]\n"))
+    assert f"{AT}.makes[0]: " in complaint
+    assert "for example Job.batch, or Pod" in complaint

@@ -65,6 +65,35 @@ async def test_a_workload_concerns_the_controller_of_its_owner() -> None:
     assert await runner.queues["batch/job"].get() == "batch/job:ns/job"
 
 
+async def test_a_workload_that_loses_its_admission_concerns_the_jobs_that_it_was_charged_for() -> None:
+    """Those below its owner, at any depth; their own controllers may not stop them."""
+    made = world()
+    owner = {"name": "job", "uid": "job-uid", "controller": True}
+    template = {"metadata": {"labels": {"kueue.x-k8s.io/podset": "main"}}, "spec": {"containers": []}}
+    owner |= {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    for number, name in enumerate(("one", "two"), 1):
+        meta = {
+            "name": name,
+            "namespace": "ns",
+            "resourceVersion": str(number),
+            "uid": name,
+            "ownerReferences": [owner],
+        }
+        made.jobs[Job].observe(worlds.decode(Job, {"metadata": meta, "spec": {"template": template}}))
+
+    def workload(status: str, version: str) -> Workload:
+        condition = worlds.condition("Admitted", status, "ByTest")
+        pod_sets = [{"name": "main", "count": 2, "template": template}]
+        return worlds.workload(condition, spec={"podSets": pod_sets}, resourceVersion=version)
+
+    made.workloads.observe(workload("True", "1"))
+    runner = runner_of(made)
+    with runner.subscribed():
+        made.workloads.observe(workload("False", "2"))
+    keys = {await runner.queues["batch/job"].get() for _ in range(waiting(runner)["batch/job"])}
+    assert keys == {"batch/job:ns/job", "batch/job:ns/one", "batch/job:ns/two"}
+
+
 async def test_a_new_term_finds_jobs_that_were_deleted_before_it() -> None:
     """By the Workloads that they have left behind."""
     made = world(worlds.workload(), pod(1))

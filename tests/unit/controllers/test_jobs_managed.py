@@ -1,7 +1,5 @@
 """Which jobs are queued at all, and which are left alone."""
 
-from typing import Any
-
 import orjson
 import pytest
 
@@ -14,8 +12,6 @@ from app.jobs.registry import Registry
 from app.kube import answers
 from app.kube.raws import Keep
 from tests.unit.controllers.job_cluster import JOB, Cluster
-
-CHILD = "batch/job:team/child"
 
 
 def test_a_job_without_a_queue_name_is_left_alone() -> None:
@@ -97,56 +93,6 @@ def test_a_job_whose_templates_were_not_kept_waits_until_it_is_read_again() -> N
     cluster.settle()
     assert cluster.writes == ["create Workload"]
     assert woken == [True, True]
-
-
-class TestAChild:
-    """A Job that a queued Job owns."""
-
-    def cluster(self, *, admitted: bool) -> Cluster:
-        """A queued Job that owns another one, which runs."""
-        cluster = Cluster()
-        cluster.flavor()
-        cluster.job()
-        cluster.settle()
-        if admitted:
-            cluster.admit()
-            cluster.settle()
-        owner = cluster.get(Job, "team/train")
-        assert owner is not None
-        reference: dict[str, Any] = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": "train",
-            "uid": owner["metadata"]["uid"],
-            "controller": True,
-        }
-        meta = {"name": "child", "namespace": "team", "ownerReferences": [reference]}
-        template = {"spec": {"containers": [{"name": "c"}]}}
-        cluster.put(Job, {"metadata": meta, "spec": {"suspend": False, "template": template}})
-        cluster.writes.clear()
-        cluster.events.clear()
-        return cluster
-
-    def test_of_a_job_that_waits_waits_too(self) -> None:
-        """It gets no Workload of its own."""
-        cluster = self.cluster(admitted=False)
-        cluster.settle(CHILD)
-        assert cluster.writes == ["patch Job"]
-        assert cluster.events == [("Suspended", "Kueue managed child job suspended")]
-        assert len(cluster.workloads) == 1
-
-    def test_of_a_job_that_runs_runs(self) -> None:
-        """Quota was given to its owner."""
-        cluster = self.cluster(admitted=True)
-        cluster.settle(CHILD)
-        assert cluster.writes == []
-
-    def test_of_a_job_not_to_be_seen_is_looked_at_again(self) -> None:
-        """The owner may not have arrived yet, or be on its way out."""
-        cluster = self.cluster(admitted=True)
-        cluster.delete(Job, "team/train")
-        cluster.settle(CHILD)
-        assert "owner not found" in cluster.decide(CHILD).why
 
 
 class TestAPod:

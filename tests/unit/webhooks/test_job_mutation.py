@@ -3,17 +3,29 @@
 import pytest
 
 from app.api import names
-from app.api.core import Job
-from app.api.meta import OwnerReference
 from app.api.selectors import LabelSelector
 from app.jobs.kinds.batch_job import BatchJob
+from app.jobs.kinds.jobset import JobSet
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
-from tests.unit.webhooks.reviews import Cluster, job, meta, mutated, operations, owned_by, request
+from tests.unit.webhooks.reviews import Cluster, Json, job, meta, mutated, operations, owned_by, request
 
 QUEUED = {names.QUEUE_LABEL: "main"}
+PARENT = owned_by("JobSet", "parent", api_version="jobset.x-k8s.io/v1alpha2")
+
+
+def job_set(*, labels: dict[str, str] | None = None, uid: str = "uid-1") -> JobSet:
+    """The JobSet `parent`."""
+    return JobSet(metadata=meta(name="parent", uid=uid, labels=labels or {}))
+
+
+def child(*, labels: dict[str, str] | None = None) -> Json:
+    """A Job as the JobSet controller makes it once the JobSet `parent` was started."""
+    made = job(labels=labels, owner=PARENT)
+    made["spec"]["template"]["metadata"]["labels"] = {names.PODSET_LABEL: "workers"}
+    return made
 
 
 def test_a_job_with_a_queue_is_suspended_by_one_operation() -> None:
@@ -69,8 +81,20 @@ class TestDefaultQueue:
         assert mutating(BatchJob(), self.cluster)(request(job(), namespace="kube-system")) is ALLOWED
 
     def test_not_for_the_child_of_a_job_kind(self) -> None:
-        """Whose owner is of a job kind gets no queue of its own, whatever is known of the owner."""
-        assert mutating(BatchJob(), self.cluster)(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
+        """A Job of a JobSet without a queue gets none of its own."""
+        cluster = Cluster(default_queue_in=("team-a",), jobs=(job_set(),))
+        assert mutating(BatchJob(), cluster)(request(job(owner=PARENT))) is ALLOWED
+
+    def test_not_for_the_child_of_a_job_that_is_not_there(self) -> None:
+        """The reference alone must not keep a Job out of the queue."""
+        assert mutating(BatchJob(), self.cluster)(request(job(owner=PARENT))).code == 500
+
+    @pytest.mark.parametrize("kind", ["Job", "Pod"])
+    def test_for_the_child_of_a_kind_that_makes_no_jobs(self, kind: str) -> None:
+        """Such a reference was not written by the kind's controller."""
+        owner = owned_by(kind, "parent", api_version="v1" if kind == "Pod" else "batch/v1")
+        after = mutated(mutating(BatchJob(), self.cluster), job(owner=owner))
+        assert after["metadata"]["labels"] == {names.QUEUE_LABEL: "default"}
 
     def test_for_the_child_of_another_kind(self) -> None:
         """A Job made by a CronJob stands on its own."""
@@ -115,51 +139,45 @@ class TestWithoutQueueName:
 
     def test_the_child_of_a_job_is_left_alone(self) -> None:
         """Its parent is managed even without a queue."""
-        parent = Job(metadata=meta(name="parent", uid="uid-1"))
-        handler = mutating(BatchJob(), Cluster(options=self.options, jobs=(parent,)))
-        assert handler(request(job(owner=owned_by("Job", "parent")))) is ALLOWED
+        handler = mutating(BatchJob(), Cluster(options=self.options, jobs=(job_set(),)))
+        assert handler(request(child())) is ALLOWED
 
 
 class TestChildren:
-    """A Job below a queued Job is its parent's business."""
+    """A Job of a queued JobSet is the JobSet's business."""
 
     def test_the_child_of_a_queued_job_is_left_alone(self) -> None:
-        """Even with a queue label of its own."""
-        parent = Job(metadata=meta(name="parent", uid="uid-1", labels=QUEUED))
-        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
-        assert handler(request(job(labels=QUEUED, owner=owned_by("Job", "parent")))) is ALLOWED
+        """Even with a queue label of its own; its pods name a pod set, as the start of the JobSet has it."""
+        handler = mutating(BatchJob(), Cluster(jobs=(job_set(labels=QUEUED),)))
+        assert handler(request(child(labels=QUEUED))) is ALLOWED
+
+    @pytest.mark.parametrize("labels", [QUEUED, None])
+    def test_a_child_whose_pods_name_no_pod_set_is_suspended(self, labels: dict[str, str] | None) -> None:
+        """No admission of the JobSet has made it, with a queue or without."""
+        handler = mutating(BatchJob(), Cluster(jobs=(job_set(labels=QUEUED),)))
+        assert mutated(handler, job(labels=labels, owner=PARENT))["spec"]["suspend"] is True
 
     def test_the_child_of_a_job_without_a_queue_stands_on_its_own(self) -> None:
         """Nobody else would hold it back."""
-        parent = Job(metadata=meta(name="parent", uid="uid-1"))
-        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
-        assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
+        handler = mutating(BatchJob(), Cluster(jobs=(job_set(),)))
+        assert mutated(handler, child(labels=QUEUED))["spec"]["suspend"] is True
+        assert handler(request(child())) is ALLOWED
 
     def test_a_forged_owner_does_not_help(self) -> None:
         """A reference whose uid is not the owner's is no reason to run."""
-        parent = Job(metadata=meta(name="parent", uid="another", labels=QUEUED))
-        handler = mutating(BatchJob(), Cluster(jobs=(parent,)))
-        assert mutated(handler, job(labels=QUEUED, owner=owned_by("Job", "parent")))["spec"]["suspend"] is True
+        handler = mutating(BatchJob(), Cluster(jobs=(job_set(labels=QUEUED, uid="another"),)))
+        assert mutated(handler, child(labels=QUEUED))["spec"]["suspend"] is True
 
     def test_an_owner_that_is_not_seen_yet_is_an_error_to_try_again(self) -> None:
         """Neither running nor waiting would be safe to answer."""
-        answer = mutating(BatchJob(), Cluster())(request(job(labels=QUEUED, owner=owned_by("Job", "parent"))))
+        answer = mutating(BatchJob(), Cluster())(request(child(labels=QUEUED)))
         assert (answer.code, answer.outcome) == (500, "error")
-        assert "workload owner not found: Job team-a/parent" in answer.message
+        assert "workload owner not found: JobSet team-a/parent" in answer.message
 
-    def test_owners_in_a_circle_are_an_error(self) -> None:
-        """A cycle ends the walk instead of the process."""
-        up = OwnerReference(api_version="batch/v1", kind="Job", name="other", uid="uid-2", controller=True)
-        down = OwnerReference(api_version="batch/v1", kind="Job", name="parent", uid="uid-1", controller=True)
-        circle = (
-            Job(metadata=meta(name="parent", uid="uid-1", owner_references=[up])),
-            Job(metadata=meta(name="other", uid="uid-2", owner_references=[down])),
-        )
-        answer = mutating(BatchJob(), Cluster(jobs=circle))(
-            request(job(labels=QUEUED, owner=owned_by("Job", "parent")))
-        )
-        assert answer.code == 500
-        assert "circle" in answer.message
+    def test_an_owner_of_a_kind_that_makes_no_jobs_is_none(self) -> None:
+        """Two Jobs that own each other, or a Pod that is never seen: the Job needs quota itself, and no error."""
+        for owner in (owned_by("Job", "parent"), owned_by("Pod", "unknown", api_version="v1")):
+            assert mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED, owner=owner))["spec"]["suspend"] is True
 
 
 def test_a_child_of_an_owner_that_is_managed_elsewhere_is_left_alone() -> None:
@@ -180,7 +198,7 @@ def test_a_namespace_the_cache_has_not_seen_is_an_error_when_its_labels_matter()
 
 def test_a_job_on_its_way_out_is_not_suspended() -> None:
     """Suspending would be too late, and its ancestors may be gone."""
-    leaving = job(labels=QUEUED, owner=owned_by("Job", "gone"))
+    leaving = job(labels=QUEUED, owner=PARENT)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     assert mutating(BatchJob(), Cluster())(request(leaving)) is ALLOWED
 

@@ -48,16 +48,19 @@ def test_the_default_queue_is_given() -> None:
 
 
 def test_a_pod_of_a_job_gets_no_default_queue() -> None:
-    """Its Job has been seen to; whether the cache knows the Job does not matter."""
-    handler = mutating(PlainPod(), Cluster(default_queue_in=("team-a",)))
-    assert handler(request(pod(owner=owned_by("Job", "unknown")))) is ALLOWED
+    """Its Job may be queued, or not be managed."""
+    parent = Job(metadata=meta(name="parent", uid="uid-1"))
+    handler = mutating(PlainPod(), Cluster(default_queue_in=("team-a",), jobs=(parent,)))
+    assert handler(request(pod(owner=owned_by("Job", "parent")))) is ALLOWED
 
 
 def test_a_pod_of_a_queued_job_is_left_alone_even_with_a_queue_label() -> None:
-    """Templates often carry the label of their Job."""
+    """Templates often carry the label of their Job, and always the pod set once the Job was started."""
     parent = Job(metadata=meta(name="parent", uid="uid-1", labels=QUEUED))
     handler = mutating(PlainPod(), Cluster(jobs=(parent,)))
-    assert handler(request(pod(labels=QUEUED, owner=owned_by("Job", "parent")))) is ALLOWED
+    owner = owned_by("Job", "parent")
+    assert handler(request(pod(labels={**QUEUED, names.PODSET_LABEL: "main"}, owner=owner))) is ALLOWED
+    assert "schedulingGates" in mutated(handler, pod(labels=QUEUED, owner=owner))["spec"]
 
 
 def test_a_pod_of_another_owner_is_gated() -> None:

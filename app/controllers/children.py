@@ -1,0 +1,331 @@
+"""Decides whether a job is queued by itself or follows an ancestor, whose Workload must charge for the job's pods.
+
+The reference to an owner is a tenant's word. It counts only if the pods are charged: the pod templates name pod sets of
+the ancestor's Workload by the label that a start adds, each pod requests at most what that pod set charges for a pod,
+and the unfinished children of an owner have together at most as many pods as it charges for, the oldest first. In every
+other case the job needs quota itself. A running child beyond the count is suspended when any of its siblings is
+reconciled. Must never create a Workload, and never resume a job: the job's own controller does.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from app.api import names
+from app.api.conditions import instant
+from app.api.errors import InvalidValue, PermanentError
+from app.api.meta import Kind, find_condition
+from app.api.pods import PodSpec
+from app.api.workload import ADMITTED, Workload
+from app.controllers.actions import Emit, RequeueAfter
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
+from app.engine.requests import Exact, effective_pod, pod_requests, summarize
+from app.jobs.ancestors import Ancestor, managed_ancestor
+from app.jobs.integration import NOT_ADMITTED, Integration
+from app.jobs.labels import queue_name
+from app.jobs.registry import Registry
+from app.kube import raws
+from app.kube.store import Store
+
+CHILDREN: Final = "owner"
+"""Index of jobs by the uid of the controller owner and the pod set that the pods name (`uid/workers`)."""
+
+_STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
+_CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
+
+
+def index_children(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
+    """Declare the index by which the children of an owner are counted."""
+
+    def owned(job: Kind) -> list[str]:
+        owner = job.metadata.controller
+        if owner is None or raws.stripped(job) or not registry.made(job):
+            return []
+        try:
+            return [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
+        except PermanentError:
+            return []
+
+    if not integration.top_level:
+        store.add_index(CHILDREN, owned)
+
+
+def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
+    """Keys of the jobs whose pods a Workload is charged for: children of its owner, and their children."""
+    pod_sets = [each.name for each in workload.spec.pod_sets]
+    owners = [each.uid for each in workload.metadata.owner_references]
+    seen = set(owners)
+    while owners:
+        uid = owners.pop()
+        for store in _stores(cluster).values():
+            for child in (each for name in pod_sets for each in store.by_index(CHILDREN, f"{uid}/{name}")):
+                if child.metadata.uid not in seen:
+                    seen.add(child.metadata.uid)
+                    owners.append(child.metadata.uid)
+                    yield cluster.registry.key_of(child)
+
+
+def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
+    """The stores of jobs that may follow an owner."""
+    return {kind: store for kind, store in cluster.jobs.items() if not cluster.registry.of(kind()).top_level}
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What a Workload, or a job below it, allows to its children: pods by pod set, and the requests of a pod."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    specs: dict[str, list[PodSpec]] = field(default_factory=dict)
+
+    def add(self, pod_set: str, count: int, spec: PodSpec) -> None:
+        """Allow more pods of a pod set."""
+        self.counts[pod_set] = self.counts.get(pod_set, 0) + count
+        self.specs.setdefault(pod_set, []).append(spec)
+
+
+def allowed_by(workload: Workload) -> Allowance:
+    """The admitted pods of a Workload, without those whose quota was released (`reclaimablePods`)."""
+    status = workload.status
+    assigned = {each.name: each.count for each in (status.admission.pod_set_assignments if status.admission else ())}
+    reclaimed = {each.name: each.count for each in status.reclaimable_pods}
+    allowance = Allowance()
+    for pod_set in workload.spec.pod_sets:
+        count = assigned.get(pod_set.name)
+        count = pod_set.count if count is None else count
+        allowance.add(pod_set.name, count - reclaimed.get(pod_set.name, 0), pod_set.template.spec)
+    return allowance
+
+
+class Family:
+    """The children of managed jobs, as the stores have them."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+
+    def uncharged(self, job: Kind, ancestor: Ancestor, workload: Workload) -> str:
+        """Why the Workload of a job's ancestor does not charge for the job; empty if it does.
+
+        The owners between the two are checked first, each against the owner above it.
+        """
+        assert ancestor.job is not None
+        allowance, parent = allowed_by(workload), ancestor.job
+        for child in (*reversed(ancestor.between), job):
+            if problem := self._problem(child, parent, allowance):
+                return problem
+            allowance, parent = Allowance(), child
+            for claim in self._cluster.registry.of(child).claims(child):
+                allowance.add(claim.pod_set, claim.count, claim.spec)
+        return ""
+
+    def beyond(self, job: Kind, ancestor: Ancestor, workload: Workload) -> Iterator[Kind]:
+        """Running siblings of a job for whose pods the Workload does not charge, because older siblings use it up."""
+        if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
+            return
+        allowance = allowed_by(workload)
+        for claim in self._cluster.registry.of(job).claims(job):
+            pods = 0
+            for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
+                integration = self._cluster.registry.of(sibling)
+                pods += integration.claimed(sibling, claim.pod_set)
+                over = pods > allowance.counts[claim.pod_set]
+                if over and sibling is not job and not integration.suspended(sibling):
+                    yield sibling
+
+    def _problem(self, job: Kind, parent: Kind, allowance: Allowance) -> str:
+        """Why an owner's allowance does not include the pods of one of its children."""
+        owner = f"the Workload of {parent.KIND} {parent.metadata.name}"
+        try:
+            claims = self._cluster.registry.of(job).claims(job)
+        except PermanentError as error:
+            return str(error)
+        for claim in claims:
+            if claim.count == 0:
+                continue
+            if claim.pod_set not in allowance.counts:
+                named = f"pod set '{claim.pod_set}'" if claim.pod_set else f"no pod set (label {names.PODSET_LABEL})"
+                return f"its pods name {named} of {owner}, which therefore does not charge for them"
+            if more := self._larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
+                return f"its pods request more {more} than {owner} charges for a pod of pod set '{claim.pod_set}'"
+            pods = 0
+            for sibling in self._siblings(parent, claim.pod_set, allowance):
+                pods += self._cluster.registry.of(sibling).claimed(sibling, claim.pod_set)
+                if sibling.metadata.uid == job.metadata.uid:
+                    break
+            if pods > (charged := allowance.counts[claim.pod_set]):
+                return (
+                    f"with older children of {parent.KIND} {parent.metadata.name} it has {pods} pods of pod set "
+                    f"'{claim.pod_set}', and {owner} charges for {charged}"
+                )
+        return ""
+
+    def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance) -> list[Kind]:
+        """The children of an owner that may run pods of a pod set, the oldest first; unsorted if there are enough pods
+        for all of them. Jobs with a Workload of their own do not count."""
+        found: list[Kind] = []
+        pods = 0
+        for kind, store in _stores(self._cluster).items():
+            integration = self._cluster.registry.of(kind())
+            for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
+                if integration.finished(child) is None and not (
+                    child.metadata.deletion_timestamp and not integration.active(child)
+                ):
+                    found.append(child)
+                    pods += integration.claimed(child, pod_set)
+        if pods <= allowance.counts.get(pod_set, 0):
+            return found
+        found = [child for child in found if not self.own_workload(child)]
+        return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def own_workload(self, job: Kind) -> bool:
+        """Whether a job has an unfinished Workload itself."""
+        key = self._cluster.registry.key_of(job)
+        return any(
+            not each.finished and (owner := each.metadata.controller) is not None and owner.uid == job.metadata.uid
+            for each in self._cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+        )
+
+    def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
+        """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
+        cluster = self._cluster
+        limits = summarize(each for each in cluster.limit_ranges.values() if each.metadata.namespace == namespace)
+        overheads = {
+            each.metadata.name: each.overhead.pod_fixed
+            for each in cluster.runtime_classes.values()
+            if each.overhead is not None
+        }
+
+        def requests(of: PodSpec) -> Exact:
+            return pod_requests(effective_pod(of, overheads=overheads, limits=limits))
+
+        try:
+            wanted = requests(spec)
+            most: dict[str, int] = {}
+            for each in charged:
+                for name, value in requests(each).items():
+                    most[name] = max(value, most.get(name, 0))
+        except InvalidValue as error:
+            return f"than can be read ({error})"
+        return ", ".join(_above(wanted, most))
+
+
+def _above(wanted: Mapping[str, int], most: Mapping[str, int]) -> list[str]:
+    return sorted(name for name, value in wanted.items() if value > most.get(name, 0))
+
+
+class Childhood(Reconcile):
+    """The part of a reconcile that decides whether the job follows an ancestor."""
+
+    def _child(self) -> str:
+        """Suspend a running child of a managed job until that job is admitted; a job for which no ancestor's Workload
+        charges must name a queue."""
+        try:
+            ancestor = self._ancestor()
+        except LookupError as error:
+            if self._is_new:  # the owner may have been created only a moment before the job
+                self.actions.append(RequeueAfter(RETRY_SECONDS))
+                return str(error)
+            return self._by_itself(str(error) if self._claims or queue_name(self.job) else "")
+        except PermanentError as error:
+            return self._by_itself(str(error))
+        if ancestor is None:
+            return self._by_itself(_STRAY if self._claims else "")
+        if ancestor.job is None:
+            return f"managed elsewhere with {ancestor.kind} {ancestor.name}"
+        family = Family(self.cluster)
+        if family.own_workload(self.job):
+            return ""
+        workload = self._workload_of(ancestor.job)
+        if workload is None or not workload.admitted:
+            if self._runs and self._suspend(self.integration, self.job):
+                self._emit("Suspended", "Kueue managed child job suspended")
+            return f"queued with {ancestor.kind} {ancestor.name}"
+        problem = ancestor.fault
+        if not problem and self._judged(workload):
+            problem = family.uncharged(self.job, ancestor, workload)
+        if problem:
+            return self._by_itself(problem)
+        for sibling in family.beyond(self.job, ancestor, workload):
+            if self._suspend(self.cluster.registry.of(sibling), sibling):
+                note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
+                self.actions.append(Emit(sibling, "Warning", "NotCharged", note))
+        return f"queued with {ancestor.kind} {ancestor.name}"
+
+    def _ancestor(self) -> Ancestor | None:
+        if self.integration.top_level:
+            return None
+        cluster = self.cluster
+        return managed_ancestor(self.job, self._find, options=cluster.options, registry=cluster.registry)
+
+    def _find(self, kind: type[Kind], key: str) -> Kind | None:
+        store = self.cluster.jobs.get(kind)
+        return store.get(key) if store is not None else None
+
+    def _by_itself(self, problem: str) -> str:
+        """Go on with a job that names a queue or need not name one. Leave every other job alone, unless it has a
+        problem: it would run as the child of a job whose Workload does not charge for it."""
+        if self.cluster.options.manage_jobs_without_queue_name or queue_name(self.job):
+            if problem and not self.workloads:
+                self._emit("QueuedByItself", f"It is queued by itself: {problem}")
+            return ""
+        if not problem and not any(each.admitted for each in self.workloads):
+            problem = self.integration.needs_queue(self.job)
+        if not problem:
+            return "no queue name"
+        if self.outcome is None:
+            if self._runs and not self._suspend(self.integration, self.job):
+                self._stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
+            self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
+        return problem
+
+    def _suspend(self, integration: Integration[Any], job: Kind) -> bool:
+        """Suspend a job. Returns whether its kind has a suspend field."""
+        change = integration.suspend(job)
+        if change is not None:
+            self.actions.append(job_patch(integration.kind, job, change))
+        return change is not None
+
+    @property
+    def _runs(self) -> bool:
+        return not self.suspended and self.outcome is None
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether the job's owner may not have been seen yet."""
+        created = instant(self.job.metadata.creation_timestamp)
+        return created is not None and self.cluster.now - created < timedelta(seconds=RETRY_SECONDS)
+
+    @property
+    def _claims(self) -> bool:
+        """Whether the job's pods name a pod set, though no start of its own can have added the label."""
+        try:
+            return not self.workloads and any(each.pod_set for each in self.integration.claims(self.job))
+        except PermanentError:
+            return False
+
+    def _judged(self, workload: Workload) -> bool:
+        """Whether the job must be charged for by now.
+
+        A suspended child that is not clearly younger than the admission may still get its label: the owner's controller
+        adds it when it resumes the child.
+        """
+        if self.outcome is not None:
+            return False
+        if self._runs or self._claims:
+            return True
+        condition = find_condition(workload.status.conditions, ADMITTED)
+        admitted = instant(condition.last_transition_time) if condition is not None else None
+        created = instant(self.job.metadata.creation_timestamp)
+        return admitted is not None and created is not None and created > admitted + timedelta(seconds=RETRY_SECONDS)
+
+    def _workload_of(self, ancestor: Kind) -> Workload | None:
+        """The newest unfinished Workload of a job."""
+        workloads = [
+            each
+            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(ancestor))
+            if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
+        ]
+        return max(
+            workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None
+        )

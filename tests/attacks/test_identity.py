@@ -1,0 +1,147 @@
+"""Who made a pod, and which Job it belongs to, is known from the identity of the client, not from the pod's word."""
+
+from typing import Any
+
+import pytest
+
+from app.api import names
+from testbed import ApiError
+from testbed.client import Json, wait_until
+from tests.attacks.conftest import Tenant, pod_spec
+
+pytestmark = pytest.mark.cluster
+
+SELECTOR_LABELS = (
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+)
+
+
+def controlled_by(owner: Json) -> list[Json]:
+    """A list with a reference to the controller."""
+    meta = owner["metadata"]
+    return [{"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}]
+
+
+def running_job(tenant: Tenant, *, pods: int = 1) -> tuple[Json, Json]:
+    """A Job that runs, and one of its pods."""
+    made = tenant.job("tiny", pods=pods)
+    tenant.wait_runs(pods)
+    return made, tenant.world.pods_of("tiny")[0]
+
+
+def patch_pod(tenant: Tenant, pod: Json, patch: Json) -> Json:
+    """Patch a pod as the tenant."""
+    return tenant.patch("v1", "pods", pod["metadata"]["name"], patch)
+
+
+class TestAPodThatSaysItsControllerIsAJob:
+    @pytest.mark.parametrize("labels", [{}, {names.QUEUE_LABEL: "main"}], ids=["no queue", "queue"])
+    def test_is_not_created(self, tenant: Tenant, labels: dict[str, str]) -> None:
+        """The webhook is not asked about a Job's pods, so the API server lets the Job controller alone create them."""
+        owner, _ = running_job(tenant)
+        forged = [{**each, "controller": True} for each in controlled_by(owner)]
+        with pytest.raises(ApiError, match=r"metadata.ownerReferences.*only the Job controller creates pods of a Job"):
+            tenant.pod("a", cpu="9", labels=labels, ownerReferences=forged)
+        tenant.within_quota()
+
+    def test_is_not_created_by_another_controller_either(self, tenant: Tenant) -> None:
+        """A ReplicaSet makes pods for the tenant, but names itself as their controller, whatever its template says."""
+        owner, _ = running_job(tenant)
+        forged = [{**each, "controller": True} for each in controlled_by(owner)]
+        metadata = {"labels": {"app": "x", names.QUEUE_LABEL: "main"}, "ownerReferences": forged}
+        tenant.api.create(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "metadata": {"name": "r", "namespace": tenant.namespace},
+                "spec": {
+                    "replicas": 5,
+                    "selector": {"matchLabels": {"app": "x"}},
+                    "template": {"metadata": metadata, "spec": {**pod_spec("1"), "restartPolicy": "Always"}},
+                },
+            }
+        )
+        tenant.wait_runs(2)
+        tenant.within_quota()
+
+
+class TestAnAdmittedJobsPod:
+    @pytest.mark.parametrize("label", [*SELECTOR_LABELS, names.PODSET_LABEL])
+    @pytest.mark.parametrize("value", [None, "other"], ids=["removed", "changed"])
+    def test_keeps_its_labels(self, tenant: Tenant, label: str, value: str | None) -> None:
+        """The Job controller lets go of a pod without them, which would run on beside its replacement."""
+        _, pod = running_job(tenant)
+        with pytest.raises(ApiError, match=rf"metadata.labels\[{label}\]: Forbidden: '.*' instead of '.+'"):
+            patch_pod(tenant, pod, {"metadata": {"labels": {label: value}}})
+
+    @pytest.mark.parametrize("references", [[], "another"], ids=["removed", "changed"])
+    def test_keeps_its_controller(self, tenant: Tenant, references: Any) -> None:
+        """So that it is counted with its Job."""
+        _, pod = running_job(tenant)
+        if references:
+            other = tenant.job("other", pods=1)
+            references = [{**each, "controller": True} for each in controlled_by(other)]
+        with pytest.raises(ApiError, match=r"metadata.ownerReferences: Forbidden: the controller of a queued pod"):
+            patch_pod(tenant, pod, {"metadata": {"ownerReferences": references}})
+
+    def test_takes_other_labels_and_annotations(self, tenant: Tenant) -> None:
+        """What nobody counts by is the tenant's own."""
+        _, pod = running_job(tenant)
+        changed = patch_pod(tenant, pod, {"metadata": {"labels": {"note": "x"}, "annotations": {"note": "y"}}})
+        assert changed["metadata"]["labels"]["note"] == "x"
+        changed = patch_pod(tenant, pod, {"metadata": {"labels": {"note": None}}})
+        assert "note" not in changed["metadata"]["labels"]
+        tenant.within_quota()
+
+
+class TestAQueuedPod:
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"labels": {names.MANAGED_LABEL: None}},
+            {"labels": {names.PODSET_LABEL: None}},
+            {"labels": {names.POD_GROUP_NAME: "g"}},
+            {"annotations": {names.POD_GROUP_NAME: "g"}},
+            {"annotations": {names.POD_SUSPENDING_PARENT: "statefulset"}},
+            {"finalizers": None},
+        ],
+        ids=["managed", "pod set", "group", "group annotation", "parent", "finalizer"],
+    )
+    def test_keeps_what_is_counted_by(self, tenant: Tenant, metadata: Json) -> None:
+        """A Pod that is admitted cannot leave the count, or join another one, while it runs."""
+        tenant.pod("a", cpu="2")
+        tenant.wait_runs(2)
+        with pytest.raises(ApiError, match="Forbidden"):
+            tenant.patch("v1", "pods", "a", {"metadata": metadata})
+        tenant.pod("b")
+        tenant.world.workload_of("b", kind="Pod")
+        tenant.within_quota()
+
+    def test_gets_no_controller(self, tenant: Tenant) -> None:
+        """An owner that may be charged for it cannot be added later."""
+        tenant.pod("a", cpu="1")
+        owner = tenant.job("tiny", pods=1)
+        tenant.wait_runs(2)
+        forged = [{**each, "controller": True} for each in controlled_by(owner)]
+        with pytest.raises(ApiError, match=r"metadata.ownerReferences: Forbidden"):
+            tenant.patch("v1", "pods", "a", {"metadata": {"ownerReferences": forged}})
+        plain = tenant.patch("v1", "pods", "a", {"metadata": {"ownerReferences": controlled_by(owner)}})
+        assert not plain["metadata"]["ownerReferences"][0].get("controller")
+
+    def test_loses_its_finalizer_once_it_is_deleted(self, tenant: Tenant) -> None:
+        """Nobody has to wait for Turnstile to get rid of a Pod."""
+        tenant.pod("a", cpu="2", finalizers=["example.com/keep"])
+        tenant.wait_runs(2)
+        tenant.delete("v1", "pods", "a", grace_seconds=0)
+        tenant.patch("v1", "pods", "a", {"metadata": {"finalizers": []}})
+        wait_until(
+            lambda: tenant.world.api.find(tenant.path("v1", "pods", "a")) is None,
+            timeout=20,
+            describe=lambda: "the Pod is still there",
+        )
+        tenant.pod("b", cpu="2")
+        tenant.wait_runs(2)
+        tenant.within_quota()
