@@ -1,7 +1,5 @@
 """What /metrics tells of evictions and preemptions: each once, whatever happens to the writes of it."""
 
-import ssl
-import urllib.request
 from collections.abc import Mapping
 
 import pytest
@@ -21,15 +19,11 @@ class Scrape:
     """Samples of one installation as a scraper finds them."""
 
     def __init__(self, turnstile: Turnstile) -> None:
-        self._url = f"https://127.0.0.1:{turnstile.installation.port}/metrics"
+        self._installation = turnstile.installation
 
     def value(self, metric: str, labels: Mapping[str, str]) -> float | None:
         """One sample of `kueue_<metric>` that has these labels and no others but the role."""
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        with urllib.request.urlopen(self._url, context=context, timeout=5) as answer:
-            text = answer.read().decode()
+        text = self._installation.metrics()
         wanted = {**labels, "replica_role": "leader"}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -1,8 +1,5 @@
 """What /metrics tells of a process that leads: its watches, its controllers, its writes."""
 
-import ssl
-import urllib.request
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,15 +14,8 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def scraped(turnstile: Turnstile) -> Samples:
     """All samples of the process, as a scraper finds them."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    url = f"https://127.0.0.1:{turnstile.installation.port}/metrics"
-    with urllib.request.urlopen(url, context=context, timeout=5) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return {
-            (each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples
-        }
+    families = text_string_to_metric_families(turnstile.installation.metrics())
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
 
 
 def test_a_process_that_leads_shows_its_work(scenario: Scenario, turnstile: Turnstile) -> None:
