@@ -51,7 +51,7 @@ HANDSHAKES: Final = 512
 """Of these, connections whose TLS handshake has not ended."""
 GRACE: Final = 1.0
 """Seconds in a state before which no connection gives way."""
-SWEEP_SECONDS: Final = 0.25
+SWEEP_SECONDS: Final = 0.05
 """Seconds between two looks for connections that are past their deadline."""
 
 

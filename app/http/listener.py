@@ -22,6 +22,7 @@ RECEIVE_BUFFER: Final = 64 * 1024
 megabytes a connection, which count as memory of the container. Also limits how much is read at once."""
 CLOSING_SECONDS: Final = 5.0
 """Seconds for which a connection that is being closed may take to send what is left."""
+_NO_DESCRIPTOR_SECONDS: Final = 0.25
 
 _log = structlog.get_logger(__name__)
 
@@ -72,10 +73,11 @@ class Listener:
                 accepted, _ = await loop.sock_accept(self._listener)
             except OSError as error:  # the client is gone already, or the process has no file descriptor left
                 _log.warning("connection.refused", error=str(error))
-                await asyncio.sleep(SWEEP_SECONDS)
+                await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
                 continue
             connection = self._connections.enter(partial(_shut, accepted))
             handshakes.create_task(self._connect(accepted, connection))
+            await asyncio.sleep(0)  # a handshake costs a millisecond: of many at once, requests are answered between
 
     async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
         """Shake hands; then the protocol has the connection, and gives its place back."""
