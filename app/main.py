@@ -50,9 +50,10 @@ from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.runner import Runner
 from app.engine import State
-from app.http.certificates import service_hosts
+from app.http.certificates import own_certificate, service_hosts
+from app.http.connections import Connections
 from app.http.health import Health
-from app.http.probes import create_probes
+from app.http.probes import create_probes, everybody, nobody
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
@@ -61,6 +62,7 @@ from app.jobs.registry import Registry
 from app.kube.caches import Caches
 from app.kube.events import Recorder
 from app.kube.lease import Elector, Fence
+from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process import logs
@@ -175,6 +177,7 @@ class Turnstile:
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
+        self._readers = everybody if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         if settings.tls_cert is None:
@@ -211,9 +214,10 @@ class Turnstile:
                 if cluster is not None:
                     watches.create_task(self._recorder.run(), name="events")
                     roles.create_task(self._campaign(cluster), name="controller")
-                for address in dict.fromkeys((settings.health_bind, settings.metrics_bind)):
-                    if address is not None:
-                        roles.create_task(self._probes(address), name="probes")
+                if settings.health_bind is not None:
+                    roles.create_task(self._probes(settings.health_bind), name="probes")
+                if settings.metrics_bind not in (None, settings.health_bind):
+                    roles.create_task(self._show_metrics(settings.metrics_bind), name="metrics")
                 if settings.config is not None and settings.loaded is not None:
                     watches.create_task(self._follower(settings.config, settings.loaded).run(), name="configuration")
             raise _Ended
@@ -275,14 +279,28 @@ class Turnstile:
 
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
-        certificate = ServingCertificate()
+        certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
         health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
-        app = create_app(routes(reviewer, gates=settings.gates), health=health, registry=self.registry)
+        connections = Connections()
+        app = create_app(
+            routes(reviewer, gates=settings.gates),
+            health=health,
+            registry=self.registry,
+            connections=connections,
+            clients=settings.client_names if settings.client_ca is not None else None,
+            readers=self._readers,
+        )
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(certificate), name="certificate")
             host, port = settings.bind
             await serve_app(
-                app, host=host, port=port, health=health, stop=self.stop, drain_seconds=settings.drain_seconds
+                app,
+                host=host,
+                port=port,
+                health=health,
+                stop=self.stop,
+                connections=connections,
+                drain_seconds=settings.drain_seconds,
             )
             source.cancel()
 
@@ -306,8 +324,18 @@ class Turnstile:
             log.warning("certificate.unusable", secret=self._secret_key, error=str(error))
 
     async def _probes(self, address: tuple[str, int]) -> None:
+        """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
         health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
-        app = create_probes(health=health, registry=self.registry)
+        readers = everybody if self.settings.metrics_for_everybody else nobody
+        app = create_probes(health=health, registry=self.registry, readers=readers)
+        await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
+
+    async def _show_metrics(self, address: tuple[str, int]) -> None:
+        """The metrics over TLS, with a certificate that this process made."""
+        certificate = ServingCertificate()
+        certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
+        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 
     def _caches_fault(self) -> str:

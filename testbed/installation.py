@@ -96,6 +96,16 @@ class Installation:
 
         wait_until(look, timeout=timeout, describe=lambda: f"not ready: {self.status()}\n{process.tail(20)}")
 
+    def metrics(self) -> str:
+        """What /metrics shows to an account that may read it."""
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self.port}/metrics",
+            headers={"Authorization": f"Bearer {metrics_token(self.control_plane)}"},
+        )
+        with urllib.request.urlopen(request, context=unverified_tls(), timeout=5) as answer:  # noqa: S310 -- https above
+            text: str = answer.read().decode()
+            return text
+
     def _trusted(self) -> bool:
         """Whether every webhook of ours has a caBundle."""
         for kind in ("mutating", "validating"):
@@ -104,3 +114,22 @@ class Installation:
             if found is None or not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
                 return False
         return True
+
+
+def metrics_token(control_plane: ControlPlane) -> str:
+    """A token of an account that may read the metrics, as that of Prometheus; the account is made when first needed."""
+    api = control_plane.api
+    account = {"kind": "ServiceAccount", "name": "prometheus", "namespace": NAMESPACE}
+    if api.find(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/prometheus") is None:
+        metadata = {"name": account["name"], "namespace": NAMESPACE}
+        api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        api.create({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "prometheus"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{RELEASE}-metrics-reader",
+            },
+            "subjects": [account],
+        })  # fmt: skip
+    return control_plane.service_account_token(NAMESPACE, "prometheus", seconds=3600)

@@ -55,7 +55,10 @@ class Settings:
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
     local_queue_metrics: bool
+    metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
+    client_ca: Path | None
+    client_names: tuple[str, ...]
     tls_cert: Path | None
     tls_key: Path | None
     manage_certificates: bool
@@ -133,13 +136,35 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         ] = "",
         bind: Annotated[str | None, typer.Option(help=f"host:port of the webhook (TLS); {WEBHOOK_ADDRESS}.")] = None,
         health_bind: Annotated[
-            str | None, typer.Option(help="host:port of /healthz, /readyz and /metrics without TLS; empty for none.")
+            str | None, typer.Option(help="host:port of /healthz and /readyz without TLS; empty for none.")
         ] = None,
+        metrics_bind: Annotated[
+            str | None,
+            typer.Option(help="host:port of /metrics (TLS, certificate made at start); empty for none."),
+        ] = None,
+        metrics_for_everybody: Annotated[
+            bool,
+            typer.Option(
+                "--metrics-for-everybody",
+                help="Show /metrics without a token, also at --health-bind. Else the API server is asked who may read.",
+            ),
+        ] = False,
         webhook_host: Annotated[
             list[str] | None,
             typer.Option(
                 help="Further host or address the API server may call; goes into the certificate. Repeatable."
             ),
+        ] = None,
+        client_ca_file: Annotated[
+            Path | None,
+            typer.Option(
+                help="PEM of authorities. Reviews are then answered only to clients with a certificate of one of them.",
+                exists=True,
+            ),
+        ] = None,
+        client_name: Annotated[
+            list[str] | None,
+            typer.Option(help="Common name that such a certificate must have; any by default. Repeatable."),
         ] = None,
         tls_cert: Annotated[
             Path | None,
@@ -188,6 +213,8 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
             raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
+        if client_name and client_ca_file is None:
+            raise typer.BadParameter("--client-name needs --client-ca-file", param_hint="--client-name")
         loaded = load_or_exit(
             config, name=name, namespace=namespace or _default_namespace(), feature_gates=feature_gates
         )
@@ -213,9 +240,14 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             health_bind=(_address(health_bind, "--health-bind") if health_bind else None)
             if health_bind is not None or loaded is None
             else configured.health_address(loaded),
-            metrics_bind=configured.metrics_address(loaded) if loaded is not None else None,
+            metrics_bind=(_address(metrics_bind, "--metrics-bind") if metrics_bind else None)
+            if metrics_bind is not None or loaded is None
+            else configured.metrics_address(loaded),
+            metrics_for_everybody=metrics_for_everybody,
             local_queue_metrics=loaded is None or configured.local_queue_metrics(loaded),
             webhook_hosts=tuple(webhook_host or ()),
+            client_ca=client_ca_file,
+            client_names=tuple(client_name or ()),
             tls_cert=tls_cert,
             tls_key=tls_key,
             manage_certificates=tls_cert is None and manage_certificates is not False,

@@ -145,6 +145,12 @@ def make_leaf(ca: KeyPair, now: dt.datetime, hosts: Sequence[str], *, life: dt.t
     return KeyPair(certificate, key)
 
 
+def own_certificate(now: dt.datetime, hosts: Sequence[str]) -> tuple[bytes, bytes]:
+    """A certificate and its key (PEM) for a server whose clients do not verify it; its authority is thrown away."""
+    leaf = make_leaf(make_ca(now), now, hosts, life=CA_LIFE)
+    return leaf.certificate_pem, leaf.key_pem
+
+
 def ca_bundle(data: Data) -> bytes:
     """The value for `caBundle`: every certificate of `ca.crt`, as plain PEM. Empty if there is none."""
     return _pem(_certificates(data.get(BUNDLE, b"")))

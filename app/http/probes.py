@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
@@ -9,15 +10,37 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from starlette.exceptions import HTTPException
 
-from app.http.bodies import status_body
+from app.http.bodies import refusal_headers, status_body
 from app.http.health import Health
 
 _SLICE: Final = 0.0005
+_REFUSALS: Final = {
+    401: "send a bearer token of an account that may read the metrics",
+    403: "this account may not get the path /metrics",
+    404: "the metrics are not served at this address",
+    429: "too many unknown tokens: try again",
+    503: "the API server could not be asked who reads the metrics",
+}
+
+MetricsReaders = Callable[[str], Awaitable[int]]
+"""Whether the bearer of a token (empty without one) may read the metrics: 200, or the code of the refusal."""
 
 
-def create_probes(*, health: Health, registry: CollectorRegistry, title: str = "Turnstile") -> FastAPI:
-    """Create the application. `/metrics` serves `registry`, which several servers may share."""
-    app = FastAPI(title=title, redoc_url=None)
+async def everybody(_: str) -> int:
+    """Readers of the metrics: all who ask."""
+    return 200
+
+
+async def nobody(_: str) -> int:
+    """Readers of the metrics: none, because they are served elsewhere."""
+    return 404
+
+
+def create_probes(
+    *, health: Health, registry: CollectorRegistry, title: str = "Turnstile", readers: MetricsReaders = everybody
+) -> FastAPI:
+    """Create the application. `/metrics` serves `registry`, which several servers may share, to `readers`."""
+    app = FastAPI(title=title, openapi_url=None)
 
     @app.get("/healthz", summary="Whether the process is alive")
     async def healthz() -> dict[str, str]:
@@ -32,7 +55,11 @@ def create_probes(*, health: Health, registry: CollectorRegistry, title: str = "
         return JSONResponse(content, status_code=503 if faults else 200)
 
     @app.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        code = await readers(token.strip() if scheme.lower() == "bearer" else "")
+        if code != 200:
+            raise HTTPException(code, _REFUSALS[code], headers=refusal_headers(code))
         return Response(await _exposition(registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.exception_handler(HTTPException)

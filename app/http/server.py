@@ -7,6 +7,7 @@ client to close the connection with each answer, and only then closes. Never han
 import asyncio
 import math
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -15,15 +16,15 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.http.bodies import status_body
+from app.http.connections import DEADLINES, Connection, Connections, State
 from app.http.health import Health
+from app.http.listener import Listener, listen
 
-KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than the 90 s for which the API server keeps idle connections, so that the API server closes them first. It
-also opens spare connections in advance: a review sent while the webhook closes its connection is not retried, and the
-write under review fails."""
-HEAD_DEADLINE: Final = 10.0
-"""Seconds that a client has for the headers of a request, from its first byte."""
-BACKLOG: Final = 1024
+HEAD_LIMIT: Final = 16 * 1024
+"""Bytes of the headers of a request. The API server sends about 500."""
+BUFFER: Final = 64 * 1024
+"""Bytes of an answer that may wait for the client to read it, and of a body that may wait for the application."""
 
 
 async def serve(
@@ -33,6 +34,7 @@ async def serve(
     port: int,
     health: Health,
     stop: asyncio.Event,
+    connections: Connections | None = None,
     drain_seconds: float = 5.0,
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
@@ -44,13 +46,13 @@ async def serve(
     more the remaining connections are cut. Cancellation skips both. `on_listening` is called with the address; port 0
     picks a free port. Raises OSError if the address cannot be bound.
     """
-    listener = _listen(host, port)
+    listener = listen(host, port)
     try:
         health.address = listener.getsockname()[:2]
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=_Protocol,
+            http=HttpToolsProtocol,
             ws="none",
             lifespan="off",
             loop="none",
@@ -58,13 +60,12 @@ async def serve(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_keep_alive=math.ceil(DEADLINES[State.IDLE]),
             timeout_graceful_shutdown=math.ceil(grace_seconds),
-            ssl_context_factory=_context_of(health),
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        context = None if health.certificate is None else health.certificate.context
+        server = _Server(config, listener, Connections() if connections is None else connections, context)
+        serving = asyncio.create_task(server.serve())
         stopping = asyncio.create_task(stop.wait())
         try:
             if on_listening is not None:
@@ -79,73 +80,152 @@ async def serve(
             stopping.cancel()
             if not serving.done():
                 serving.cancel()
-            server.cut()
+            await server.cut()
     finally:
         listener.close()
 
 
-def _context_of(health: Health) -> Any:
-    certificate = health.certificate
-    return None if certificate is None else lambda *_: certificate.context
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
 class _Server(uvicorn.Server):
-    """uvicorn in the caller's event loop: it installs no signal handlers and can be stopped at once."""
+    """uvicorn in the caller's event loop: it accepts through a `Listener`, installs no signal handlers and can be
+    stopped at once.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        connections: Connections,
+        context: ssl.SSLContext | None,
+    ) -> None:
+        super().__init__(config)
+        self._socket = listener
+        self._connections = connections
+        self._context = context
+        self._listener: Listener | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        self._listener = Listener(self._socket, self._connections, self._protocol, self._context)
+        self.servers: list[Any] = [self._listener]
+        self.started = True
+
+    def _protocol(self, connection: Connection) -> asyncio.Protocol:
+        return _Protocol(self.config, self.server_state, connections=self._connections, connection=connection)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture no signals: `main` handles them."""
         yield
 
-    def cut(self) -> None:
-        """Close all listeners and abort all open connections."""
-        for server in getattr(self, "servers", ()):
-            server.close()
+    async def cut(self) -> None:
+        """Accept nothing more and abort all open connections."""
+        if self._listener is not None:
+            await self._listener.cut()
         for connection in list(self.server_state.connections):
             transport = connection.transport
             if transport is not None:
                 transport.abort()
 
 
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with a deadline for the headers of a request, which uvicorn lacks."""
+class _Refused(Exception):
+    """The HTTP parser ends with it; the client gets its code and message."""
 
-    _head_timer: asyncio.TimerHandle | None = None
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol, which tells `Connections` what its connection is doing.
+
+    Refuses what no API server sends and would need memory without limit: long heads, bodies without a declared length
+    (their chunks may have extensions and trailers), and a request before the last one was answered.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: uvicorn.server.ServerState,
+        *,
+        connections: Connections,
+        connection: Connection,
+    ) -> None:
+        super().__init__(config, server_state, {})
+        self._connections = connections
+        self._connection = connection
+        self._receiving = False
+        self._in_head = False
+        self._asked = False
+        self._head_bytes = 0
+        self._refusal = (400, "no HTTP request that can be read")
+        self._extensions: dict[str, dict[str, str]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head(KEEP_ALIVE_SECONDS)
+        transport.set_write_buffer_limits(high=BUFFER)
+        if hasattr(transport, "set_read_buffer_limits"):  # a TLS transport decrypts ahead
+            transport.set_read_buffer_limits(high=BUFFER)
+        self._connection.cut = self._cut
+        if certificate := transport.get_extra_info("peercert"):
+            self._connection.trusted = True
+            self._extensions = {"tls": {"client_cert_name": _common_name(certificate)}}
+        self._connections.move(self._connection, State.SILENT)
+
+    def _cut(self) -> None:
+        """Close the connection at once; the application sees that the client has gone."""
+        self.flow.read_paused = False  # uvicorn would resume reading on the closed transport
+        if self._asked:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._connections.leave(self._connection)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if not self._receiving:
+            self._receiving = self._in_head = True
+            self._head_bytes = 0
+            self._connections.move(self._connection, State.HEAD)
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_LIMIT and not self.transport.is_closing():
+            self._refusal = (431, f"the headers have more than {HEAD_LIMIT} bytes")
+            self.send_400_response("")
+
     def on_message_begin(self) -> None:
-        self._head_came()
-        self._await_head(HEAD_DEADLINE)
+        if self._asked and not self.cycle.response_complete:
+            self._refusal = (400, "wait for the answer before the next request")
+            raise _Refused
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._head_came()
+        if any(name == b"transfer-encoding" for name, _ in self.headers):
+            self._refusal = (411, "declare the length of the body: send content-length")
+            raise _Refused
+        self._in_head = False
+        self._connections.move(self._connection, State.BODY)
+        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
+        self._asked = True
         super().on_headers_complete()
 
-    def _await_head(self, seconds: float) -> None:
-        self._head_timer = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+    def on_message_complete(self) -> None:
+        self._receiving = False
+        super().on_message_complete()
+        self._connections.move(self._connection, State.IDLE if self.cycle.response_complete else State.ANSWERING)
 
-    def _head_came(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._receiving:
+            self._connections.move(self._connection, State.IDLE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Close the connection with a Status; uvicorn calls it for whatever its parser cannot read."""
+        code, message = self._refusal
+        body = status_body(code, message)
+        head = f"HTTP/1.1 {code} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+
+def _common_name(certificate: dict[str, Any]) -> str:
+    """The common name of a certificate's subject, as `ssl` describes it."""
+    names = (value for part in certificate.get("subject", ()) for key, value in part if key == "commonName")
+    return next(names, "")

@@ -29,11 +29,19 @@ class ServingCertificate:
     """A server's SSLContext and the certificate loaded into it.
 
     `context` is what a server listens with. `chain` is the certificate chain in use (PEM), empty before the first
-    `load`.
+    `load`. With `client_ca` (PEM) clients may present a certificate that it signed; any other one is refused in the
+    handshake. Who must present one is decided by path (`app.webhooks.dispatch`): probes of the kubelet have none.
+    Raises InvalidValue if `client_ca` does not parse.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, client_ca: bytes = b"") -> None:
         self.context: Final = _server_context()
+        if client_ca:
+            self.context.verify_mode = ssl.CERT_OPTIONAL
+            try:
+                self.context.load_verify_locations(cadata=client_ca.decode("ascii"))
+            except (ssl.SSLError, UnicodeDecodeError) as error:
+                raise InvalidValue("client CA", str(error), "give the PEM of certificate authorities") from error
         self.chain = b""
         self._key = b""
 

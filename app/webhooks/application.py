@@ -1,53 +1,38 @@
 """Builds the webhook application: admission reviews, conversion of API versions, and the probes."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
-from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
+from app.http.bodies import Budget
+from app.http.connections import Connections
 from app.http.health import Health
-from app.http.probes import create_probes
+from app.http.probes import MetricsReaders, create_probes, everybody
 from app.webhooks.conversion import Conversions
 from app.webhooks.dispatch import Dispatcher
-from app.webhooks.metrics import ReviewMetrics
+from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from app.webhooks.review import Handler
 
 
-def create_app(handlers: Mapping[str, Handler], *, health: Health, registry: CollectorRegistry) -> ASGIApp:
-    """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz`, `/metrics` and `/docs`.
+def create_app(
+    handlers: Mapping[str, Handler],
+    *,
+    health: Health,
+    registry: CollectorRegistry,
+    connections: Connections | None = None,
+    clients: Collection[str] | None = None,
+    readers: MetricsReaders = everybody,
+) -> ASGIApp:
+    """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz` and `/metrics`.
 
-    `/metrics` shows `registry`; the counters of the reviews are added to it.
+    `clients` are the names of clients that may ask for reviews, None for everybody. `/metrics` shows `registry` to
+    `readers`; the counters of the reviews and of `connections` are added to it.
     """
-    app = create_probes(health=health, registry=registry, title="Turnstile webhooks")
-    _describe_reviews(app, handlers)
-    conversions = Conversions(app, health=health, registry=registry)
-    return Dispatcher(conversions, handlers, health=health, metrics=ReviewMetrics(registry, handlers))
-
-
-def _describe_reviews(app: FastAPI, handlers: Mapping[str, Handler]) -> None:
-    """Add the review paths to the OpenAPI document; FastAPI itself never receives their requests."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        for path in handlers:
-            document["paths"][path] = {
-                "post": {
-                    "summary": "AdmissionReview v1 in, AdmissionReview v1 out",
-                    "requestBody": {"required": True, "content": {"application/json": {}}},
-                    "responses": {
-                        "200": {"description": "The answer", "content": {"application/json": {}}},
-                        "400": {"description": "No AdmissionReview v1"},
-                        "405": {"description": "Not POST"},
-                        "408": {"description": "The body came too slowly"},
-                        "413": {"description": "Body over 3 MiB"},
-                        "415": {"description": "Not application/json"},
-                        "500": {"description": "A bug; the log of the webhook has the traceback"},
-                    },
-                }
-            }
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    budget, conversion_budget = Budget(), Budget()
+    app = create_probes(health=health, registry=registry, title="Turnstile webhooks", readers=readers)
+    conversions = Conversions(app, health=health, registry=registry, budget=conversion_budget)
+    metrics = ReviewMetrics(registry, handlers)
+    if connections is not None:
+        registry.register(ServerMetrics(connections, {"review": budget, "convert": conversion_budget}))
+    return Dispatcher(conversions, handlers, health=health, metrics=metrics, budget=budget, clients=clients)

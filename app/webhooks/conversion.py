@@ -20,13 +20,13 @@ from app.api import names
 from app.api.errors import InvalidValue
 from app.api.meta import Object
 from app.api.v1beta1.conversion import convert
-from app.http.bodies import Refused, answer, read_body, refuse
+from app.http.bodies import Budget, Refused, answer, read_body, refuse
 from app.http.health import Health
 from app.webhooks.review import Malformed, read_review
 
 PATH: Final = "/convert"
-BODY_LIMIT: Final = 16 * 1024 * 1024
-"""Largest review in bytes, enough for a list of thousands; the API server sends objects one by one."""
+MEMORY: Final = 4
+"""How many times the bytes of a review its conversion holds: the review, the converted objects, twice the answer."""
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 KIND: Final = "ConversionReview"
 _SLICE: Final = 0.001
@@ -51,10 +51,15 @@ _reviews: Final = msgspec.json.Decoder(_Review)
 
 
 class Conversions:
-    """The ASGI application that answers `/convert` and leaves every other path to `app`."""
+    """The ASGI application that answers `/convert` and leaves every other path to `app`.
 
-    def __init__(self, app: ASGIApp, *, health: Health, registry: CollectorRegistry) -> None:
+    Everybody may ask: no API server presents a certificate when it calls a conversion webhook. So conversions have a
+    budget of their own.
+    """
+
+    def __init__(self, app: ASGIApp, *, health: Health, registry: CollectorRegistry, budget: Budget) -> None:
         self._app = app
+        self._budget = budget
         self._health = health
         self._objects = Counter(
             "turnstile_webhook_conversions_total",
@@ -76,20 +81,23 @@ class Conversions:
             return
         started = time.perf_counter()
         try:
-            body = await read_body(scope, receive, limit=BODY_LIMIT)
+            body = await read_body(scope, receive, self._budget)
             if body is None:
                 return
-            try:
-                request = read(body)
-            except Malformed as error:
-                raise Refused(400, str(error)) from None
-            del body
-            reply, converted = await review(request)
+            with self._budget.body(lambda: None) as held:
+                self._budget.arrived(held)
+                self._budget.grow(held, MEMORY * len(body))
+                try:
+                    request = read(body)
+                except Malformed as error:
+                    raise Refused(400, str(error)) from None
+                del body
+                reply, converted = await review(request)
+                self._objects.labels("converted" if converted else "failed").inc(len(request.objects))
+                del request
+                await answer(send, 200, reply, closing=self._health.draining)
         except Refused as refused:
             await refuse(receive, send, refused, closing=self._health.draining)
-        else:
-            self._objects.labels("converted" if converted else "failed").inc(len(request.objects))
-            await answer(send, 200, reply, closing=self._health.draining)
         self._seconds.observe(time.perf_counter() - started)
 
 

@@ -6,12 +6,12 @@ behind it. It must never trust the body: bytes are counted as they arrive, and r
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.bodies import REASONS, Refused, answer, read_body, refuse
+from app.http.bodies import REASONS, Budget, Refused, answer, read_body, refuse
 from app.http.health import Health
 from app.webhooks.metrics import ReviewMetrics
 from app.webhooks.review import Handler, Malformed, read, write
@@ -20,15 +20,27 @@ _log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """The ASGI application: reviews by path, everything else to `app`."""
+    """The ASGI application: reviews by path, everything else to `app`.
+
+    `clients` are the names of the clients that may ask for a review; if it is None, everybody may.
+    """
 
     def __init__(
-        self, app: ASGIApp, handlers: Mapping[str, Handler], *, health: Health, metrics: ReviewMetrics
+        self,
+        app: ASGIApp,
+        handlers: Mapping[str, Handler],
+        *,
+        health: Health,
+        metrics: ReviewMetrics,
+        budget: Budget,
+        clients: Collection[str] | None = None,
     ) -> None:
         self._app = app
         self._handlers = dict(handlers)
         self._health = health
         self._metrics = metrics
+        self._budget = budget
+        self._clients = clients
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -38,7 +50,9 @@ class Dispatcher:
         started = time.perf_counter()
         path = scope["path"]
         try:
-            body = await read_body(scope, receive)
+            if self._clients is not None:
+                _check_client(scope, self._clients)
+            body = await read_body(scope, receive, self._budget)
             if body is None:
                 return
             operation, outcome, reply = _review(path, handler, body)
@@ -48,6 +62,15 @@ class Dispatcher:
         else:
             await answer(send, 200, reply, closing=self._health.draining)
         self._metrics.observe(path, operation, outcome, time.perf_counter() - started)
+
+
+def _check_client(scope: Scope, clients: Collection[str]) -> None:
+    """Raise Refused unless the client has a certificate with one of these names, any name if there are none."""
+    name = scope.get("extensions", {}).get("tls", {}).get("client_cert_name")
+    if name is None:
+        raise Refused(401, "reviews are answered to clients with a certificate only", unread=True)
+    if clients and name not in clients:
+        raise Refused(403, f"the client {name!r} may not ask for reviews", unread=True)
 
 
 def _review(path: str, handler: Handler, body: bytes) -> tuple[str, str, bytes]:

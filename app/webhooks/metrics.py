@@ -1,9 +1,14 @@
 """Metrics of the admission reviews. Label values come from a fixed set; client input must never become one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from app.http.bodies import Budget
+from app.http.connections import Connections
 
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
@@ -43,3 +48,35 @@ class ReviewMetrics:
             counter = self._count[key] = self._reviews.labels(*key)
         counter.inc()
         self._observe[path](seconds)
+
+
+class ServerMetrics(Collector):
+    """The connections of the webhook server and the bodies that it holds."""
+
+    def __init__(self, connections: Connections, budgets: Mapping[str, Budget]) -> None:
+        self._connections = connections
+        self._budgets = budgets
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of this moment."""
+        now = GaugeMetricFamily("turnstile_webhook_connections", "Connections, by what they do.", labels=["state"])
+        for state, count in self._connections.counts():
+            now.add_metric([state.name.lower()], count)
+        yield now
+        dropped = CounterMetricFamily(
+            "turnstile_webhook_connections_dropped",
+            "Connections closed by the server: late for a deadline, or because another one needed the place.",
+            labels=["state", "cause"],
+        )
+        for (state, cause), count in self._connections.dropped.items():
+            dropped.add_metric([state.name.lower(), cause], count)
+        yield dropped
+        held = GaugeMetricFamily("turnstile_webhook_body_bytes", "Bytes of bodies that are held.", labels=["kind"])
+        refused = CounterMetricFamily(
+            "turnstile_webhook_bodies_refused", "Bodies refused because too many bytes were held.", labels=["kind"]
+        )
+        for kind, budget in self._budgets.items():
+            held.add_metric([kind], budget.held)
+            refused.add_metric([kind], budget.refused)
+        yield held
+        yield refused

@@ -48,6 +48,7 @@ ON_THE_BED: dict[str, Bench] = {
 }
 ALONE = {
     "webhook": "the webhook server alone",
+    "flood": "the webhook server with 1,000 slow connections",
     "engine": "the engine alone",
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",

@@ -37,6 +37,7 @@ from starlette.types import ASGIApp
 
 from app.api.meta import Kind
 from app.http.certificates import make_ca, make_leaf
+from app.http.connections import Connections
 from app.http.health import Health
 from app.http.server import serve
 from app.http.tls import ServingCertificate
@@ -174,11 +175,13 @@ async def run_server(which: str, port: int) -> None:
     certificate = ServingCertificate()
     certificate.load(leaf.certificate.public_bytes(Encoding.PEM), key)
     health = Health(certificate=certificate)
-    ours = create_app(routes(World()), health=health, registry=CollectorRegistry())
+    connections = Connections()
+    ours = create_app(routes(World()), health=health, registry=CollectorRegistry(), connections=connections)
     app = ours if which == SERVERS[0] else bare_starlette()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await serve(app, host="127.0.0.1", port=port, health=health, stop=stop, drain_seconds=0, grace_seconds=1)
+    options = {"health": health, "stop": stop, "connections": connections, "drain_seconds": 0, "grace_seconds": 1}
+    await serve(app, host="127.0.0.1", port=port, **options)  # type: ignore[arg-type]
 
 
 def _command(*arguments: object) -> list[str]:

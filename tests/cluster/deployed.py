@@ -31,11 +31,21 @@ class Replica:
     process: Process
     container: Json
     port: int
+    metrics_port: int
 
     def probe(self, kind: str) -> str:
         """Ask as the kubelet would (it checks no certificate); empty when the probe succeeds."""
         target = self.container[kind]["httpGet"]
         return self.ask(target["path"], scheme=target.get("scheme", "HTTP"))
+
+    def scrape(self, token: str = "") -> int:
+        """Ask for /metrics where the ServiceMonitor looks, with this token if it is given: the status."""
+        connection = http.client.HTTPSConnection("127.0.0.1", self.metrics_port, context=unverified_tls(), timeout=3)
+        try:
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"} if token else {})
+            return connection.getresponse().status
+        finally:
+            connection.close()
 
     def ask(self, path: str, *, scheme: str) -> str:
         """Empty when this path is answered as a probe wants it, else what came."""
@@ -85,13 +95,15 @@ def deployed() -> Iterator[Deployed]:
     """The chart installed with the webhook at a port of this host; one process a role, and one node."""
     with ReservedPort() as health:
         webhook_port = _free_port()
-        values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},controller.healthPort={health.number}")
+        metrics_port = _free_port()
+        ports = f"controller.healthPort={health.number},controller.metricsPort={metrics_port}"
+        values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},{ports}")
         health.release()
         with ControlPlane(audit=True) as cp:
             cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *values)
-            controller = _start(cp, "controller", health.number, *values)
+            controller = _start(cp, "controller", health.number, metrics_port, *values)
             # With a URL the chart renders no webhook Deployment: take the one it would render without.
-            webhook = _start(cp, "webhook", webhook_port, "--set", f"webhook.port={webhook_port}")
+            webhook = _start(cp, "webhook", webhook_port, webhook_port, "--set", f"webhook.port={webhook_port}")
             cp.add_node("plain", cpu=64, memory="256Gi")
             for replica in (controller, webhook):
                 wait_until(
@@ -109,7 +121,7 @@ def _free_port() -> int:
         return port.number
 
 
-def _start(cp: ControlPlane, role: str, port: int, *values: str) -> Replica:
+def _start(cp: ControlPlane, role: str, port: int, metrics_port: int, *values: str) -> Replica:
     """Start what the rendered Deployment of a role says, with a token of its service account."""
     rendered = cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *values)
     (deployment,) = [
@@ -126,4 +138,4 @@ def _start(cp: ControlPlane, role: str, port: int, *values: str) -> Replica:
     kubeconfig = cp.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
     program = Path(sys.executable).with_name("turnstile")
     process = cp.start_process(role, [program, *arguments, "--kubeconfig", kubeconfig])
-    return Replica(process, container, port)
+    return Replica(process, container, port, metrics_port)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.client import condition, wait_until
-from testbed.installation import MANAGED
+from testbed.installation import MANAGED, metrics_token
 from tests.cluster.deployed import Deployed
 from tests.cluster.scenario import QUEUE
 
@@ -55,11 +55,13 @@ def test_probes_succeed(deployed: Deployed, probe: str) -> None:
     assert deployed.webhook.probe(probe) == ""
 
 
-def test_metrics_are_where_the_service_monitor_looks(deployed: Deployed) -> None:
-    """Both roles answer /metrics on the port of their probes."""
+def test_metrics_are_for_those_who_may_read_them(deployed: Deployed) -> None:
+    """Without a token 401, with one of another account 403; with that of Prometheus they are shown, by both roles."""
+    stranger = deployed.cp.service_account_token("default", "default")
+    prometheus = metrics_token(deployed.cp)
     for replica in deployed.replicas:
-        scheme = replica.container["readinessProbe"]["httpGet"].get("scheme", "HTTP")
-        assert replica.ask("/metrics", scheme=scheme) == ""
+        assert [replica.scrape(token) for token in ("", "nonsense", stranger, prometheus)] == [401, 401, 403, 200]
+    assert "404" in deployed.controller.ask("/metrics", scheme="HTTP")  # a token would be sent in the clear
 
 
 def test_the_two_roles_together_keep_quota(deployed: Deployed, namespace: str) -> None:

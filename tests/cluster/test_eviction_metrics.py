@@ -1,12 +1,11 @@
 """What /metrics tells of evictions and preemptions: each once, whatever happens to the writes of it."""
 
-import urllib.request
 from collections.abc import Mapping
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.client import condition, unverified_tls, wait_until
+from testbed.client import condition, wait_until
 from testbed.errors import ApiError
 from tests.cluster.scenario import Scenario
 from tests.turnstile import Turnstile
@@ -20,12 +19,11 @@ class Scrape:
     """Samples of one installation as a scraper finds them."""
 
     def __init__(self, turnstile: Turnstile) -> None:
-        self._url = f"https://127.0.0.1:{turnstile.installation.port}/metrics"
+        self._installation = turnstile.installation
 
     def value(self, metric: str, labels: Mapping[str, str]) -> float | None:
         """One sample of `kueue_<metric>` that has these labels and no others but the role."""
-        with urllib.request.urlopen(self._url, context=unverified_tls(), timeout=5) as answer:
-            text = answer.read().decode()
+        text = self._installation.metrics()
         wanted = {**labels, "replica_role": "leader"}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -1,11 +1,9 @@
 """What /metrics tells of a process that leads: its watches, its controllers, its writes."""
 
-import urllib.request
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.client import unverified_tls, wait_until
+from testbed.client import wait_until
 from tests.cluster.scenario import Scenario
 from tests.turnstile import Turnstile
 
@@ -16,12 +14,8 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def scraped(turnstile: Turnstile) -> Samples:
     """All samples of the process, as a scraper finds them."""
-    url = f"https://127.0.0.1:{turnstile.installation.port}/metrics"
-    with urllib.request.urlopen(url, context=unverified_tls(), timeout=5) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        return {
-            (each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples
-        }
+    families = text_string_to_metric_families(turnstile.installation.metrics())
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
 
 
 def test_a_process_that_leads_shows_its_work(scenario: Scenario, turnstile: Turnstile) -> None:

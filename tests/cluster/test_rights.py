@@ -7,7 +7,7 @@ import pytest
 from app.jobs.registry import ALL
 from testbed import Api, ApiError
 from testbed.client import Json, wait_until
-from testbed.installation import MANAGED, NAMESPACE
+from testbed.installation import MANAGED, NAMESPACE, metrics_token
 from tests.cluster.deployed import ACCOUNTS, Deployed
 from tests.cluster.scenario import Scenario
 
@@ -81,6 +81,8 @@ def test_an_account_has_what_it_uses(deployed: Deployed, world: Scenario, role: 
     world.queue("team", {world.flavor("plain"): {"cpu": "1"}})
     world.job("one", queue="team")
     world.wait_admitted("one")
+    for replica in deployed.replicas:
+        assert replica.scrape(metrics_token(deployed.cp)) == 200
     api = deployed.cp.api
     granted = {
         resource

@@ -16,6 +16,7 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.metrics import WorkloadMetrics
 from app.engine import State
+from app.http.connections import Connections
 from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.events import Recorder
@@ -23,7 +24,7 @@ from app.kube.lease import Fence
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process.metrics import ProcessMetrics, Term
-from app.webhooks.metrics import ReviewMetrics
+from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from tests.documents import ROOT
 from tests.unit.controllers import worlds
 
@@ -72,6 +73,7 @@ def shown(registry: CollectorRegistry) -> Iterator[str]:
 async def test_the_page_lists_what_is_shown_and_nothing_else(process: Process) -> None:
     """By their names, and with their labels."""
     ReviewMetrics(process.registry, ["/validate"])
+    process.registry.register(ServerMetrics(Connections(), {}))
     assert sorted(shown(process.registry)) == sorted(re.findall(r"^\| `(turnstile_\w+)`", PAGE, re.MULTILINE))
 
 

@@ -241,8 +241,6 @@ def warnings(
     for name in ("groupKindConcurrency", "cacheSyncTimeout"):
         if given("controller", name):
             yield warn("controller", name, message="has no effect: reconcilers share one event loop")
-    if given("metrics", "bindAddress") and config.metrics.bind_address != "0":
-        yield warn("metrics", "bindAddress", message="metrics are served by plain HTTP, without authentication")
     certificates, election = config.internal_cert_management, config.leader_election
     managed = certificates is not None and certificates.enable
     for path, value, actual in (

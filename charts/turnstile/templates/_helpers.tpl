@@ -171,7 +171,23 @@ matchExpressions:
 {{- if $top.Values.manageJobsWithoutQueueName -}}
 {{- $arguments = append $arguments "--manage-jobs-without-queue-name" -}}
 {{- end -}}
+{{- if not $top.Values.metrics.authorization -}}
+{{- $arguments = append $arguments "--metrics-for-everybody" -}}
+{{- end -}}
 {{- toJson $arguments -}}
+{{- end -}}
+
+{{/* Rules of a role that asks who reads its metrics; what is created is a question and stored nowhere. */}}
+{{- define "turnstile.metricsRules" -}}
+{{- if .Values.metrics.authorization }}
+# Who reads the metrics.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
 {{- end -}}
 
 {{/* The pod of a role. Call with (list $ "controller" args-as-yaml ports-as-yaml probes-as-yaml). */}}
@@ -181,6 +197,7 @@ matchExpressions:
 {{- $values := index $top.Values $role -}}
 {{- $fullname := include "turnstile.fullname" $top -}}
 {{- $certificateFiles := and (eq $role "webhook") (ne $top.Values.webhook.certs.mode "self") -}}
+{{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -266,13 +283,13 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if or $certificateFiles $top.Values.config }}
+        {{- if or $certificateFiles $clients $top.Values.config }}
         - {name: etc, mountPath: /etc/turnstile, readOnly: true}
         {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- if or $certificateFiles $top.Values.config }}
+    {{- if or $certificateFiles $clients $top.Values.config }}
     - name: etc
       projected:
         sources:
@@ -280,6 +297,11 @@ spec:
           - secret:
               name: {{ include "turnstile.secretName" $top }}
               items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]
+          {{- end }}
+          {{- with $clients }}
+          - configMap:
+              name: {{ . }}
+              items: [{key: ca.crt, path: clients/ca.crt}]
           {{- end }}
           {{- if $top.Values.config }}
           - configMap:

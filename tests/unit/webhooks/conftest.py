@@ -6,6 +6,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.http.certificates import KeyPair, make_ca, make_leaf
 from app.http.health import Health
+from app.http.probes import MetricsReaders, everybody
 from app.http.server import serve
 from app.http.tls import ServingCertificate
 from app.webhooks.application import create_app
@@ -146,8 +148,15 @@ async def start(ca: KeyPair) -> AsyncIterator[Callable[..., "asyncio.Future[Serv
     """Start a server; keyword arguments go to `serve`. It is cut when the test ends."""
     running: list[Server] = []
 
-    async def begin(*, health: Health | None = None, **options: float) -> Server:
-        certificate = ServingCertificate()
+    async def begin(
+        *,
+        health: Health | None = None,
+        client_ca: bytes = b"",
+        clients: tuple[str, ...] | None = None,
+        readers: MetricsReaders = everybody,
+        **options: Any,
+    ) -> Server:
+        certificate = ServingCertificate(client_ca)
         certificate.load(*new_pair(ca))
         health = health or Health()
         health.certificate = certificate
@@ -155,7 +164,14 @@ async def start(ca: KeyPair) -> AsyncIterator[Callable[..., "asyncio.Future[Serv
         stop = asyncio.Event()
         listening: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         handlers = {**routes(Cluster(default_queue_in=("team-a",))), "/crash": crash, "/allow": lambda _: ALLOWED}
-        app = create_app(handlers, health=health, registry=CollectorRegistry())
+        app = create_app(
+            handlers,
+            health=health,
+            registry=CollectorRegistry(),
+            connections=options.get("connections"),
+            clients=clients,
+            readers=readers,
+        )
         task = asyncio.create_task(
             serve(
                 app,

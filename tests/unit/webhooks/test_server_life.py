@@ -9,8 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.api.errors import InvalidValue
+from app.http import connections
 from app.http import server as serving
 from app.http.certificates import KeyPair
+from app.http.connections import State
 from app.http.health import Health
 from app.http.probes import create_probes
 from app.http.tls import ServingCertificate, follow_files
@@ -216,8 +218,8 @@ async def test_a_port_in_use_is_an_error_at_once(server: Server, start: Start) -
 
 async def test_a_client_that_says_nothing_is_dropped(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection without a request, or with half a head, does not stay open for ever."""
-    monkeypatch.setattr(serving, "HEAD_DEADLINE", 0.1)
-    monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.1)
+    for state in (State.HEAD, State.SILENT):
+        monkeypatch.setitem(connections.DEADLINES, state, 0.1)
     silent, slow = await server.connect(), await server.connect()
     slow.writer.write(b"POST /allow HTTP/1.1\r\nHost: ")
     assert await silent.closed()
@@ -226,8 +228,17 @@ async def test_a_client_that_says_nothing_is_dropped(server: Server, monkeypatch
 
 async def test_a_connection_that_is_opened_in_advance_is_kept(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server does so, and a request that meets our close of it would be lost."""
-    monkeypatch.setattr(serving, "HEAD_DEADLINE", 0.1)
+    monkeypatch.setitem(connections.DEADLINES, State.HEAD, 0.1)
     early, slow = await server.connect(), await server.connect()
     slow.writer.write(b"POST /allow HTTP/1.1\r\nHost: ")
     assert await slow.closed()
     assert (await early.ask("GET", "/readyz")).status == 200
+
+
+async def test_empty_lines_are_no_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line ends, which may precede a request, keep no connection open."""
+    monkeypatch.setitem(connections.DEADLINES, State.HEAD, 0.1)
+    client = await server.connect()
+    assert (await client.ask("GET", "/healthz")).status == 200
+    client.writer.write(b"\r\n")
+    assert await client.closed()
