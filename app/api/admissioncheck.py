@@ -20,12 +20,12 @@ class AdmissionCheckParametersReference(Object):
 
 
 class AdmissionCheckSpec(Object):
-    """Who answers, with which parameters."""
+    """The controller that performs the check, and its parameters."""
 
     controller_name: Annotated[
         str,
         Field(
-            "Controller that answers, such as kueue.x-k8s.io/provisioning-request.",
+            "Controller that performs the check, such as kueue.x-k8s.io/provisioning-request.",
             min_length=1,
             max_length=253,
             rules=(Rule("self == oldSelf", "field is immutable"),),
@@ -35,7 +35,7 @@ class AdmissionCheckSpec(Object):
 
 
 class AdmissionCheckStatus(Object):
-    """Whether somebody answers."""
+    """Whether a controller performs the check."""
 
     conditions: Conditions = []
 
@@ -50,10 +50,10 @@ class AdmissionCheck(Kind):
     NAMESPACED: ClassVar = False
     SHORT_NAMES: ClassVar = ("ac",)
 
-    spec: Annotated[AdmissionCheckSpec | None, Field("Who answers.")] = None
+    spec: Annotated[AdmissionCheckSpec | None, Field("Controller and parameters.")] = None
     status: AdmissionCheckStatus = msgspec.field(default_factory=AdmissionCheckStatus)
 
     @property
     def active(self) -> bool:
-        """Whether a controller answers for it."""
+        """Whether its controller reports that it performs the check."""
         return is_true(self.status.conditions, "Active")

@@ -80,8 +80,8 @@ def version(kind: type[Kind], *, views: Views = MappingProxyType({})) -> Schema:
 
 
 def _older(kinds: Definition, name: str) -> Schema:
-    # A kind that needs the conversion webhook gets its older versions served once the leader has told the API server
-    # where that is: before, an object would be stored with fields that its stored version does not know.
+    # A kind that needs the conversion webhook gets its older versions served once the leader has configured the webhook
+    # at the API server: before, an object would be stored with fields that its stored version does not know.
     entry = version(kinds.stored, views=VIEWS) | {"name": name, "served": not kinds.converted, "storage": False}
     if not kinds.deprecated:
         return entry

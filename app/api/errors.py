@@ -67,7 +67,7 @@ class RequestTimeout(WireError):
 
 
 class Silent(RequestTimeout):
-    """A watch that was answered brought nothing for long: its connection is dead, or there is nothing to tell."""
+    """A watch that was answered brought nothing for long: its connection is dead, or no object changed."""
 
 
 class NotLeading(TurnstileError):

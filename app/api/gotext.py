@@ -18,7 +18,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def parse_int(text: str) -> int | str:
-    """The 64-bit integer a text stands for, or the sentence that tells why it is none."""
+    """The 64-bit integer a text stands for, or the sentence that explains why it is none."""
     if not _is_integer(text):
         return f"strconv.Atoi: parsing {quote(text)}: invalid syntax"
     number = int(text) if len(text) <= _LONGEST else _INT64
@@ -34,7 +34,7 @@ def parse_int32(text: str) -> int | None:
 
 
 def parse_bool(text: str) -> bool | str:
-    """The boolean a text stands for, or the sentence that tells why it is none."""
+    """The boolean a text stands for, or the sentence that explains why it is none."""
     if text in _TRUE:
         return True
     if text in _FALSE:

@@ -1,7 +1,7 @@
 """Patches as data: a JSON Patch of few ordered operations, and the merge patch between two plain values.
 
 Webhooks answer with the first, reconcilers send either. Plain values in, plain values or bytes out; never touches the
-network and never compares whole objects for a JSON Patch, for whoever builds one knows what it changes.
+network and never compares whole objects for a JSON Patch, because its caller knows what it changes.
 """
 
 from collections.abc import Mapping

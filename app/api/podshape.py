@@ -1,6 +1,6 @@
-"""A digest of the containers of a pod template, so that a small view can still tell whether they changed.
+"""A digest of the containers of a pod template, so that a small view still shows whether they changed.
 
-A Workload carries a copy of its job's pod templates, and the two are compared on every look (Kueue's
+A Workload carries a copy of its job's pod templates, and the two are compared at every reconcile (Kueue's
 EquivalentToWorkload: containers and init containers by semantic equality). Keeping fifty thousand templates to compare
 them would cost more memory than all else together; sixteen bytes a pod set do. Equal are templates that mean the same:
 key order, absent or empty values, the spelling of quantities and repeated environment variables (the last value counts)

@@ -18,7 +18,7 @@ class ProvisioningRequestRetryStrategy(Object):
 
 
 class ProvisioningRequestPodSetUpdatesNodeSelector(Object):
-    """A node selector whose value the provisioning class tells."""
+    """A node selector whose value comes from the provisioning class."""
 
     key: Annotated[str, Field("Node label.", min_length=1, max_length=317, pattern=NODE_KEY_PATTERN)]
     value_from_provisioning_class_detail: Annotated[

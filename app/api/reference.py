@@ -32,8 +32,8 @@ is stored; what older versions say otherwise stands at the end of each kind. Rea
 Turnstile's pods; older versions of kinds that say _converted_ are converted by its webhook.
 
 A field is optional unless it says _required_, and so is every object above it. `[]` is an item of a list, `{}` a value
-of a map. Rules that need more than one look at an object (quota that adds up, what may not change while quota is held)
-are held by the webhook and told with the path of the field.
+of a map. Rules that a schema cannot express (quota that adds up, what may not change while quota is held) are checked
+by the webhook and reported with the path of the field.
 """
 
 

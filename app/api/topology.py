@@ -86,7 +86,7 @@ class TopologyRequest(Object):
 
     required: Annotated[Text63 | None, Field("Level within which all pods must be.")] = None
     preferred: Annotated[Text63 | None, Field("Level within which all pods should be.")] = None
-    unconstrained: Annotated[bool | None, Field("Any place with room will do.")] = None
+    unconstrained: Annotated[bool | None, Field("Any domains with free capacity will do.")] = None
     pod_index_label: Annotated[Text317 | None, Field("Label with the index of a pod.")] = None
     sub_group_index_label: Annotated[Text317 | None, Field("Label with the index of a replicated job.")] = None
     sub_group_count: Annotated[int | None, Field("Number of replicated jobs.", minimum=0)] = None

@@ -53,12 +53,12 @@ def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates:
 
 def register(app: typer.Typer) -> None:
     """Add the commands about configuration to `app`."""
-    group = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
+    group = typer.Typer(help="Check and print configuration files.", no_args_is_help=True)
     app.add_typer(group, name="config")
 
     @group.callback()
     def _config() -> None:
-        """Look at configuration files."""
+        """Check and print configuration files."""
 
     @group.command()
     def check(

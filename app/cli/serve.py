@@ -102,7 +102,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
     @app.command()
     def serve(
         *,
-        role: Annotated[Role, typer.Option(help="What this process does.")] = Role.ALL,
+        role: Annotated[Role, typer.Option(help="What this process serves.")] = Role.ALL,
         kubeconfig: Annotated[
             str | None,
             typer.Option(
@@ -110,19 +110,26 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             ),
         ] = None,
         context: Annotated[
-            str | None, typer.Option(help="Context of the kubeconfig; its current one by default.")
+            str | None, typer.Option(help="Context of the kubeconfig; its current context by default.")
         ] = None,
         namespace: Annotated[
             str | None,
-            typer.Option(help="Namespace of the Lease and the certificate Secret; the pod's own by default."),
+            typer.Option(
+                help="Namespace of the Lease and the certificate Secret; by default the namespace of the pod."
+            ),
         ] = None,
         name: Annotated[str, typer.Option(help="Full name of the release; prefixes its objects.")] = "turnstile",
         config: Annotated[
             Path | None,
-            typer.Option(help="A config.kueue.x-k8s.io Configuration. Flags win over it; looked at again on change."),
+            typer.Option(
+                help="A config.kueue.x-k8s.io Configuration file. Flags override it; it is read again when it changes."
+            ),
         ] = None,
         feature_gates: Annotated[
-            str, typer.Option(help="Gates as A=true,B=false; not together with featureGates in the file.")
+            str,
+            typer.Option(
+                help="Feature gates as A=true,B=false; not together with featureGates in the configuration file."
+            ),
         ] = "",
         bind: Annotated[str | None, typer.Option(help=f"host:port of the webhook (TLS); {WEBHOOK_ADDRESS}.")] = None,
         health_bind: Annotated[
@@ -140,37 +147,41 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         ] = None,
         tls_key: Annotated[Path | None, typer.Option(help="Key of --tls-cert.", exists=True)] = None,
         manage_certificates: Annotated[
-            bool | None, typer.Option(help="Make and renew the serving certificate and keep caBundle right.")
+            bool | None,
+            typer.Option(help="Issue and renew the serving certificate, and write its CA into every caBundle."),
         ] = None,
         serve_v1beta1: Annotated[
             bool,
             typer.Option(
-                help="Serve v1beta1 of our kinds, and v1alpha2 of ClusterQueue. Costs the API server at every write."
+                help="Serve v1beta1 of Turnstile's kinds, and v1alpha2 of ClusterQueue. Makes every write slower."
             ),
         ] = True,
         serve_v1beta1_workloads: Annotated[
-            bool, typer.Option(help="With --serve-v1beta1 also serve Workloads so, the kind that changes most.")
+            bool,
+            typer.Option(
+                help="With --serve-v1beta1, serve v1beta1 of Workloads too, the kind that is written most often."
+            ),
         ] = True,
         manage_jobs_without_queue_name: Annotated[
-            bool | None, typer.Option(help="Also suspend jobs that name no queue; they wait until they do.")
+            bool | None, typer.Option(help="Also suspend jobs that name no queue, until they name one.")
         ] = None,
         exclude_namespace: Annotated[
             list[str] | None,
-            typer.Option(help="Namespace never managed, besides kube-system and our own. Repeatable."),
+            typer.Option(help="Namespace that is never managed, besides kube-system and Turnstile's own. Repeatable."),
         ] = None,
         drain_seconds: Annotated[
-            float, typer.Option(help="How long reviews are still answered after a request to stop.", min=0.0)
+            float, typer.Option(help="Seconds for which reviews are still answered after SIGTERM.", min=0.0)
         ] = 1.0,
         managed_namespace_label: Annotated[
             list[str] | None,
-            typer.Option(help="key=value that a managed namespace must carry; every namespace without it. Repeatable."),
+            typer.Option(help="Label key=value of managed namespaces; without this flag all are managed. Repeatable."),
         ] = None,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
         log_format: Annotated[str, typer.Option(help="json for machines, console for people.")] = "json",
         decision_log: Annotated[
             Path | None,
             typer.Option(
-                help="File to append to what the leader saw and decided, a line of JSON each; none by default."
+                help="File to which the leader appends its input and decisions, one line of JSON each; none by default."
             ),
         ] = None,
     ) -> None:

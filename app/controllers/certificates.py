@@ -68,7 +68,7 @@ def decide(seen: Seen, *, namespace: str, name: str, hosts: Sequence[str]) -> Re
     settled = seen.settled_for >= SETTLED_AFTER
     due = plan(data, seen.now, hosts, distributed=settled)
     if due.step is Step.NOTHING:
-        wait = min(AT_LATEST, (due.look_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
+        wait = min(AT_LATEST, (due.plan_again - seen.now).total_seconds()) if settled else SETTLED_AFTER
         return ReconcileResult([RequeueAfter(max(1.0, wait))], due.why)
     actions = _write_secret(seen.secret, namespace, name, carry_out(due.step, data, seen.now, hosts))
     if seen.secret is not None:

@@ -91,8 +91,8 @@ class Grouping(Reconcile):
         """Update the condition WaitingForReplacementPods. Returns whether it was written."""
         if self._group is None:
             return False
-        told = find_condition(workload.status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS)
-        waited = told is not None and told.status == "True"
+        condition = find_condition(workload.status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS)
+        waited = condition is not None and condition.status == "True"
         evicted = find_condition(workload.status.conditions, wl.EVICTED)
         if not self._group.incomplete(self.job):
             if not waited:
@@ -100,7 +100,7 @@ class Grouping(Reconcile):
             status, (reason, message) = "False", _REPLACED
         elif evicted is not None and evicted.status == "True":
             status, reason, message = "True", evicted.reason, evicted.message
-        elif told is not None and waited:
+        elif condition is not None and waited:
             return False
         else:
             status, (reason, message) = "True", _FAILED

@@ -131,13 +131,13 @@ class WorkloadMetrics:
         )
         self._preempted = Counter(
             "kueue_preempted_workloads_total",
-            "Workloads that were preempted, for the ClusterQueue that they had to make way for and its right to it.",
+            "Workloads that were preempted, by the ClusterQueue of the preemptor and the reason.",
             ("preempting_cluster_queue", "reason", "replica_role"),
             registry=registry,
         )
         self._recomputed = Counter(
             "kueue_preemption_target_recomputations_total",
-            "Workloads whose victims another one took in the same cycle, and what became of them.",
+            "Workloads whose victims another preemptor took in the same cycle, by the result of the new search.",
             ("cluster_queue", "result", "replica_role"),
             registry=registry,
         )

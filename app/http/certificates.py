@@ -85,7 +85,7 @@ class Plan:
 
     step: Step
     why: str
-    look_again: dt.datetime
+    plan_again: dt.datetime
 
 
 def service_hosts(service: str, namespace: str, *, cluster_domain: str = "cluster.local") -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class _Reading:
 
     def valid(self, certificates: Sequence[x509.Certificate]) -> list[x509.Certificate]:
         """The certificates that are valid now: begun and not expired."""
-        return [one for one in certificates if one.not_valid_before_utc <= self.now < one.not_valid_after_utc]
+        return [each for each in certificates if each.not_valid_before_utc <= self.now < each.not_valid_after_utc]
 
     def plan(self, *, distributed: bool) -> Plan:
         leaf, ca = self._leaf_fault(), self._ca_fault(self.signer)
@@ -217,26 +217,26 @@ class _Reading:
         signs = ca is None or ca.usable
         if self.staged is not None:
             if distributed:
-                return self._due(Step.SWITCH_CA, "the next CA is trusted everywhere")
+                return self._due(Step.SWITCH_CA, "every API server trusts the next CA")
             if leaf is not None and signs:
                 return self._due(Step.ISSUE_LEAF, leaf.why)
             if leaf is not None and not serves:
                 return self._due(Step.SWITCH_CA, leaf.why)
-            return Plan(Step.NOTHING, "the next CA waits until it is trusted everywhere", self._next_look())
+            return Plan(Step.NOTHING, "not every API server trusts the next CA yet", self._next_plan())
         if ca is not None and serves:
             return self._due(Step.STAGE_CA, ca.why)
         if ca is not None and not signs:
             return self._due(Step.START_OVER, "there are no certificates yet" if self.empty else ca.why)
         if leaf is not None:
             return self._due(Step.ISSUE_LEAF, leaf.why)
-        old = [one for one in self.bundle if self.signer is None or one != self.signer.certificate]
+        old = [each for each in self.bundle if self.signer is None or each != self.signer.certificate]
         if len(old) > len(self.valid(old)):
-            return self._due(Step.DROP_CA, "the bundle holds a CA that is out of its time")
+            return self._due(Step.DROP_CA, "a CA in the bundle has expired or is not valid yet")
         if old and self._leaf_made() + OVERLAP <= self.now:
-            return self._due(Step.DROP_CA, "no leaf of the old CA is in use any more")
+            return self._due(Step.DROP_CA, "no replica serves a certificate of the old CA any more")
         if self.litter and not old:
-            return self._due(Step.DROP_CA, "what is left of a rotation is of no use")
-        return Plan(Step.NOTHING, "everything is valid", self._next_look(dropping=bool(old)))
+            return self._due(Step.DROP_CA, "the Secret has keys of an abandoned rotation")
+        return Plan(Step.NOTHING, "all certificates are valid", self._next_plan(dropping=bool(old)))
 
     def _due(self, step: Step, why: str) -> Plan:
         return Plan(step, why, self.now)
@@ -245,35 +245,35 @@ class _Reading:
         key = _private_key(data.get(CA_KEY, b""))
         if key is None:
             return None
-        mine = (one for one in self.bundle if _is_ca(one) and one.public_key() == key.public_key())
-        return next((KeyPair(one, key) for one in mine), None)
+        mine = (each for each in self.bundle if _is_ca(each) and each.public_key() == key.public_key())
+        return next((KeyPair(each, key) for each in mine), None)
 
     def _ca_fault(self, ca: KeyPair | None) -> _Fault | None:
         if ca is None:
-            return _Fault("there is no CA with its key")
+            return _Fault("the Secret has no CA with a matching key")
         return _time_fault("CA", ca.certificate, self.now)
 
     def _leaf_fault(self) -> _Fault | None:
         if self.leaf is None:
-            return _Fault("there is no leaf with its key")
+            return _Fault("the Secret has no serving certificate with a matching key")
         certificate = self.leaf.certificate
         if not any(_issued(certificate, by=ca) for ca in self.valid(self.bundle)):
-            return _Fault("the leaf is of no CA in the bundle")
-        fault = _time_fault("leaf", certificate, self.now)
+            return _Fault("no CA in the bundle issued the serving certificate")
+        fault = _time_fault("serving certificate", certificate, self.now)
         if fault is None and _names(certificate) != self.names:
-            return _Fault("the leaf is for other hosts", usable=True)
+            return _Fault("the serving certificate is for other hosts", usable=True)
         return fault
 
     def _leaf_made(self) -> dt.datetime:
         assert self.leaf is not None
         return self.leaf.certificate.not_valid_before_utc + BACKDATE
 
-    def _next_look(self, *, dropping: bool = False) -> dt.datetime:
+    def _next_plan(self, *, dropping: bool = False) -> dt.datetime:
         pairs = [pair for pair in (self.leaf, self.signer) if pair is not None]
-        looks = [_renewal(pair.certificate) for pair in pairs]
+        times = [_renewal(pair.certificate) for pair in pairs]
         if dropping:
-            looks.append(self._leaf_made() + OVERLAP)
-        return min((look for look in looks if look > self.now), default=self.now + OVERLAP)
+            times.append(self._leaf_made() + OVERLAP)
+        return min((time for time in times if time > self.now), default=self.now + OVERLAP)
 
 
 def _time_fault(what: str, certificate: x509.Certificate, now: dt.datetime) -> _Fault | None:
@@ -282,7 +282,7 @@ def _time_fault(what: str, certificate: x509.Certificate, now: dt.datetime) -> _
     if now >= certificate.not_valid_after_utc:
         return _Fault(f"the {what} has expired")
     if now >= _renewal(certificate):
-        return _Fault(f"two thirds of the {what}'s life have passed", usable=True)
+        return _Fault(f"two thirds of the lifetime of the {what} have passed", usable=True)
     return None
 
 

@@ -282,7 +282,9 @@ class Elector:
         except Conflict:
             await self._read()
             if self._holder != self.identity:
-                raise _Lost(f"{self._holder or 'nobody'} holds the Lease now") from None
+                raise _Lost(
+                    f"the Lease is held by {self._holder}" if self._holder else "the Lease has no holder"
+                ) from None
             raise  # still the holder: an abandoned renewal succeeded, or another client changed a label
         except NotFound:
             raise _Lost("the Lease was deleted") from None

@@ -100,12 +100,12 @@ class ProcessMetrics(Collector):
         )
         yield _gauge(
             "turnstile_cache_objects",
-            "Objects held of a kind.",
+            "Objects of a kind in the cache.",
             [((name,), len(cache.store)) for name, cache in caches],
             ("kind",),
         )
         counts: dict[str, tuple[str, Callable[[Reflector[Any]], int]]] = {
-            "events": ("Watch events taken in.", lambda reflector: reflector.events),
+            "events": ("Watch events processed.", lambda reflector: reflector.events),
             "relists": ("How often all objects of a kind were read.", lambda reflector: reflector.relisted),
             "failures": ("Watches that failed.", lambda reflector: reflector.failures),
             "undecodable": ("Versions of objects that cannot be decoded.", lambda reflector: reflector.undecodable),
@@ -116,7 +116,11 @@ class ProcessMetrics(Collector):
 
     def _of_events(self) -> Iterator[Metric]:
         stats = self._recorder.stats
-        yield _counter("turnstile_events_emitted", "Kubernetes events that were to be recorded.", [((), stats.emitted)])
+        yield _counter(
+            "turnstile_events_emitted",
+            "Kubernetes events that controllers reported, written or not.",
+            [((), stats.emitted)],
+        )
         yield _counter("turnstile_events_created", "Kubernetes events written.", [((), stats.created)])
         yield _counter("turnstile_events_repeated", "Kubernetes events counted up.", [((), stats.repeated)])
         yield _counter(

@@ -44,7 +44,7 @@ def _describe_reviews(app: FastAPI, handlers: Mapping[str, Handler]) -> None:
                         "408": {"description": "The body came too slowly"},
                         "413": {"description": "Body over 3 MiB"},
                         "415": {"description": "Not application/json"},
-                        "500": {"description": "A bug; the log tells"},
+                        "500": {"description": "A bug; the log of the webhook has the traceback"},
                     },
                 }
             }

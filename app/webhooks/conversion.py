@@ -111,7 +111,7 @@ async def review(request: _Request) -> tuple[bytes, bool]:
             return _failure(request.uid, f"{_title(index, raw)}: no JSON that can be read: {error}"), False
         except Exception:
             _log.exception("conversion.failed", uid=request.uid, index=index, desired=request.desired_api_version)
-            message = f"{_title(index, raw)}: the conversion failed; the log of the webhook tells why"
+            message = f"{_title(index, raw)}: the conversion failed; the log of the webhook has the reason"
             return _failure(request.uid, message), False
         if time.perf_counter() > pause:
             await asyncio.sleep(0)

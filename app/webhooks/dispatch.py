@@ -61,5 +61,5 @@ def _review(path: str, handler: Handler, body: bytes) -> tuple[str, str, bytes]:
         return request.operation, answer.outcome, write(request.uid, answer)
     except Exception:
         _log.exception("review.failed", path=path, operation=request.operation, kind=request.kind.kind, uid=request.uid)
-        sentence = "the review failed; the log of the webhook tells why"
+        sentence = "the review failed; the log of the webhook has the reason"
         raise Refused(500, sentence, operation=request.operation) from None

@@ -1,6 +1,6 @@
 """The manager configuration, `config.kueue.x-k8s.io`: a Kueue file read strictly, defaulted, validated, converted.
 
-`load` is the way in; `loading` tells the steps. Everything here is a function of a text: no file is read, no clock, no
+`load` is the way in; `loading` has the steps. Everything here is a function of a text: no file is read, no clock, no
 API server. What Turnstile does with a configuration is wired in `app.cli` and `app.main`. Imports nothing above
 `app.api`.
 """

@@ -1,8 +1,8 @@
 """What of Kueue's configuration Turnstile has not built, and what means nothing to it: a sentence for each.
 
-What a file switches on and nobody would carry out is refused; what is on by default and not there yet is passed over
-in silence; what is right in a file of Kueue's but decided elsewhere here is a warning. Whoever builds one of these
-things takes its line out.
+A file that switches on what Turnstile does not implement is refused; what is on by default and not implemented yet is
+ignored without a message; a field that is valid in Kueue's file but has no effect here is a warning. A change that
+implements one of these removes its entry.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -242,7 +242,7 @@ def warnings(
         if given("controller", name):
             yield warn("controller", name, message="has no effect: reconcilers share one event loop")
     if given("metrics", "bindAddress") and config.metrics.bind_address != "0":
-        yield warn("metrics", "bindAddress", message="metrics are served here by plain HTTP to whoever asks")
+        yield warn("metrics", "bindAddress", message="metrics are served by plain HTTP, without authentication")
     certificates, election = config.internal_cert_management, config.leader_election
     managed = certificates is not None and certificates.enable
     for path, value, actual in (

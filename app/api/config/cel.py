@@ -1,7 +1,7 @@
 """Whether a text is a CEL expression over given variables: its grammar and its names, not its types.
 
-Enough to tell a slip of the pen when a file is read; whoever evaluates an expression compiles it. Source: the grammar
-of the CEL language definition. Must never evaluate anything.
+Finds typing errors when a file is read; the code that evaluates an expression compiles it. Source: the grammar of the
+CEL language definition. Must never evaluate anything.
 """
 
 import re

@@ -1,8 +1,8 @@
 """`integrations.customKinds`: job kinds that the file itself describes. Turnstile's own extension of Kueue's file.
 
-An entry says where an object of the kind has its suspend field and its pod templates, and what of its status tells
-that pods run or that the job has ended. A path is names between dots, from the root of the object: `spec.template`.
-Must never know what is done with an entry: that is `app.jobs.bases.configured`.
+An entry says where an object of the kind has its suspend field and its pod templates, and which fields of its status
+show that pods run or that the job has ended. A path is names between dots, from the root of the object, such as
+`spec.template`. Must never know what is done with an entry: that is `app.jobs.bases.configured`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Kueue's feature gates: their defaults, stages and dependencies, and what a setting of some makes of all.
 
-The table is of Kueue's 0.20 line. Which gates Turnstile heeds is `built`. Must never hold state: who reads a setting
-passes the set of gates that are on.
+The table is of Kueue's 0.20 line. Which gates Turnstile implements is `built`. Must never hold state: the code that
+reads a setting passes the set of gates that are on.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,6 @@
 """From the text of a file to a configuration that holds: read, checked, defaulted, converted, judged.
 
-Every fault of a file is told at once, with its path, its line and what would do. Must never read the file itself.
+All faults of a file are reported together, with its path, its line and what would do. Must never read the file itself.
 """
 
 import difflib
@@ -85,8 +85,8 @@ def load(text: str, *, installation: Installation, frameworks: Collection[str], 
         problems.extend(_problem(fault, document) for fault in validation.validate(config, gates))
         problems.extend(built.refusals(config, document, gates, frameworks=frameworks, flag=feature_gates))
     if problems:
-        told = [each for each in problems if not _is_about_an_unknown_framework(each, problems)]
-        raise InvalidConfiguration(_in_order(told))
+        reported = [each for each in problems if not _is_about_an_unknown_framework(each, problems)]
+        raise InvalidConfiguration(_in_order(reported))
     found = tuple(built.warnings(config, document, gates, installation))
     return Loaded(configuration=config, gates=gates, warnings=found, document=document)
 
@@ -96,7 +96,7 @@ def _in_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _is_about_an_unknown_framework(problem: Problem, problems: list[Problem]) -> bool:
-    """A framework that Kueue does not know either is told once."""
+    """A framework that Kueue does not know either is reported once."""
     return "cannot be queued yet" in problem.message and any(
         other.path == problem.path and other != problem for other in problems
     )

@@ -134,7 +134,7 @@ def label_key_errors(path: str, key: str) -> list[FieldError]:
 
 
 def labels_errors(path: str, labels: Mapping[str, str]) -> list[FieldError]:
-    """The field must be a map of labels. Errors are told of the map, in the order of its keys."""
+    """The field must be a map of labels. Errors name the map, in the order of its keys."""
     errors = []
     for key in sorted(labels):
         errors.extend(label_key_errors(path, key))

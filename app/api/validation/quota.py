@@ -70,7 +70,7 @@ def amount_errors(path: str, value: Quantity) -> list[FieldError]:
 
 
 def weight_errors(fair_sharing: FairSharing | None) -> list[FieldError]:
-    """The weight must be 0, or large enough to divide by. Kueue tells it of `spec.fairSharing`, not of the weight."""
+    """The weight must be 0, or large enough to divide by. Kueue's path is `spec.fairSharing`, not the weight."""
     if fair_sharing is None:
         return []
     path, weight = "spec.fairSharing", fair_sharing.weight

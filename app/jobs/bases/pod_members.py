@@ -106,8 +106,8 @@ class PodGroup(Kind, kw_only=True):
         return max(seen, self._reclaimed(role))
 
     def _reclaimed(self, role: str) -> int:
-        told = self.workload.status.reclaimable_pods if self.workload is not None else []
-        return next((each.count for each in told if each.name == role), 0)
+        released = self.workload.status.reclaimable_pods if self.workload is not None else []
+        return next((each.count for each in released if each.name == role), 0)
 
     @property
     def excess(self) -> list[Member]:
@@ -123,8 +123,8 @@ class PodGroup(Kind, kw_only=True):
             found += of_role[max(pod_set.count - self.succeeded(pod_set.name), 0) :]
         strangers = [each for each in live if not each.role]
         others = len(live) - len(found) - len(strangers)
-        room = 0 if self.fast else max(places - others, 0)  # a fast admission has a single role
-        return found + strangers[room:]
+        free = 0 if self.fast else max(places - others, 0)  # a fast admission has a single role
+        return found + strangers[free:]
 
     @property
     def replaced(self) -> list[Member]:
@@ -166,11 +166,11 @@ def compose(name: str, members: Sequence[Pod], workload: Workload | None, *, now
 
 def _member(pod: Pod, pod_sets: Mapping[str, Shape], now: datetime) -> Member:
     stage = _stage(pod, now)
-    own, told = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
+    own, annotated = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
     label = pod.metadata.labels.get(names.PODSET_LABEL, "")
     # The hash of a started pod differs: its spec includes what the admission added.
-    role = role_in(pod_sets, pods.shape(pod), (own, told) if _is_gated(pod) else (label, told, own))
-    return Member(pod, stage, role, (told or own) if pods.is_over(pod) else own)
+    role = role_in(pod_sets, pods.shape(pod), (own, annotated) if _is_gated(pod) else (label, annotated, own))
+    return Member(pod, stage, role, (annotated or own) if pods.is_over(pod) else own)
 
 
 def _stage(pod: Pod, now: datetime) -> Stage:

@@ -112,7 +112,10 @@ def test_damage_is_told_as_a_warning() -> None:
 
 def test_a_leaf_is_renewed_wherever_bundles_are() -> None:
     """Its CA is in them already."""
-    assert decided(Seen(secret(fresh()), NOW + 300 * DAY)).why == "two thirds of the leaf's life have passed"
+    assert (
+        decided(Seen(secret(fresh()), NOW + 300 * DAY)).why
+        == "two thirds of the lifetime of the serving certificate have passed"
+    )
 
 
 def test_a_leaf_changes_its_ca_only_after_the_bundles_have_settled() -> None:

@@ -55,7 +55,7 @@ class TestNewInstallation:
         data, steps = settle({})
         assert steps == [Step.START_OVER]
         assert trusts(certs.ca_bundle(data), data["tls.crt"], NOW)
-        assert due(data).look_again - NOW == pytest.approx(365 * DAY * 2 / 3, abs=DAY)
+        assert due(data).plan_again - NOW == pytest.approx(365 * DAY * 2 / 3, abs=DAY)
 
     def test_keys_of_others_stay(self) -> None:
         """What is not ours in the Secret is left as it is."""
@@ -136,7 +136,7 @@ class TestAuthority:
             assert trusts(bundle, data["tls.crt"], now)  # and after
             if step is Step.SWITCH_CA:
                 assert due(data, now).step is Step.NOTHING
-                assert due(data, now).look_again - now == DAY
+                assert due(data, now).plan_again - now == DAY
                 now += DAY
         assert seen == [Step.STAGE_CA, Step.SWITCH_CA, Step.DROP_CA]
         assert len(authorities(data)) == 1

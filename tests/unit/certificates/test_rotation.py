@@ -22,7 +22,7 @@ def test_every_step_of_a_rotation_shakes_hands(handshake: Callable[..., None]) -
     moment = today
     while (due := plan(data, moment, HOSTS, distributed=True)).step is not Step.NOTHING or len(steps) < 3:
         if due.step is Step.NOTHING:
-            moment = due.look_again
+            moment = due.plan_again
             continue
         steps.append(due.step)
         after = carry_out(due.step, data, moment, HOSTS)
@@ -94,9 +94,9 @@ def test_thirty_years_unattended(trusts: Callable[..., bool], years: int) -> Non
     while now < end:
         due = plan(data, now, HOSTS, distributed=True)
         if due.step is Step.NOTHING:
-            assert due.look_again > now
-            assert trusts(ca_bundle(data), data["tls.crt"], due.look_again)
-            now = due.look_again
+            assert due.plan_again > now
+            assert trusts(ca_bundle(data), data["tls.crt"], due.plan_again)
+            now = due.plan_again
             continue
         steps.append(due.step)
         data = carry_out(due.step, data, now, HOSTS)

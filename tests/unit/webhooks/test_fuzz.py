@@ -224,7 +224,7 @@ def test_conversions(chunk: int) -> None:
             response = answer["response"]
             if response["result"]["status"] == "Failure":
                 assert response["result"]["message"], body
-                assert "the log of the webhook tells why" not in response["result"]["message"], body
+                assert "the log of the webhook has the reason" not in response["result"]["message"], body
             elif sent:
                 pairs = itertools.zip_longest(sent, response["convertedObjects"])
                 assert all(who(old) == who(new) for old, new in pairs), body
