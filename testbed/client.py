@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 import yaml
 
 from testbed.errors import ApiError, TestbedError, WaitTimeout
+from testbed.manifests import documents
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -239,9 +240,8 @@ class Api:
     def apply_yaml(self, source: str | Path, *, namespace: str | None = None) -> list[Json]:
         """Apply every document of a YAML text or file in order; `namespace` goes to namespaced ones that name none."""
         text = source.read_text() if isinstance(source, Path) else source
-        documents = [document for document in yaml.safe_load_all(text) if document]
         applied = []
-        for document in documents:
+        for document in documents(text):
             if namespace is not None and self._resource(document["apiVersion"], document["kind"])[1]:
                 document["metadata"].setdefault("namespace", namespace)
             applied.append(self.apply(document))

@@ -3,14 +3,9 @@
 import base64
 import copy
 from dataclasses import dataclass
-from typing import Any
-
-import yaml
 
 from testbed.client import Json
-
-# An operator's CRDs are megabytes of YAML, which the parser written in Python takes many seconds for.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from testbed.manifests import documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +35,11 @@ class Manifests:
 
 def read(text: str) -> Manifests:
     """Sort the documents of a rendered kustomization, which has exactly one Deployment."""
-    documents = [document for document in yaml.load_all(text, Loader=_LOADER) if document]
-    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
-    definitions = [document for document in documents if document["kind"] == "CustomResourceDefinition"]
+    found = documents(text)
+    (deployment,) = [document for document in found if document["kind"] == "Deployment"]
+    definitions = [document for document in found if document["kind"] == "CustomResourceDefinition"]
     taken = [id(document) for document in (deployment, *definitions)]
-    others = [document for document in documents if id(document) not in taken]
+    others = [document for document in found if id(document) not in taken]
     return Manifests(tuple(definitions), tuple(others), deployment)
 
 

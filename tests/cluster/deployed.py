@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from testbed import ControlPlane
 from testbed.client import Json, unverified_tls, wait_until
 from testbed.installation import CHART, NAMESPACE
+from testbed.manifests import documents
 from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.cluster.versions import wait_served
@@ -114,8 +114,8 @@ def _start(cp: ControlPlane, role: str, port: int, *values: str) -> Replica:
     rendered = cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *values)
     (deployment,) = [
         document
-        for document in yaml.safe_load_all(rendered)
-        if document and document["kind"] == "Deployment" and document["metadata"]["name"] == f"turnstile-{role}"
+        for document in documents(rendered)
+        if document["kind"] == "Deployment" and document["metadata"]["name"] == f"turnstile-{role}"
     ]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from testbed import ApiError, ControlPlane
+from testbed.manifests import documents
 from testbed.ports import ReservedPort
 
 pytestmark = pytest.mark.cluster
@@ -72,15 +73,15 @@ def test_the_server_accepts_the_in_cluster_rendering(cluster: ControlPlane, valu
     file = ("--values", str(CHART / "ci" / values)) if values else ()
     rendered = cluster.helm("template", "other", str(CHART), "-n", "kube-public", "--include-crds", *file)
     printed = cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", input=rendered)
-    assert len(printed.splitlines()) == len([d for d in yaml.safe_load_all(rendered) if d])
+    assert len(printed.splitlines()) == len(documents(rendered))
 
 
 def test_in_cluster_pods_meet_the_restricted_standard(cluster: ControlPlane) -> None:
     """A namespace that enforces the restricted Pod Security Standard takes both Deployments' pods."""
     namespace = cluster.namespace(labels={"pod-security.kubernetes.io/enforce": "restricted"})
     rendered = cluster.helm("template", "turnstile", str(CHART), "-n", namespace)
-    for document in yaml.safe_load_all(rendered):
-        if document and document["kind"] == "Deployment":
+    for document in documents(rendered):
+        if document["kind"] == "Deployment":
             template = document["spec"]["template"]
             account = {"name": template["spec"]["serviceAccountName"], "namespace": namespace}
             cluster.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})

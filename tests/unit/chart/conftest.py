@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from testbed import build
+from testbed.manifests import documents
 
 CHART = Path(__file__).parents[3] / "charts" / "turnstile"
 NAMESPACE = "turnstile-system"
@@ -36,6 +36,6 @@ def render(helm: Callable[..., "subprocess.CompletedProcess[str]"]) -> Render:
     def rendered(*arguments: str, release: str = "turnstile") -> list[Manifest]:
         answer = helm("template", release, str(CHART), *options, *arguments)
         assert answer.returncode == 0, answer.stderr
-        return [manifest for manifest in yaml.safe_load_all(answer.stdout) if manifest is not None]
+        return documents(answer.stdout)
 
     return rendered

@@ -14,6 +14,7 @@ from app.jobs.generate import chart_file, custom_file, table
 from app.jobs.integration import Integration
 from app.jobs.registry import ALL, Registry
 from app.webhooks.routes import routes
+from testbed.manifests import documents
 from tests.documents import ROOT, blocks
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest
 from tests.unit.chart.test_invariants import of_kind, rules, webhooks
@@ -82,7 +83,7 @@ def rendered(helm: Helm, chart: Path, *arguments: str) -> list[Manifest]:
     """What a chart would install."""
     answer = helm("template", "turnstile", str(chart), "--namespace", NAMESPACE, *arguments)
     assert answer.returncode == 0, answer.stderr
-    return [manifest for manifest in yaml.safe_load_all(answer.stdout) if manifest is not None]
+    return documents(answer.stdout)
 
 
 def simulation(**spec: Any) -> Json:
