@@ -107,9 +107,22 @@ def test_a_job_is_deleted_without_its_pods(scenario: Scenario) -> None:
 def test_a_node_tells_the_state_of_its_pods(control_plane: ControlPlane, scenario: Scenario) -> None:
     """The kubelet writes the status of a pod, as the user of its node."""
     (pod,) = queued_job(scenario, "told", pods=1)
-    kubelet = control_plane.api_as(f"system:node:{pod['spec']['nodeName']}", groups=["system:nodes"])
+    node = f"system:node:{pod['spec']['nodeName']}"
+    binding = ("create", "rolebinding", "node", "--clusterrole=system:node", f"--user={node}")
+    control_plane.kubectl(*binding, "-n", scenario.namespace)
+    kubelet = control_plane.api_as(node, groups=["system:nodes"])
     written = {"type": "ContainersReady", "status": "False", "reason": "ByTest"}
-    kubelet.patch(path_of(pod, "status"), {"status": {"conditions": [written]}}, kind="strategic")
+
+    def told() -> bool:
+        try:
+            kubelet.patch(path_of(pod, "status"), {"status": {"conditions": [written]}}, kind="strategic")
+        except ApiError as error:
+            if "cannot patch" not in error.message:  # as long as the binding is not known
+                raise
+            return False
+        return True
+
+    wait_until(told, timeout=TIMEOUT, describe=lambda: f"{node} may not patch the status")
     assert condition(scenario.api.get(path_of(pod)), "ContainersReady")["reason"] == "ByTest"
 
 
