@@ -17,7 +17,7 @@ from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.raws import Keep
 from app.kube.transport import Transport
-from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHARGED = "kueue.x-k8s.io/workload"
 
@@ -100,21 +100,14 @@ def test_an_orphaned_workload_keeps_its_quota_until_its_pods_have_ended() -> Non
 def test_a_job_that_was_admitted_a_moment_ago_may_have_pods_that_were_not_seen() -> None:
     """Its controller creates what it has begun with. A job that was deleted keeps its quota for five seconds."""
     cluster = running()
-    cluster.delete(Pod, "team/a")
-    cluster.put(Pod, {**_gone(cluster), "status": {"phase": "Failed"}})
-    cluster.later(minutes=-1, seconds=-4)
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
+    cluster.later(minutes=-1, seconds=-4)  # one second after the time of the condition
     cluster.delete(Job, "team/train")
     assert cluster.step(JOB).actions == [RequeueAfter(4.0)]
     assert not finished(cluster)
     cluster.later(seconds=5)
     cluster.settle(JOB)
     assert finished(cluster)
-
-
-def _gone(cluster: Cluster) -> Body:
-    body = cluster.get(Pod, "team/a")
-    assert body is not None
-    return body
 
 
 def test_while_pods_are_not_read_no_quota_is_given_back() -> None:
@@ -156,7 +149,8 @@ def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
     (watch,) = [each for each in frameworks.dispatch(cluster.world).watches if each.store is store]
     told: list[Any] = []
     store.subscribe(lambda key, old, new: told.extend(watch.keys(key, old, new)))
-    body = _gone(cluster)
+    body = cluster.get(Pod, "team/a")
+    assert body is not None
     second = {**body, "metadata": {**body["metadata"], "name": "b", "uid": "b"}}
     cluster.put(Pod, second)
     cluster.patch(Pod, "team/a", {"metadata": {"labels": {"x": "y"}}})
