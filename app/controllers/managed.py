@@ -83,7 +83,8 @@ class ManagedNamespaces:
 
     def _read_again(self, namespace: str) -> None:
         for kind in self._kinds:
-            self._caches.read_again(kind, namespace)
+            if self._caches.held(kind) is not None:
+                self._caches.read_again(kind, namespace)
 
 
 def _reduce(pod: Pod) -> None:
