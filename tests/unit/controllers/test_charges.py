@@ -167,7 +167,7 @@ def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
 class TestWhatIsCached:
     """Of all pods of the cluster."""
 
-    async def keep(self, **metadata: Any) -> tuple[Keep, Pod]:
+    async def keep(self, *, phase: str = "Running", **metadata: Any) -> tuple[Keep, Pod]:
         """How much of a pod is cached, and what of it; the namespace `team` is managed."""
         async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
             caches = Caches(transport)
@@ -178,6 +178,7 @@ class TestWhatIsCached:
             managed = ManagedNamespaces(caches, options, Registry())
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
+            body["status"] = {"phase": phase}
             body["spec"] = {"nodeName": "n", "containers": [container, container]}
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
@@ -205,6 +206,15 @@ class TestWhatIsCached:
             "nodeName": "n",
             "containers": [{"resources": {"requests": {"cpu": "3000m", "x.io/gpu": "2"}}}],
         }
+
+    @pytest.mark.asyncio
+    async def test_a_pod_of_a_job_that_has_ended_is_not(self) -> None:
+        """It may stay for as long as its Job does; a queued pod is cached until it is gone."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        assert (await self.keep(phase="Succeeded", ownerReferences=[owner]))[0] is Keep.NOTHING
+        assert (await self.keep(phase="Running", ownerReferences=[owner]))[0] is Keep.WHOLE
+        queued = {"labels": {"kueue.x-k8s.io/managed": "true"}}
+        assert (await self.keep(phase="Succeeded", **queued))[0] is Keep.WHOLE
 
     @pytest.mark.asyncio
     async def test_a_queued_pod_is_cached_whole(self) -> None:
