@@ -60,6 +60,12 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
     )
 
 
+def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
+    """The pods of a job that a Workload is charged for and that may run, by key."""
+    found = [pod for each in _charges_of(workload) for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)]
+    return list({pod.metadata.key: pod for pod in found}.values())
+
+
 def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
     """Seconds for which a Workload whose job is gone keeps its quota, because pods may have been created that were not
     seen yet; 0 if none can be."""

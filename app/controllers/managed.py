@@ -19,6 +19,7 @@ from app.api.errors import InvalidValue
 from app.api.meta import Kind
 from app.api.pods import PodSpec
 from app.engine.requests import amount, effective_pod, pod_requests
+from app.jobs.bases.pods import is_over
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.caches import Caches
@@ -54,7 +55,8 @@ class ManagedNamespaces:
         return Keep.WHOLE if self._manages(job.metadata.namespace) else Keep.STRIPPED
 
     def keep_pod(self, pod: Pod) -> Keep:
-        """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is kept."""
+        """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is cached,
+        until it has ended."""
         meta = pod.metadata
         marked = (
             any(mark in meta.labels for mark in _MARKS)
@@ -67,8 +69,11 @@ class ManagedNamespaces:
             return Keep.WHOLE
         owner = meta.controller
         of_job = owner is not None and owner.kind == "Job"
-        if of_job or names.WORKLOAD not in meta.annotations:  # else it may be a queued pod that lost its other marks
-            _reduce(pod)
+        if not of_job and names.WORKLOAD in meta.annotations:
+            return Keep.WHOLE  # it may be a queued pod that lost its other marks
+        if is_over(pod):
+            return Keep.NOTHING
+        _reduce(pod)
         return Keep.WHOLE
 
     def _manages(self, namespace: str) -> bool:
@@ -83,7 +88,8 @@ class ManagedNamespaces:
 
     def _read_again(self, namespace: str) -> None:
         for kind in self._kinds:
-            self._caches.read_again(kind, namespace)
+            if self._caches.held(kind) is not None:
+                self._caches.read_again(kind, namespace)
 
 
 def _reduce(pod: Pod) -> None:

@@ -151,3 +151,18 @@ def test_a_job_that_is_deleted_before_its_first_pod_is_charged_for_the_pods_to_c
         tenant.world.wait_workload(name, lambda w: bool(w.get("status", {}).get("conditions")))
         tenant.delete("batch/v1", "jobs", name, propagation="Orphan")
     tenant.within_quota()
+
+
+def test_orphaned_pods_hold_no_quota_hostage(tenant: Tenant) -> None:
+    """Delete a Job with orphan, whose pods run for ever: a Job of higher priority still takes their place."""
+    queue = tenant.world.named("main")
+    tenant.world.patch_queue(queue, {"preemption": {"withinClusterQueue": "LowerPriority"}})
+    tenant.job("a")
+    tenant.wait_runs(2)
+    tenant.delete("batch/v1", "jobs", "a", propagation="Orphan")
+    tenant.world.api.wait_gone(tenant.path("batch/v1", "jobs", "a"))
+    high = tenant.world.priority_class("high", 100)
+    tenant.job("b", labels={QUEUE: "main", "kueue.x-k8s.io/priority-class": high})
+    tenant.world.wait_started("b")
+    tenant.wait_runs(2)
+    tenant.within_quota()

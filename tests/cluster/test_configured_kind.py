@@ -167,7 +167,8 @@ def test_preempted_it_makes_room_once_its_pods_are_gone(simulations: Simulations
 
 
 def test_deleted_it_leaves_nothing(simulations: Simulations) -> None:
-    """Its quota is free at once; its Workload goes when the garbage collector knows the kind, within half a minute."""
+    """Its quota is free once its pods would be known; its Workload goes when the garbage collector knows the kind,
+    within half a minute."""
     simulations.create("first", workers=4)
     simulations.run("first")
     simulations.create("second", workers=4)

@@ -53,6 +53,12 @@ async def run_pods(at: Desk) -> None:
     await at.patch(Job, "train", {"status": {"startTime": TIME, "active": 2, "ready": 0}}, subresource="status")
 
 
+async def see_the_stop(at: Desk) -> None:
+    """The Job controller's write once it has read that the Job is suspended."""
+    suspended = {"type": "Suspended", "status": "True", "lastTransitionTime": TIME}
+    await at.patch(Job, "train", {"status": {"active": 0, "conditions": [suspended]}}, subresource="status")
+
+
 async def test_a_job_is_queued_started_stopped_and_started_elsewhere(at: Desk, job: str) -> None:
     """The template changes hands twice and is the user's own in between."""
     assert await at.settle(job) == ["Create Workload"]
@@ -67,7 +73,7 @@ async def test_a_job_is_queued_started_stopped_and_started_elsewhere(at: Desk, j
     await at.evict()
     assert await at.settle(job) == ["Patch Job"]
     assert at.workload().quota_reserved
-    await at.patch(Job, "train", {"status": {"active": 0}}, subresource="status")
+    await see_the_stop(at)
     assert await at.settle(job) == ["Patch Job", "Patch Job", "Patch Workload"]
     stopped = await at.raw(Job, "train")
     assert stopped["spec"]["suspend"] is True
@@ -124,12 +130,14 @@ async def test_an_edit_while_waiting_rewrites_the_workload(at: Desk, job: str) -
 
 
 async def test_an_edit_with_quota_makes_another_workload(at: Desk, job: str) -> None:
-    """The one that does not fit goes, finalizer first."""
+    """The one that does not fit goes when its Job has stopped, finalizer first."""
     await at.settle(job)
     await at.admit(f"{at.namespace}-plain")
     await at.settle(job)
     before = at.workload()
     await at.patch(Job, "train", {"spec": {"parallelism": 1}})
+    assert await at.settle(job) == ["Patch Job"]
+    await see_the_stop(at)
     await at.executor.carry_out(Job, job, _decided(at, job), at.queue)
     with pytest.raises(NotFound):
         await at.see(Workload, before.metadata.name)
@@ -170,9 +178,10 @@ async def test_a_pod_is_let_go_and_taken_back(at: Desk) -> None:
     assert gone["metadata"]["deletionTimestamp"]
     (target,) = [c for c in gone["status"]["conditions"] if c["type"] == "TerminationTarget"]
     assert target["reason"] == "WorkloadEvictedDueToPreempted"
-    assert not at.workload().quota_reserved
+    assert at.workload().quota_reserved
     await at.see(Pod, "one")
     await at.settle(key)
+    assert at.workload().finished
     assert at.stores[Pod].get(f"{at.namespace}/one") is None
     with pytest.raises(NotFound):
         await at.see(Pod, "one")

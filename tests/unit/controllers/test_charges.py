@@ -17,7 +17,7 @@ from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.raws import Keep
 from app.kube.transport import Transport
-from tests.unit.controllers.job_cluster import JOB, Body, Cluster
+from tests.unit.controllers.job_cluster import JOB, Cluster
 
 CHARGED = "kueue.x-k8s.io/workload"
 
@@ -100,21 +100,14 @@ def test_an_orphaned_workload_keeps_its_quota_until_its_pods_have_ended() -> Non
 def test_a_job_that_was_admitted_a_moment_ago_may_have_pods_that_were_not_seen() -> None:
     """Its controller creates what it has begun with. A job that was deleted keeps its quota for five seconds."""
     cluster = running()
-    cluster.delete(Pod, "team/a")
-    cluster.put(Pod, {**_gone(cluster), "status": {"phase": "Failed"}})
-    cluster.later(minutes=-1, seconds=-4)
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
+    cluster.later(minutes=-1, seconds=-4)  # one second after the time of the condition
     cluster.delete(Job, "team/train")
     assert cluster.step(JOB).actions == [RequeueAfter(4.0)]
     assert not finished(cluster)
     cluster.later(seconds=5)
     cluster.settle(JOB)
     assert finished(cluster)
-
-
-def _gone(cluster: Cluster) -> Body:
-    body = cluster.get(Pod, "team/a")
-    assert body is not None
-    return body
 
 
 def test_while_pods_are_not_read_no_quota_is_given_back() -> None:
@@ -156,7 +149,8 @@ def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
     (watch,) = [each for each in frameworks.dispatch(cluster.world).watches if each.store is store]
     told: list[Any] = []
     store.subscribe(lambda key, old, new: told.extend(watch.keys(key, old, new)))
-    body = _gone(cluster)
+    body = cluster.get(Pod, "team/a")
+    assert body is not None
     second = {**body, "metadata": {**body["metadata"], "name": "b", "uid": "b"}}
     cluster.put(Pod, second)
     cluster.patch(Pod, "team/a", {"metadata": {"labels": {"x": "y"}}})
@@ -173,7 +167,7 @@ def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
 class TestWhatIsCached:
     """Of all pods of the cluster."""
 
-    async def keep(self, **metadata: Any) -> tuple[Keep, Pod]:
+    async def keep(self, *, phase: str = "Running", **metadata: Any) -> tuple[Keep, Pod]:
         """How much of a pod is cached, and what of it; the namespace `team` is managed."""
         async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
             caches = Caches(transport)
@@ -184,6 +178,7 @@ class TestWhatIsCached:
             managed = ManagedNamespaces(caches, options, Registry())
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
+            body["status"] = {"phase": phase}
             body["spec"] = {"nodeName": "n", "containers": [container, container]}
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
@@ -211,6 +206,15 @@ class TestWhatIsCached:
             "nodeName": "n",
             "containers": [{"resources": {"requests": {"cpu": "3000m", "x.io/gpu": "2"}}}],
         }
+
+    @pytest.mark.asyncio
+    async def test_a_pod_of_a_job_that_has_ended_is_not(self) -> None:
+        """It may stay for as long as its Job does; a queued pod is cached until it is gone."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        assert (await self.keep(phase="Succeeded", ownerReferences=[owner]))[0] is Keep.NOTHING
+        assert (await self.keep(phase="Running", ownerReferences=[owner]))[0] is Keep.WHOLE
+        queued = {"labels": {"kueue.x-k8s.io/managed": "true"}}
+        assert (await self.keep(phase="Succeeded", **queued))[0] is Keep.WHOLE
 
     @pytest.mark.asyncio
     async def test_a_queued_pod_is_cached_whole(self) -> None:

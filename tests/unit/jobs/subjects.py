@@ -198,7 +198,7 @@ def decode(integration: Integration[Any], body: Json) -> Any:
 
 
 def without_pods(body: Json) -> Json:
-    """The object once its controller has no pod left and has said so: all counts are 0."""
+    """The object once its controller has no pod left and has said so: all counts are 0, and it has seen a stop."""
     body = copy.deepcopy(body)
 
     def still(value: Any) -> Any:
@@ -214,6 +214,8 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
+    if body["kind"] == "Job" and body["spec"].get("suspend"):
+        body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
     return body
