@@ -26,7 +26,6 @@ from app.kube.caches import Caches
 from app.kube.raws import Keep
 
 _OURS: Final = "kueue.x-k8s.io/"
-_MARKS: Final = (names.MANAGED_LABEL, names.PODSET_LABEL)
 _decode_spec: Final[Callable[[msgspec.Raw], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
 
@@ -58,14 +57,15 @@ class ManagedNamespaces:
         """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is cached,
         until it has ended."""
         meta = pod.metadata
-        marked = (
-            any(mark in meta.labels for mark in _MARKS)
-            or names.WORKLOAD in meta.annotations
+        gated = (
+            names.MANAGED_LABEL in meta.labels
             or names.POD_FINALIZER in meta.finalizers
+            or names.POD_SUSPENDING_PARENT in meta.annotations
         )
-        if not (marked or self._manages(meta.namespace)):
+        admitted = names.PODSET_LABEL in meta.labels or names.WORKLOAD in meta.annotations
+        if not (gated or admitted or self._manages(meta.namespace)):
             return Keep.NOTHING
-        if names.MANAGED_LABEL in meta.labels or names.POD_FINALIZER in meta.finalizers:
+        if gated:
             return Keep.WHOLE
         owner = meta.controller
         of_job = owner is not None and owner.kind == "Job"

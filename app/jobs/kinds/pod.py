@@ -74,18 +74,15 @@ class PlainPod(Integration[Pod]):
         return names.POD_SUSPENDING_PARENT in job.metadata.annotations
 
     def hold(self, job: Pod, patch: JsonPatch) -> None:
-        """Add the gate, the role hash and the managed label; unless `held_by_parent`, also the finalizer.
-
-        In Kueue only the parent's template has the label; a pod with the annotation and no such parent is then gated,
-        and nothing notices if the gate is removed.
-        """
+        """Add the gate and the role hash; unless `held_by_parent`, also the managed label and the finalizer."""
         meta = job.metadata
-        if not self.held_by_parent(job) and self.parents_only:
-            return
-        if meta.labels.get(names.MANAGED_LABEL) != "true":
-            patch.put(meta.labels, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
-        if not self.held_by_parent(job) and names.POD_FINALIZER not in meta.finalizers:
-            _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
+        if not self.held_by_parent(job):
+            if self.parents_only:
+                return
+            if meta.labels.get(names.MANAGED_LABEL) != "true":
+                patch.put(meta.labels, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
+            if names.POD_FINALIZER not in meta.finalizers:
+                _append(patch, meta.finalizers, "metadata", "finalizers", value=names.POD_FINALIZER)
         gates = pods.gates(job)
         if names.ADMISSION_GATE not in gates:
             _append(patch, gates, "spec", "schedulingGates", value={"name": names.ADMISSION_GATE})
@@ -139,9 +136,14 @@ class PlainPod(Integration[Pod]):
         return (MANAGED_OWNER_WARNING,) if owned and _managed(job) else ()
 
     def skip(self, job: Pod) -> str:
-        """Skips pods without the managed label, unless they have the finalizer, which a pod keeps that lost its label;
-        with `parents_only` also pods that are not `held_by_parent`."""
-        if not _managed(job) and names.POD_FINALIZER not in job.metadata.finalizers:
+        """Skips pods that the webhook did not gate: pods with neither the managed label nor the finalizer (which a pod
+        keeps that lost its label), and not `held_by_parent`; with `parents_only` all that are not `held_by_parent`.
+
+        In Kueue the label alone counts, which only the parent's template adds to a pod that is `held_by_parent`: if
+        there is no such parent, nothing notices that the gate was removed.
+        """
+        gated = _managed(job) or names.POD_FINALIZER in job.metadata.finalizers or self.held_by_parent(job)
+        if not gated:
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
             return "the framework pod is not enabled"
