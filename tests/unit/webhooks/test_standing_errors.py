@@ -262,6 +262,8 @@ def test_every_write_of_a_partially_admitted_job_is_accepted(name: str, count: i
         for step in stop.steps:
             assert isinstance(step, Change)
             write(step)
+        if now["spec"]["suspend"]:  # the Job controller confirms the stop
+            write(Change({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}}))
     assert now["spec"]["suspend"] is True
     assert now["spec"]["parallelism"] == (asked if known else count)
     write(Change({"metadata": {"labels": {"team": "red"}}}))
