@@ -196,8 +196,14 @@ ATTACKS: tuple[Attack, ...] = (_half_handshake, _slow_head, _slow_body, _endless
 async def run_attackers(port: int, count: int) -> None:
     """Attack until SIGTERM."""
 
+    begun = 0
+
     async def keep_on(attack: Attack) -> None:
+        nonlocal begun
         await asyncio.sleep(random.random() * SETTLE)
+        begun += 1
+        if begun == count:
+            print("begun", flush=True)
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await attack(port)
@@ -225,8 +231,9 @@ def _pinned(core: int, *, behind: bool = False) -> Callable[[], None]:
     def pin() -> None:
         os.sched_setaffinity(0, {core})
         if behind:
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.nice(10)
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            os.nice(10)
 
     return pin
 
@@ -263,9 +270,10 @@ def _attackers(port: int, count: int, core: int) -> Iterator[None]:
         return
     # Elsewhere attackers have a machine of their own: here they must not take CPU from the honest client.
     pinned = _pinned(core, behind=True)
-    process = subprocess.Popen(_command("flood", "attack", port, count), preexec_fn=pinned)
+    process = subprocess.Popen(_command("flood", "attack", port, count), preexec_fn=pinned, stdout=subprocess.PIPE)
     try:
-        time.sleep(SETTLE + 2)
+        process.stdout.readline()  # type: ignore[union-attr]
+        time.sleep(2)
         yield
     finally:
         process.terminate()
