@@ -101,6 +101,7 @@ def test_the_api_server_is_known_and_others_are_not(installation: Installation) 
     )
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(asked, context=context, timeout=5)
+    caught.value.close()
     assert caught.value.code == 401
 
 
