@@ -17,9 +17,10 @@ import structlog
 from app.http.connections import DEADLINES, SWEEP_SECONDS, Connection, Connections, State
 
 BACKLOG: Final = 1024
-RECEIVE_BUFFER: Final = 64 * 1024
+RECEIVE_BUFFER: Final = 16 * 1024
 """Bytes that the kernel keeps of what a client sent before the process reads them: without a limit they may be
-megabytes a connection, which count as memory of the container. Also limits how much is read at once."""
+megabytes a connection, which count as memory of the container. Also limits how much is read and decrypted at once, so
+that hundreds of clients that send as fast as they can do not hold up the others."""
 CLOSING_SECONDS: Final = 5.0
 """Seconds for which a connection that is being closed may take to send what is left."""
 _NO_DESCRIPTOR_SECONDS: Final = 0.25

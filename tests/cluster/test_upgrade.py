@@ -25,7 +25,7 @@ class Release:
 
     def __init__(self, installation: Installation, *, server_side: str) -> None:
         self.installation = installation
-        self.api = release.api
+        self.api = installation.control_plane.api
         self._server_side = server_side
 
     def upgrade(self, *values: str) -> None:

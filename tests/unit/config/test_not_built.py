@@ -89,7 +89,6 @@ def test_a_kind_that_is_built_later_is_accepted_then() -> None:
     [
         ("clientConnection: {qps: 50}", "clientConnection: has no effect: the rate of requests follows"),
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency: has no effect"),
-        ("metrics: {bindAddress: ':8443'}", "metrics.bindAddress: metrics are served by plain HTTP"),
         (
             "leaderElection: {resourceName: c1f6bfd2.kueue.x-k8s.io}",
             "leaderElection.resourceName: has no effect: the release names its objects, here turnstile-controller",
