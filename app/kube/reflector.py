@@ -393,8 +393,7 @@ class Reflector(Generic[T]):
     def _put(self, read: _Read[T], *, again: bool = False) -> None:
         """Store what was read, or remove what is not held any more."""
         if not read.held:
-            if read.key in self._store:
-                self._store.delete(read.key, resource_version=read.version)
+            self._store.leave_out(read.key, resource_version=read.version)
         elif read.value is not None:
             self._store.observe(read.value, again=again, listed=again)
 

@@ -215,6 +215,13 @@ class Store(Generic[T]):
         self._put(key, old, None)
         return True
 
+    def leave_out(self, key: str, *, resource_version: str) -> None:
+        """Remove an object that is not to be held any more, unless a newer version is held. It was not deleted: the
+        same version may be stored again."""
+        old = self._objects.get(key)
+        if old is not None and version_of(old) <= _number(resource_version):
+            self._put(key, old, None)
+
     def replace(
         self, items: Iterable[T], *, resource_version: str = "", keep: Iterable[str] = (), rewound: bool = False
     ) -> None:

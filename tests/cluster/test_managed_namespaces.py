@@ -1,4 +1,4 @@
-"""Jobs are held whole where their namespace is managed, and become so when it is relabelled."""
+"""Jobs are held whole, and pods at all, where their namespace is managed, and become so when it is relabelled."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from app.api.core import Job, Namespace
+from app.api.core import Job, Namespace, Pod
 from app.api.selectors import LabelSelector
 from app.controllers.managed import ManagedNamespaces
 from app.jobs.options import JobOptions
@@ -91,4 +91,31 @@ async def test_templates_are_held_while_the_namespace_is_managed(
         managed.take_options(JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels={"other": "label"})))
         await until(lambda: template() == b"")
     await asyncio.to_thread(api.delete, job_path(namespace, "a"))
+    await asyncio.to_thread(api.delete, resource_path("v1", "namespaces", namespace))
+
+
+@pytest.mark.asyncio
+async def test_pods_are_held_while_the_namespace_is_managed(control_plane: ControlPlane, transport: Transport) -> None:
+    """A pod that was left out is taken up although it is older than the list that was read before, and the other way
+    round."""
+    api = control_plane.api
+    namespace = await asyncio.to_thread(control_plane.namespace, "relabelled")
+    caches = Caches(transport)
+    options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
+    managed = ManagedNamespaces(caches, options, Registry())
+    store = caches.of(Pod, optional=True, keep=managed.keep_pod, after=Namespace)
+    key = f"{namespace}/a"
+    spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+    await asyncio.to_thread(api.create, body)
+    await asyncio.to_thread(api.create, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+    async with running(caches):
+        await asyncio.wait_for(caches.synced(), 10)
+        assert key not in store
+        for value, held in (("true", True), (None, False), ("true", True)):
+            await asyncio.to_thread(label, api, namespace, value)
+            await until(lambda held=held: (key in store) == held)  # type: ignore[misc]
+        await asyncio.to_thread(api.delete, resource_path("v1", "pods", "a", namespace=namespace), grace_seconds=0)
+        await until(lambda: key not in store)
+    await asyncio.to_thread(api.delete, resource_path("v1", "configmaps", "x", namespace="default"))
     await asyncio.to_thread(api.delete, resource_path("v1", "namespaces", namespace))

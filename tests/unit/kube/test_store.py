@@ -78,6 +78,20 @@ class TestReadAgain:
             pass
         assert {each.metadata.name: each.colours for each in store.values()} == {"a": ["red"], "b": []}
 
+    def test_an_object_that_was_left_out_is_taken_up(self) -> None:
+        """A list has it, though it is older than an earlier one; an answer to a write may be of a deleted object."""
+        store = Store[Thing]()
+        store.replace([], resource_version="9")
+        assert not store.observe(thing("a", 5))
+        assert store.observe(thing("a", 5), again=True, listed=True)
+        store.leave_out("ns/a", resource_version="4")
+        assert "ns/a" in store
+        store.leave_out("ns/a", resource_version="5")
+        assert "ns/a" not in store
+        assert store.observe(thing("a", 5), again=True, listed=True)
+        store.delete("ns/a", resource_version="10")
+        assert not store.observe(thing("a", 5), again=True, listed=True)
+
 
 class TestCompleteness:
     """Whether what is not here is not in the cluster either."""
