@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -194,6 +194,14 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             list[str] | None,
             typer.Option(help="Namespace that is never managed, besides kube-system and Turnstile's own. Repeatable."),
         ] = None,
+        victim_patience: Annotated[
+            float,
+            typer.Option(
+                help="Seconds a preemptor waits for the quota of an evicted Workload before it tries other victims;"
+                " 0 for ever.",
+                min=0.0,
+            ),
+        ] = 300.0,
         drain_seconds: Annotated[
             float, typer.Option(help="Seconds for which reviews are still answered after SIGTERM.", min=0.0)
         ] = 1.0,
@@ -255,7 +263,10 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             serve_v1beta1_workloads=serve_v1beta1_workloads,
             jobs=flags.options(loaded),
             registry=configured.job_kinds(loaded),
-            engine=configured.engine_options(loaded) if loaded is not None else EngineOptions(),
+            engine=replace(
+                configured.engine_options(loaded) if loaded is not None else EngineOptions(),
+                victim_patience=victim_patience or None,
+            ),
             gates=loaded.gates if loaded is not None else features.DEFAULTS,
             election=configured.election(loaded) if loaded is not None else Election(),
             config=config,

@@ -135,6 +135,14 @@ class LedgerBooks:
         counted = now if since is None else datetime.fromtimestamp(since, UTC)
         return Consumption(resources=resources, counted=counted, due=due)
 
+    def admits(self, name: str) -> str:
+        """A Workload whose admission to a ClusterQueue is assumed; or the cycle or the change that the ledger has yet
+        to take in, until it knows that the ClusterQueue is being deleted."""
+        queue = self._state.cluster_queues.get(name)
+        if queue is not None and not queue.terminating:
+            return "the scheduler"
+        return next((f"Workload {key}" for key, each in self._state.assumed.items() if each.cluster_queue == name), "")
+
     def activity(self, name: str) -> Activity:
         """Whether a ClusterQueue may admit."""
         return Activity(*self._state.active_reason(name))

@@ -29,6 +29,10 @@ MIN_SAMPLE_SECONDS = 1.0
 """Minimum seconds between two samples of consumption, whose time is written in whole seconds."""
 
 
+ADMITS_SECONDS = 0.5
+"""Seconds until a deleted ClusterQueue to which an admission is only assumed is looked at again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Amount:
     """Amount of one resource of one flavor, in the engine's integers (milli for cpu)."""
@@ -98,14 +102,23 @@ class Books(Protocol):
         """Weighted share of a Cohort; None if it was not computed yet."""
         ...
 
+    def admits(self, name: str) -> str:
+        """A Workload that is admitted to a ClusterQueue by a write in flight, or what may admit one still; empty if
+        nothing does."""
+        ...
+
 
 def decide_cluster_queue(name: str, cluster: ClusterView, books: Books) -> ReconcileResult:
     """Status and finalizer of one ClusterQueue; only the finalizer once it is being deleted and no Workload uses it."""
     queue = cluster.cluster_queues.get(name)
     if queue is None:
         return ReconcileResult(why="gone")
-    user = user_of_cluster_queue(queue, cluster) if queue.metadata.deletion_timestamp else ""
-    actions: list[Action] = [*finalize(queue, user=user)]
+    user, later = "", []
+    if queue.metadata.deletion_timestamp:
+        user = user_of_cluster_queue(queue, cluster)
+        if not user and (user := books.admits(name)):
+            later.append(RequeueAfter(ADMITS_SECONDS))  # no object changes when an assumption is given up
+    actions: list[Action] = [*finalize(queue, user=user), *later]
     if queue.metadata.deletion_timestamp and not user:
         return ReconcileResult(actions, why="deleted and unused")
     figures, activity = books.cluster_queue(name), books.activity(name)

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -55,6 +56,10 @@ REFUSED = Backoff(first=1.0, limit=60.0)
 """Back-off of a Workload whose admission the API server refuses repeatedly."""
 UNSAID_SECONDS = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
+OVERDUE_SECONDS = 1.0
+"""Seconds between two looks for victims that hold quota for too long after their eviction."""
+QUOTA_STILL_HELD = "QuotaStillHeld"
+"""Reason of the event about such a victim; Kueue has no event with this reason."""
 INSUFFICIENT_QUOTA = "InsufficientQuota"
 """Reason of the event that names amounts; Kueue has no event with this reason."""
 _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
@@ -116,6 +121,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as writes:
             writes.create_task(self._write_reasons(), name="reasons for waiting")
             writes.create_task(self._write_unsaid(), name="reasons of equal ones")
+            writes.create_task(self._note_overdue(), name="overdue victims")
             while True:
                 await self._catch_up()
                 self._caught_up.set()
@@ -329,6 +335,24 @@ class Scheduler:
         if workload is None or decision.key in self.state.assumed or not _in_line(workload):
             return False
         return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
+
+    async def _note_overdue(self) -> None:
+        """Report victims that hold quota for too long after their eviction to the ledger, so that their preemptors no
+        longer wait for them, and to users."""
+        while True:
+            await asyncio.sleep(OVERDUE_SECONDS)
+            due, now = self.state.next_overdue(), self.cluster.now.timestamp()
+            if due is not None and due <= now:
+                self.take(partial(self._give_up, now))
+
+    def _give_up(self, now: float) -> None:
+        before = set(self.state.overdue)
+        self.state.note_overdue(now)
+        for key in self.state.overdue.keys() - before:
+            patience = self.state.options.victim_patience
+            note = f"Evicted, and still holds quota after {patience:g}s: its pods have not ended or are not gone"
+            log.warning("victim.overdue", workload=key, evicted_at=self.state.overdue[key].evicted_at)
+            self.executor.emit(Emit(self.state.workloads[key].workload, "Warning", QUOTA_STILL_HELD, note))
 
     async def _migrate(self, victim: Victim, decision: Decision) -> None:
         """Evict a variant on a less favorable flavor for its sibling on a better one."""

@@ -85,6 +85,23 @@ class Claims:
         """Try how it is once all victims so far are gone."""
         return _free(trial, self.freed, pace)
 
+    def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
+        """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota
+        is counted once, and what it does not need is still theirs."""
+        yield from self.without_passing(trial, pace)
+        usage = usage_of(head)
+        needed = usage.copy()
+        for queue, amounts in head.targets.freed.items():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            taken = {pair: min(amount, needed[pair]) for pair, amount in amounts.items() if needed.get(pair, 0) > 0}
+            for pair, amount in taken.items():
+                needed[pair] -= amount
+            trial.remove(queue.node, taken)
+        trial.add(head.queue.node, usage)
+
     def fits_beside_victims(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits while the victims of others still run and those others do not yet.
 
@@ -96,7 +113,7 @@ class Claims:
         the preemptor would have it, or a third one, preempted for what it took.
         """
         with Trial() as trial:
-            yield from self._without_passing(trial, pace)
+            yield from self.without_passing(trial, pace)
             if not tree.fits(entry.queue.node, usage_of(entry)):
                 return False
             if len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
@@ -112,11 +129,12 @@ class Claims:
         victims of another that there is room for it; the next search does not count on those, and finds it in vain.
         """
         with Trial() as trial:
-            yield from self._without_passing(trial, pace)
+            yield from self.without_passing(trial, pace)
             yield from _free(trial, entry.targets.freed, pace)
             return tree.fits(entry.queue.node, usage_of(entry))
 
-    def _without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
+    def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
+        """Try how it is with what was admitted, and without what was counted for this cycle only."""
         for queue, usage in self._passing:
             pace.left -= 1
             if pace.left <= 0:

@@ -1,6 +1,7 @@
 """One scheduling cycle: the head of every active ClusterQueue is looked at, all against one state of the ledger.
 
 Nominate (find flavors, find whom to preempt), order, then process one by one; each sees the usage of those before it.
+Behind a head that waits for its victims the next Workload is looked at too (`app.engine.passing`).
 Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
 
 A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch
@@ -23,9 +24,11 @@ from app.engine.entries import Entry, after_their_preemptors, entry_rank, holdin
 from app.engine.fairness import Tournament
 from app.engine.info import Info
 from app.engine.instants import Instant
+from app.engine.lines import Claim
 from app.engine.nomination import Nomination
-from app.engine.outcomes import decision_on, evicts, victims_of
+from app.engine.outcomes import decision_on, evicts, late_victims, victims_of
 from app.engine.pace import STRETCH, Pace, Sliced, Trial, arrange, finish
+from app.engine.passing import Passing
 from app.engine.pending import Pending, Precedence
 from app.engine.preemption import Preemptor, Unfinished
 from app.engine.queues import requeue
@@ -96,6 +99,9 @@ class _Run:
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now, pace)
         self.nomination = Nomination(state, self.preemptor)
+        self.passing = Passing(state, self.claims, self.nomination, pace)
+        self.passed_over: dict[str, tuple[Claim, ...]] = {}
+        """As it was before the cycle."""
 
     def steps(self) -> Sliced[Cycle]:
         """The cycle; see `cycle_steps`."""
@@ -107,28 +113,16 @@ class _Run:
         ended = False
         try:
             yield from state.ledger.settling(self.pace)
+            if state.passed_over:
+                self.passed_over.update(state.passed_over)
+                state.end_claims()
             if state.retry_queues or state.retry_cohorts:
                 yield from state.retry_marked(self.now, self.pace)
             state.scheduling_cycle += 1
             self.nomination.start(state.scheduling_cycle)
             for entry in self._heads():
-                if entry is None:
-                    yield
-                    continue
-                try:
-                    if self.nomination.accepts(entry):
-                        result.entries.append(entry)
-                        if not self._assigned(entry):
-                            yield from self._assign(entry)
-                        entry.rank = entry_rank(entry, self.gates)
-                    elif entry.message:
-                        result.inadmissible.append(entry)
-                except Exception as error:  # a fault of ours: it costs this head its turn, and the others nothing
-                    if result.entries and result.entries[-1] is entry:
-                        result.entries.pop()
-                    entry.set_aside(error)
-                    result.inadmissible.append(entry)
-                    result.faults.append((entry.info.key, error))
+                if entry is not None:
+                    yield from self._nominate(entry, result)
                 yield
             blocked = False
             ordered: Iterable[Entry]
@@ -147,12 +141,33 @@ class _Run:
                 yield from self._process(entry)
                 blocked = entry.quota_reason == WAITING_FOR_PODS_READY
                 yield
+            if not blocked:
+                yield from self._pass_beside(result)
             yield from self._end(result)
             ended = True
         finally:
             if not ended:
                 self._abandon(result)
         return result
+
+    def _nominate(self, entry: Entry, result: Cycle) -> Sliced[None]:
+        """Find flavors and targets for an entry that may be processed."""
+        try:
+            if self.nomination.accepts(entry):
+                result.entries.append(entry)
+                if entry.beside is not None:
+                    yield from self.passing.nominate(entry)
+                elif not self._assigned(entry):
+                    yield from self._assign(entry)
+                entry.rank = entry_rank(entry, self.gates)
+            elif entry.message:
+                result.inadmissible.append(entry)
+        except Exception as error:  # a fault of ours: it costs this entry its turn, and the others nothing
+            if result.entries and result.entries[-1] is entry:
+                result.entries.pop()
+            entry.set_aside(error)
+            result.inadmissible.append(entry)
+            result.faults.append((entry.info.key, error))
 
     def _heads(self) -> Iterator[Entry | None]:
         """The heads; None where many queues without one call for a stop."""
@@ -209,6 +224,21 @@ class _Run:
 
     # Processing
 
+    def _pass_beside(self, result: Cycle) -> Sliced[None]:
+        """Behind each head that waits for its victims, look at the next Workload too."""
+        for head in self.ordered.copy():
+            entry = self.passing.next(head) if self.passing.waits(head) else None
+            if entry is None:
+                continue
+            yield from self._nominate(entry, result)
+            if result.entries[-1] is not entry:
+                continue
+            self.ordered.append(entry)
+            result.order.append(entry.info.key)
+            if not entry.requeue_reason:
+                yield from self._process(entry)
+            yield
+
     def _refresh(self, entry: Entry) -> Sliced[None]:
         """Find flavors and targets anew for an entry whose victims an earlier one took."""
         assert entry.assignment is not None
@@ -237,7 +267,8 @@ class _Run:
             if where is not None and any(other < where for other, _ in siblings):
                 self._skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
                 return
-        if self.gates.recompute_assignment_upon_preemption_targets_overlap and self.claims.overlap(entry):
+        recompute = self.gates.recompute_assignment_upon_preemption_targets_overlap and entry.beside is None
+        if recompute and self.claims.overlap(entry):
             yield from self._refresh(entry)
         assignment = entry.assignment
         assert assignment is not None
@@ -379,7 +410,7 @@ class _Run:
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
             if entry.held is not None:
-                entry.queue.pending.inflight = None
+                entry.queue.pending.put_down(entry.info.key)
                 entry.info.last_assignment = None
                 state.assume(entry.held, entry.info, entry.queue, self.now, counted=True)
             else:
@@ -387,6 +418,8 @@ class _Run:
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending
                 self.marks.append((pending, pending.precedence))
+                if entry.beside is None and self.passing.changed(entry):
+                    changed = True
                 if self._went_on_in_vain(entry):
                     yield from self._look_back(entry)
                 in_line, fresh = self._requeue(entry)
@@ -400,6 +433,8 @@ class _Run:
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:
+                if state.overdue and entry.held is None:
+                    entry.message = late_victims(entry.message, entry.info.uid, state.overdue)
                 expected = len(self.expected)
                 victims = (yield from victims_of(entry, state, self.expected, self.pace)) if evicts(entry) else ()
                 decision = decision_on(entry, victims, observable=observable)
@@ -435,10 +470,13 @@ class _Run:
             if entry.settled and entry.held is None:
                 entry.queue.pending.put_back(entry.info)
         for queue in state.cluster_queues.values():
-            left = queue.pending.inflight
-            if left is not None:
-                queue.pending.inflight = None
+            for left in queue.pending.under_way:
+                queue.pending.put_down(left.key)
                 queue.pending.push(left)
+        if state.passed_over != self.passed_over:
+            state.keep(state.passed_over)
+            state.passed_over.clear()
+            state.passed_over.update(self.passed_over)
         state.scheduling_cycle = result.number - 1
         state.end_cycle(changed=True, progress=True)
 
@@ -472,6 +510,9 @@ class _Run:
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""
         info, queue = entry.info, entry.queue
+        if entry.beside is not None and entry.requeue_reason == "NoFit":
+            self.passing.park(entry, self.now)
+            return False, False
         last = info.last_assignment
         unproven = False
         if last is not None:

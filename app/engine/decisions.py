@@ -112,6 +112,15 @@ def preempted_message(preemptor: Workload, reason: str, preemptor_path: str, pre
 _PREEMPTOR_PATH: Final = re.compile(r"; preemptor path: /(?:[^/ ]+/)*([^/ ]+); preemptee path: ")
 
 
+_PREEMPTOR_UID: Final = re.compile(r"to accommodate a workload \(UID: ([^,)]+)[,)]")
+
+
+def preemptor_uid(message: str) -> str | None:
+    """The UID of the Workload for which a victim had to go, by the message of its conditions (`preempted_message`)."""
+    found = _PREEMPTOR_UID.search(message)
+    return found[1] if found is not None else None
+
+
 def preempting_queue(message: str) -> str | None:
     """The ClusterQueue for which a victim had to go, by the message of its conditions (`preempted_message`)."""
     found = _PREEMPTOR_PATH.search(message)

@@ -24,6 +24,7 @@ class Entry:
     __slots__ = (
         "assignment",
         "before",
+        "beside",
         "blocked",
         "held",
         "hopeful",
@@ -46,6 +47,8 @@ class Entry:
         self.queue = queue
         self.before = info.last_assignment
         """How far its scan had come when the cycle began, should that be left early."""
+        self.beside: Entry | None = None
+        """The preemptor beside whose claim it is tried; None for a head."""
         self.assignment: Assignment | None = None
         self.targets = NO_TARGETS
         self.replaced: Target | None = None

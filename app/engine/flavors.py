@@ -70,6 +70,7 @@ class Assigner:
         "fungible",
         "ignore_undeclared",
         "oracle",
+        "own_quota_only",
         "pair",
         "topologies",
     )
@@ -93,6 +94,8 @@ class Assigner:
         self.fair_sharing = fair_sharing
         self.ignore_undeclared = ignore_undeclared
         self.cycle = 0
+        self.own_quota_only = False
+        """Whether a Workload is given free nominal quota of its ClusterQueue only."""
         self._plain: dict[tuple[str, int], tuple[FlavorChoice, tuple[Attempt]]] = {}
         """What is the same for all that fit into a flavor without borrowing, by flavor and where the scan ended."""
         self._plain_sets: dict[tuple[str | int, ...], _Plain] = {}
@@ -447,6 +450,8 @@ class Assigner:
         node = queue.node
         value = min(assumed + request, MAX_INT64)
         free = tree.available(node, pair)
+        if self.own_quota_only and node.parent is not None:
+            free = min(free, node.subtree.get(pair, 0) - node.usage.get(pair, 0))
         if free < 0:  # debts elsewhere in the tree are not for a message
             free = 0
         if value <= free:  # what is available is never past the maximum
@@ -466,7 +471,8 @@ class Assigner:
         attempt.refuse(
             f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
         )
-        if node.nominal.get(pair, 0) >= value or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing):
+        own = node.nominal.get(pair, 0) >= value
+        if not self.own_quota_only and (own or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing)):
             return self.oracle(queue, info, pair, value)
         attempt.no_fit_reason = WAITING_FOR_QUOTA
         return NO_FIT, level_

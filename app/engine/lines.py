@@ -14,9 +14,10 @@ from app.api.core import LimitRange
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
-from app.api.workload import Admission
+from app.api.workload import EVICTED, Admission
+from app.engine.amounts import FlavorResource
 from app.engine.info import Info, Surroundings
-from app.engine.instants import Instant
+from app.engine.instants import Instant, instant
 from app.engine.journal import Journal
 from app.engine.ledger import Ledger
 from app.engine.options import Options
@@ -62,6 +63,22 @@ class Assumed(NamedTuple):
     cluster_queue: str
 
 
+class Overdue(NamedTuple):
+    """A victim that did not go in time: the UID of its preemptor, if its conditions name one, and since when it should
+    have gone, as the API has it."""
+
+    preemptor: str
+    evicted_at: str
+
+
+class Claim(NamedTuple):
+    """What a preemptor waits for: its key, what it will use, and its victims."""
+
+    preemptor: str
+    usage: tuple[tuple[FlavorResource, int], ...]
+    victims: tuple[str, ...]
+
+
 class Check(NamedTuple):
     """An AdmissionCheck: whether it is ready, and the name of the controller that answers it."""
 
@@ -82,6 +99,7 @@ class Lines:
         "flavors",
         "journal",
         "last_decisions",
+        "leaving",
         "ledger",
         "limit_ranges",
         "lines",
@@ -89,6 +107,8 @@ class Lines:
         "namespaces",
         "not_ready",
         "options",
+        "overdue",
+        "passed_over",
         "quiet_at",
         "refused",
         "repeats",
@@ -117,6 +137,13 @@ class Lines:
         self.waiting: dict[str, Info] = {}
         self.assumed: dict[str, Assumed] = {}
         self.evicting: dict[str, str] = {}  # victims by key: the reason, until Evicted is seen
+        self.leaving: dict[str, Instant] = {}
+        """Workloads that were evicted and still hold quota: the time of the eviction."""
+        self.overdue: dict[str, Overdue] = {}
+        """Those of them that no preemptor waits for any more."""
+        self.passed_over: dict[str, tuple[Claim, ...]] = {}
+        """Claims of preemptors that left no room to Workloads behind them, which are parked: by ClusterQueue. The scan
+        of a preemptor may come to one claim and another in turn: each wakes those Workloads once."""
         self.repeats = Repeats(self.ledger, self.keep)
         self.not_ready: dict[str, None] = {}
         self.versions: dict[str, int] = {}
@@ -148,6 +175,7 @@ class Lines:
         self.assumed.pop(key, None)
         self.forget_preemptor(key)
         self.track_readiness(info)
+        self._track_leaving(info)
         queue = self.cluster_queues.get(admission.cluster_queue)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
             self.ledger.keep_usage(queue)
@@ -167,7 +195,7 @@ class Lines:
 
     def release(self, key: str) -> None:
         """Quota comes back: who is parked in the tree is tried again."""
-        for table in (self.assumed, self.evicting, self.not_ready):
+        for table in (self.assumed, self.evicting, self.not_ready, self.leaving, self.overdue):
             self.keep(table)
             table.pop(key, None)
         queue = self.ledger.release(key)
@@ -198,6 +226,16 @@ class Lines:
                 self.not_ready.pop(info.key, None)
             else:
                 self.not_ready[info.key] = None
+
+    def _track_leaving(self, info: Info) -> None:
+        evicted = info.condition(EVICTED) if info.evicted else None
+        if evicted is not None and evicted.last_transition_time:
+            self.keep(self.leaving)
+            self.leaving[info.key] = instant(evicted.last_transition_time)
+        elif info.key in self.leaving:
+            for table in (self.leaving, self.overdue):
+                self.keep(table)
+                table.pop(info.key, None)
 
     # Lines
 
@@ -378,6 +416,15 @@ class Lines:
         """Whether the namespace exists and the queue's selector matches it."""
         labels = self.namespaces.get(namespace)
         return labels is not None and queue.selects(labels)
+
+    def end_claims(self) -> None:
+        """Where a preemptor no longer stands in line, those that its claim left no room are to be tried again."""
+        for name, claims in list(self.passed_over.items()):
+            queue = self.cluster_queues.get(name)
+            if queue is None or not queue.pending.in_line(claims[-1].preemptor):
+                self.keep(self.passed_over)
+                del self.passed_over[name]
+                self.mark_retry(name)
 
     # Whether a queue admits
 

@@ -41,13 +41,17 @@ class Nomination:
         """The number of the cycle that begins."""
         self._assigner.cycle = cycle
 
+    def borrow(self, allowed: bool) -> None:
+        """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
+        self._assigner.own_quota_only = not allowed
+
     def accepts(self, entry: Entry) -> bool:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
         message and is dropped."""
         state, info, queue = self._state, entry.info, entry.queue
         namespace = info.namespace
         if state.ledger.holder(info.key) is not None:
-            queue.pending.inflight = None
+            queue.pending.put_down(info.key)
             return False
         labels = state.namespaces.get(namespace)
         if info.failed_checks:

@@ -82,3 +82,5 @@ class Options:
     transformations: tuple[Transformation, ...] = ()
     exclude_resource_prefixes: tuple[str, ...] = ()
     quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"
+    victim_patience: float | None = 300.0
+    """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""

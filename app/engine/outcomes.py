@@ -3,14 +3,25 @@
 Expects the evictions it lists, so that no other cycle asks for them again. Must never choose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.engine import variants
 from app.engine.decisions import Decision, Outcome, Victim, preempted_message
 from app.engine.entries import Entry
+from app.engine.lines import Overdue
 from app.engine.pace import Pace, Sliced
 from app.engine.reasons import legacy
 from app.engine.state import State
+
+
+def late_victims(message: str, uid: str, overdue: Mapping[str, Overdue]) -> str:
+    """The message of a preemptor, and which of its victims did not go in time."""
+    late = [f"Workload {key} was preempted for it at {each.evicted_at} and still holds quota"
+            for key, each in overdue.items() if each.preemptor == uid]  # fmt: skip
+    if not late:
+        return message
+    more = f"; and {len(late) - 3} more" if len(late) > 3 else ""
+    return f"{message.rstrip('. ')}. {'; '.join(late[:3])}{more}".removeprefix(". ")
 
 
 def evicts(entry: Entry) -> bool:

@@ -1,6 +1,7 @@
 """Who waits in one ClusterQueue: in line, parked, or being looked at by a cycle; and who of them is next.
 
-Order is by priority and queue timestamp; admission fair sharing puts the LocalQueue with the least usage first.
+Order is by priority and queue timestamp; admission fair sharing puts the LocalQueue with the least usage first. While
+the head waits for its victims, a cycle looks at the next Workload too (`app.engine.passing`).
 Sources: Kueue's queue cache. Must never look at quota.
 """
 
@@ -43,6 +44,7 @@ class Pending:
         "last_generation",
         "line_usage",
         "offered",
+        "passing",
         "pop_cycle",
         "preemptor",
         "preemptor_generation",
@@ -57,6 +59,9 @@ class Pending:
         self.inadmissible: dict[str, Info] = {}
         """Parked one by one."""
         self.inflight: Info | None = None
+        """The head that a cycle works on."""
+        self.passing: Info | None = None
+        """The Workload that a cycle tries beside the claim of that head."""
         self.bulk_moved: dict[str, str] = {}
         """Parked classes: the reason of QuotaReserved by hash."""
         self.classes: dict[tuple[str, str], list[Order]] = {}
@@ -77,7 +82,8 @@ class Pending:
         self.line_usage: Callable[[str], float] | None = None
 
     def __len__(self) -> int:
-        return len(self.active) + len(self.inadmissible) + (self.inflight is not None)
+        under_way = (self.inflight is not None) + (self.passing is not None)
+        return len(self.active) + len(self.inadmissible) + under_way
 
     @property
     def precedence(self) -> Precedence:
@@ -129,9 +135,23 @@ class Pending:
     def find(self, key: str) -> "Info | None":
         """The waiting workload of that key, wherever it is."""
         found = self.active.get(key) or self.inadmissible.get(key)
-        if found is None and self.inflight is not None and self.inflight.key == key:
-            return self.inflight
+        if found is None and self.inflight is not None:
+            return next((info for info in self.under_way if info.key == key), None)
         return found
+
+    @property
+    def under_way(self) -> "list[Info]":
+        """The Workloads that a cycle works on."""
+        return [info for info in (self.inflight, self.passing) if info is not None]
+
+    def put_down(self, key: str) -> "Info | None":
+        """The cycle is done with a Workload, which is returned if the cycle worked on it."""
+        for place in ("inflight", "passing"):
+            info: Info | None = getattr(self, place)
+            if info is not None and info.key == key:
+                setattr(self, place, None)
+                return info
+        return None
 
     # The line
 
@@ -242,6 +262,23 @@ class Pending:
     def pop(self) -> "Info | None":
         """The head, which is then inflight."""
         self.pop_cycle += 1
+        self.inflight = self._take_first()
+        return self.inflight
+
+    def pop_beside(self) -> "Info | None":
+        """The next after the head that is inflight. Equals of the head are passed over: where it does not fit, they do
+        not fit beside it."""
+        head = self.inflight
+        name = head.hash if head is not None and self.in_classes else ""
+        aside = bool(name) and name not in self.bulk_moved
+        if aside:
+            self.bulk_moved[name] = ""
+        self.passing = self._take_first()
+        if aside:
+            self._put_back_class(name)
+        return self.passing
+
+    def _take_first(self) -> "Info | None":
         head = self.peek()
         if head is None:
             return None
@@ -251,7 +288,6 @@ class Pending:
         heap = self.classes[line, name]
         if heap[0] is head.order:
             heappop(heap)
-        self.inflight = head
         self.last_generation[head.key] = head.generation
         return head
 
@@ -305,19 +341,20 @@ class Pending:
         if self.inadmissible.pop(info.key, None) is not None:
             self.push(info)
         elif self._class_parked(info) and info.key in self.active:
-            del self.bulk_moved[info.hash]
-            for line in self.heads:
-                first = self._first(line, info.hash)
-                if first is not None:
-                    self._offer(line, info.hash, first)
+            self._put_back_class(info.hash)
+
+    def _put_back_class(self, name: str) -> None:
+        del self.bulk_moved[name]
+        for line in self.heads:
+            first = self._first(line, name)
+            if first is not None:
+                self._offer(line, name, first)
 
     def remove(self, key: str, *, forget: bool = True) -> "Info | None":
         """Take a workload out, wherever it is; `forget` clears its stickiness too."""
         found = self.active.pop(key, None)
         parked = self.inadmissible.pop(key, None)
-        if self.inflight is not None and self.inflight.key == key:
-            found = found or self.inflight
-            self.inflight = None
+        found = self.put_down(key) or found
         self.last_generation.pop(key, None)
         if forget:
             self.forget_preemptor(key)

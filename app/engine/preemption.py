@@ -122,7 +122,9 @@ class Preemptor:
                 if pace.left <= 0:
                     yield
                 held = state.ledger.holder(key)
-                if held is None or key in self.gone or not (held.evicted or key in state.evicting):
+                if held is None or key in self.gone or key in state.overdue:
+                    continue
+                if not (held.evicted or key in state.evicting):
                     continue
                 other = state.cluster_queues.get(state.ledger.holders[key])
                 if other is not None:
@@ -204,19 +206,21 @@ class Preemptor:
     ) -> Sliced[None]:
         """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
         the first list, the others into the second. `variant` says by which right, or tells it of each. The slice that
-        the preemptor takes over from is none of them: its quota is counted on, and it runs until then."""
+        the preemptor takes over from is none of them: its quota is counted on, and it runs until then. Neither is a
+        victim that is overdue: nobody knows when it goes."""
         if policy == "Never":
             return
         pace, gone, anyone = self.pace, self.gone, policy == "Any"
         replaced = preemptor.replaces if queue is own else None
         spared = self._state.repeats.spared(own, preemptor.key)
+        overdue = self._state.overdue
         for other in queue.workloads.values():
             pace.left -= 1
             if pace.left <= 0:
                 yield
             if pairs.isdisjoint(other.usage) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
-            if (gone and other.key in gone) or other.key == replaced:
+            if (gone and other.key in gone) or other.key == replaced or other.key in overdue:
                 continue
             rank = self.rank(other, queue, own)
             if spared and rank[0] and other.key in spared:

@@ -134,8 +134,7 @@ class Questions(UsageSharing):
             return []
         line = queue.pending.in_order()
         parked = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
-        head = [queue.pending.inflight] if queue.pending.inflight is not None else []
-        return [info.key for info in (*head, *line, *parked)]
+        return [info.key for info in (*queue.pending.under_way, *line, *parked)]
 
     def waits(self, key: str) -> Why | None:
         """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None

@@ -216,8 +216,7 @@ def requeue(
         pending.preemptor = key
         pending.preemptor_generation = pending.last_generation.get(key, 0)
         pending.sticky = queue.best_effort
-    if pending.inflight is not None and pending.inflight.key == key:
-        pending.inflight = None
+    pending.put_down(key)
     immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
     last = info.last_assignment
     again = immediate or unproven or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
@@ -231,14 +230,25 @@ def requeue(
         return True
     if key in pending.inadmissible or key in pending.active:
         return False
-    together = pending.in_classes and info.hash and reason in {"NoFit", "PreemptionNoCandidates"}
+    together = bool(info.hash) and reason in {"NoFit", "PreemptionNoCandidates"}
+    _park(pending, info, quota_reason, together=together, backoff_over=backoff_over)
+    return False
+
+
+def pass_over(queue: ClusterQueue, info: "Info", quota_reason: str, *, backoff_over: bool) -> None:
+    """Park a Workload that has no room beside the claim of a preemptor, and all that ask for the same."""
+    queue.pending.put_down(info.key)
+    _park(queue.pending, info, quota_reason, together=bool(info.hash), backoff_over=backoff_over)
+
+
+def _park(pending: Pending, info: "Info", quota_reason: str, *, together: bool, backoff_over: bool) -> None:
+    together = together and pending.in_classes
     if together:
         pending.park_class(info.hash, quota_reason or PENDING_EVALUATION)
     if together and backoff_over:
         pending.push(info)
     else:
-        pending.inadmissible[key] = info
-    return False
+        pending.inadmissible[info.key] = info
 
 
 def is_preemptor(queue: ClusterQueue, key: str, generation: int) -> bool:
@@ -251,7 +261,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
     it changed that could help, if its back-off is not over, or if an equal one was just refused."""
     pending = queue.pending
     key = info.key
-    if pending.inflight is not None and pending.inflight.key == key:
+    if pending.inflight is not None and any(info.key == key for info in pending.under_way):
         return
     parked = pending.inadmissible.get(key)
     if parked is not None:

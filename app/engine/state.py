@@ -15,10 +15,11 @@ from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, PREEMPTED, Workload
+from app.engine.decisions import preemptor_uid
 from app.engine.info import Info
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.ledger import weight_of
-from app.engine.lines import Assumed, Check, LocalQueue, is_terminating
+from app.engine.lines import Assumed, Check, LocalQueue, Overdue, is_terminating
 from app.engine.options import Options
 from app.engine.questions import Counts, Questions, Usage, Why
 from app.engine.queues import ClusterQueue, could_help
@@ -32,7 +33,9 @@ __all__ = ["Assumed", "Check", "Counts", "LocalQueue", "Options", "State", "Usag
 
 _P = ParamSpec("_P")
 
-_OF_WORKLOADS: Final = frozenset(("put_workload", "drop_workload", "confirm", "forget", "forget_eviction"))
+_OF_WORKLOADS: Final = frozenset(
+    ("put_workload", "drop_workload", "confirm", "forget", "forget_eviction", "note_overdue")
+)
 """Events that change no quota and no policy."""
 
 
@@ -373,6 +376,30 @@ class State(Questions):
             self.keep(table)
             table.pop(key, None)
 
+    @_event
+    def note_overdue(self, now: Instant) -> bool:
+        """Victims that were evicted `Options.victim_patience` ago and still hold quota are overdue: no preemptor waits
+        for them any more, and what their preemptors may do instead is found by the next cycle."""
+        patience = self.options.victim_patience
+        if patience is None:
+            return False
+        late = [key for key, since in self.leaving.items() if key not in self.overdue and since + patience <= now]
+        self.keep(self.overdue)
+        for key in late:
+            info = self.workloads[key]
+            evicted = info.condition(EVICTED)
+            assert evicted is not None
+            self.overdue[key] = Overdue(preemptor_uid(evicted.message) or "", evicted.last_transition_time)
+            self.mark_retry(self.ledger.holders[key])
+        return bool(late)
+
+    def next_overdue(self) -> Instant | None:
+        """When `note_overdue` will find the next victim; None if nobody is leaving, or the wait has no end."""
+        patience = self.options.victim_patience
+        if patience is None or len(self.leaving) == len(self.overdue):
+            return None
+        return min(since for key, since in self.leaving.items() if key not in self.overdue) + patience
+
     # Outcome of writes
 
     @_event
@@ -454,7 +481,7 @@ class State(Questions):
         """Whether another cycle could decide something new."""
         if self.quiet_at == self.epoch:
             return False
-        if self.retry_queues or self.retry_cohorts:
+        if self.retry_queues or self.retry_cohorts or self.passed_over:
             return True
         return any(queue.pending.waits and queue.active for queue in self.cluster_queues.values())
 

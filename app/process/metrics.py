@@ -177,6 +177,22 @@ class ProcessMetrics(Collector):
         yield _counter("turnstile_scheduler_cycles", "Scheduling cycles.", [((), scheduler.cycles)])
         yield _counter("turnstile_scheduler_admissions", "Reservations written.", [((), scheduler.admissions)])
         yield _counter("turnstile_scheduler_preemptions", "Victims evicted.", [((), scheduler.preemptions)])
+        leaving, now = scheduler.state.leaving, scheduler.cluster.now.timestamp()
+        yield _gauge(
+            "turnstile_evicted_workloads_holding_quota",
+            "Workloads that were evicted and still hold quota.",
+            [((), len(leaving))],
+        )
+        yield _gauge(
+            "turnstile_evicted_workloads_oldest_seconds",
+            "Time since the eviction of the one of them that was evicted first; 0 without one.",
+            [((), max(0.0, now - min(leaving.values(), default=now)))],
+        )
+        yield _gauge(
+            "turnstile_evicted_workloads_overdue",
+            "Of them, those that no preemptor waits for any more.",
+            [((), len(scheduler.state.overdue))],
+        )
 
 
 def _pairs(counts: Mapping[Any, float]) -> Samples:

@@ -20,6 +20,8 @@ class Configured:
 
     installation: Installation
     file: Path
+    arguments: tuple[str, ...] = ()
+    """Further flags."""
     started: list[Process] = field(default_factory=list)
 
     @property
@@ -29,7 +31,7 @@ class Configured:
 
     def start(self) -> Process:
         """All roles in one process; returns when it is ready and serves every version."""
-        process = self.installation.start(arguments=("--config", str(self.file)))
+        process = self.installation.start(arguments=("--config", str(self.file), *self.arguments))
         self.started.append(process)
         self.installation.wait_ready(process)
         wait_served(self.cp.api)
@@ -56,11 +58,12 @@ def idle_installation() -> Iterator[Installation]:
 
 
 @contextmanager
-def configured(installation: Installation, directory: Path, text: str) -> Iterator[Configured]:
-    """Turnstile, not started yet, with this text in the file; what was started has ended when this ends."""
+def configured(installation: Installation, directory: Path, text: str, *arguments: str) -> Iterator[Configured]:
+    """Turnstile, not started yet, with this text in the file, and these flags; what was started has ended when this
+    ends."""
     file = directory / "config.yaml"
     file.write_text(text)
-    made = Configured(installation, file)
+    made = Configured(installation, file, arguments)
     try:
         yield made
     finally:

@@ -208,7 +208,13 @@ class _Term:
         )
 
     def _done(self, look: Look) -> Look:
-        """What was decided counts from now on."""
+        """What was decided counts from now on. Those that were tried behind a head that waits for its victims, and not
+        let in, had no turn of their own."""
+        heads: set[str] = set()
+        for decided in look.decisions.copy():
+            if decided.queue in heads and decided.outcome != "admit":
+                look.decisions.remove(decided)
+            heads.add(decided.queue)
         for decided in look.decisions:
             if decided.outcome == "admit":
                 claim = look.waiting.get(decided.uid)

@@ -114,6 +114,11 @@ class Leader:
         """How many events its watches have yet to tell of."""
         return len(self._cluster.recorded) - self._seen
 
+    @property
+    def waits_for_victims(self) -> bool:
+        """Whether time will end the wait for a victim."""
+        return self._ledger.next_overdue() is not None
+
     def _list(self) -> None:
         self._ledger.put_namespace(NAMESPACE, {})
         self._ledger.put_flavor(b.flavor("plain"))
@@ -162,6 +167,9 @@ class Leader:
 
     def decide(self, at_most: int) -> int:
         """Run cycles while there is something to decide, and say how many it were; their writes are under way."""
+        due = self._ledger.next_overdue()
+        if due is not None and due <= self._cluster.now:
+            self._ledger.note_overdue(self._cluster.now)
         for count in range(at_most):
             if not self._ledger.has_work:
                 return count

@@ -39,11 +39,14 @@ LATE = 0.4
 """How likely a write is not through yet when others are, and that one who has to go has stopped."""
 PATIENCE = 400
 """Rounds in which a history has to come to rest."""
+STUBBORN = 0.3
+"""How many Workloads do not go when they are evicted, in histories with such victims."""
 
 
-def play(directory: Path, seed: int, *, fair: bool, steps: int = STEPS) -> Verdict:
-    """Play one history and judge it; its evidence is in the directory afterwards, for `tests.faults.again`."""
-    history = Simulation(directory, random.Random(seed), fair=fair)
+def play(directory: Path, seed: int, *, fair: bool, steps: int = STEPS, stubborn: bool = False) -> Verdict:
+    """Play one history and judge it; its evidence is in the directory afterwards, for `tests.faults.again`. With
+    `stubborn` some victims do not go until the end of the history."""
+    history = Simulation(directory, random.Random(seed), fair=fair, stubborn=stubborn)
     rested = history.run(steps)
     recorded = history.cluster.recorded
     keep(directory, recorded, fair=fair)
@@ -59,7 +62,9 @@ class Simulation:
     """Queues a, b, c and d below three cohorts, what happens to them, and one leader after the other. The decision
     logs are written into the directory."""
 
-    def __init__(self, directory: Path, lots: random.Random, *, fair: bool) -> None:
+    def __init__(self, directory: Path, lots: random.Random, *, fair: bool, stubborn: bool = False) -> None:
+        self._refusing: set[str] | None = set() if stubborn else None
+        """Workloads that do not go, by UID; None if all do."""
         self.cluster = Cluster()
         self.terms = 0
         self._directory = directory
@@ -106,6 +111,10 @@ class Simulation:
                     self._leader = self._elect()
                 if step == steps // 2 and not self._settle():
                     return False
+            if self._refusing:
+                if not self._settle():
+                    return False
+                self._refusing.clear()
             return self._settle()
         finally:
             self._leader.die()
@@ -125,6 +134,7 @@ class Simulation:
     def _release(self, *, late: float) -> int:
         """Evicted Workloads have stopped and give back what they held. How many it were."""
         gone = [obj for obj in self.cluster.all("workloads") if is_true(obj, "Evicted") and holds(obj)]
+        gone = [obj for obj in gone if obj["metadata"]["uid"] not in (self._refusing or ())]
         gone = [obj for obj in gone if self._lots.random() >= late]
         for workload in gone:
             self._write(workload, lambda draft: give_back(draft, at=self.cluster.now))
@@ -139,7 +149,9 @@ class Simulation:
             under_way = len(self._leader.writes)
             self._leader.land(late=0)
             if not self._release(late=0) and not decided and not under_way and not self._leader.behind:
-                return True
+                if not self._leader.waits_for_victims:
+                    return True
+                self.cluster.now += 60
         return False
 
     # --- what is done ---------------------------------------------------------------------------------------------
@@ -175,6 +187,8 @@ class Simulation:
         pods = {"name": "main", "count": self._lots.randint(1, 2), "template": {"spec": {"containers": [container]}}}
         spec = {"queueName": self._lots.choice(list(QUEUES)), "priority": self._lots.choice(PRIORITIES)}
         meta = _meta("workloads", f"job-{self._created}", namespace=NAMESPACE)
+        if self._refusing is not None and self._lots.random() < STUBBORN:
+            self._refusing.add(meta["uid"])
         self._created += 1
         self.cluster.put(
             "workloads", {"metadata": meta, "spec": {**spec, "active": True, "podSets": [pods]}, "status": {}}
@@ -275,13 +289,14 @@ def main() -> None:
     parser.add_argument("sharing", choices=["classical", "fair"])
     parser.add_argument("seed", type=int)
     parser.add_argument("last", type=int, nargs="?", help="play all seeds up to this one")
+    parser.add_argument("--stubborn", action="store_true", help="some victims do not go until the end")
     given = parser.parse_args()
     began, figures = time.monotonic(), Counter[str]()
     seeds = range(given.seed, (given.seed if given.last is None else given.last) + 1)
     wrong = 0
     for seed in seeds:
         directory = Path(tempfile.mkdtemp(prefix="simulated-"))
-        verdict = play(directory, seed, fair=given.sharing == "fair")
+        verdict = play(directory, seed, fair=given.sharing == "fair", stubborn=given.stubborn)
         figures += verdict.figures
         if verdict.wrong or len(seeds) == 1:
             print("\n".join([f"seed {seed}, see: python -m tests.faults.again {directory}", *verdict.wrong]))

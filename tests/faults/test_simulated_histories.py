@@ -42,6 +42,18 @@ def test_no_overshoot_and_no_victim_in_vain(tmp_path: Path, sharing: str) -> Non
         assert any(figures[reason] for reason in REASONS), figures
 
 
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sharing", ["classical", "fair"])
+def test_no_overshoot_with_victims_that_refuse_to_go(tmp_path: Path, sharing: str) -> None:
+    """Whose preemptors give up, so that some are preempted in vain; but it comes to rest, and never over quota."""
+    for seed in range(max(1, HISTORIES // 2)):
+        directory = tmp_path / f"{sharing}-{seed}"
+        directory.mkdir()
+        verdict = play(directory, seed, fair=sharing == "fair", stubborn=True)
+        wrong = [sentence for sentence in verdict.wrong if "has no beneficiary" not in sentence]
+        assert not wrong, "\n".join([*wrong, f"python -m tests.faults.simulated {sharing} {seed} --stubborn"])
+
+
 @pytest.mark.parametrize(("sharing", "seed"), FOUND)
 def test_what_was_found_once(tmp_path: Path, sharing: str, seed: int) -> None:
     """A history that found a fault finds none any more."""

@@ -16,6 +16,7 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.metrics import WorkloadMetrics
 from app.engine import State
+from app.engine.instants import instant
 from app.http.connections import Connections
 from app.kube import auth
 from app.kube.caches import Caches
@@ -27,6 +28,7 @@ from app.process.metrics import ProcessMetrics, Term
 from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from tests.documents import ROOT
 from tests.unit.controllers import worlds
+from tests.unit.engine import builders as b
 
 PAGE = (ROOT / "docs/reference/metrics.md").read_text()
 
@@ -93,6 +95,21 @@ async def test_figures_are_those_of_the_moment(process: Process) -> None:
     assert process.value("turnstile_cache_objects", kind="jobs.batch") == 0
     assert process.value("turnstile_cache_state", kind="jobs.batch", state="reading") == 1
     assert process.value("turnstile_cache_state", kind="jobs.batch", state="synced") == 0
+
+
+async def test_victims_that_hold_quota_still_are_counted(process: Process) -> None:
+    """With the time since the first of them was evicted."""
+    state = process.leader.state
+    assert process.value("turnstile_evicted_workloads_holding_quota") == 0
+    assert process.value("turnstile_evicted_workloads_oldest_seconds") == 0
+    for name, second in (("late", 10), ("later", 40)):
+        state.put_workload(b.held(name, "main", {"cpu": "1"}, at=second, evicted=True), b.NOW)
+    oldest = process.leader.cluster.now.timestamp() - instant(b.stamp(10))
+    assert process.value("turnstile_evicted_workloads_holding_quota") == 2
+    assert process.value("turnstile_evicted_workloads_oldest_seconds") == pytest.approx(max(0.0, oldest), abs=5)
+    assert process.value("turnstile_evicted_workloads_overdue") == 0
+    state.note_overdue(instant(b.stamp(10)) + 300)
+    assert process.value("turnstile_evicted_workloads_overdue") == 1
 
 
 async def test_who_does_not_lead_says_so(process: Process) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.api.admissioncheck import AdmissionCheck
@@ -11,13 +12,14 @@ from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.controllers import inuse
-from app.controllers.actions import ReconcileResult
+from app.controllers.actions import ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.controllers.ledgerfeed import LedgerBooks
 from app.controllers.queues import decide_cluster_queue
-from app.engine import State
+from app.engine import State, cycle_steps
 from tests.unit.controllers import worlds as w
 from tests.unit.controllers.written import patches
+from tests.unit.engine import builders as b
 
 IN_USE = "kueue.x-k8s.io/resource-in-use"
 DELETED = {"deletionTimestamp": w.EARLIER}
@@ -90,3 +92,46 @@ def test_a_deleted_object_keeps_it_while_it_is_used(named: str) -> None:
 def test_a_deleted_object_that_nobody_uses_loses_it(named: str) -> None:
     """Only that one: other finalizers belong to others."""
     assert finalizers(named, {**DELETED, "finalizers": ["a/b", IN_USE]}, used=False) == ["a/b"]
+
+
+def being_deleted(queue: ClusterQueue) -> ClusterQueue:
+    """The ClusterQueue as the API server shows it after its deletion, while it has the finalizer."""
+    body = msgspec.to_builtins(queue)
+    body["metadata"] = {**body["metadata"], **DELETED, "finalizers": [IN_USE]}
+    return msgspec.convert(body, ClusterQueue)
+
+
+def let_go(queue: ClusterQueue, state: State) -> tuple[bool, bool]:
+    """Whether the finalizer of a deleted ClusterQueue is removed, and if not, whether that is decided again soon."""
+    result = decide_cluster_queue(queue.metadata.name, w.world(queue), LedgerBooks(state))
+    written = [body["metadata"]["finalizers"] for body in patches(result) if "metadata" in body]
+    return written == [[]], any(isinstance(action, RequeueAfter) for action in result.actions)
+
+
+def test_a_cluster_queue_stays_while_an_admission_to_it_is_assumed() -> None:
+    """The write of the admission is in flight: no Workload shows the reservation yet."""
+    state = b.world(b.queue("x"))
+    state.put_workload(b.workload("w"), b.NOW)
+    b.settle(state)
+    assert state.assumed
+    deleted = being_deleted(b.queue("x"))
+    state.put_cluster_queue(deleted, b.NOW)
+    assert let_go(deleted, state) == (False, True)
+    state.forget("team/w", b.NOW)
+    assert let_go(deleted, state) == (True, False)
+
+
+def test_a_cluster_queue_stays_until_no_cycle_admits_to_it_any_more() -> None:
+    """A cycle that began before the deletion decides as if the ClusterQueue were not being deleted."""
+    state = b.world(b.queue("x"))
+    state.put_workload(b.workload("w"), b.NOW)
+    steps = cycle_steps(state, b.NOW)
+    next(steps)
+    deleted = being_deleted(b.queue("x"))
+    state.put_cluster_queue(deleted, b.NOW)
+    assert let_go(deleted, state) == (False, True)
+    for _ in steps:
+        pass
+    assert let_go(deleted, state) == (False, True)
+    state.forget("team/w", b.NOW)
+    assert let_go(deleted, state) == (True, False)

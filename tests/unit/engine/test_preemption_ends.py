@@ -20,9 +20,11 @@ NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
 class Lots:
     """Trees, policies and workloads drawn by lot: no more than that changes, so what follows is up to the engine."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, crowded: bool = False) -> None:
         self.lots = random.Random(seed)
         self.world = World()
+        self.crowded = crowded
+        """Whether there are many small workloads, in queues with much quota, which mostly preempt."""
 
     def quotas(self, most: int, *, one_flavor: bool) -> list[told.Json]:
         """Of gpus in two flavors, or in one, and of tpus."""
@@ -42,14 +44,15 @@ class Lots:
         preferring = {**NEXT, "preference": lots.choice(["BorrowingOverPreemption", "PreemptionOverBorrowing"])}
         borrowing = [{"policy": "Never"}, {"policy": "LowerPriority"}]
         borrowing.append({"policy": "LowerPriority", "maxPriorityThreshold": lots.randint(-1, 1)})
+        never = [] if self.crowded else ["Never"]
         return {
             "preemption": {
-                "withinClusterQueue": lots.choice(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
-                "reclaimWithinCohort": lots.choice(["Never", "LowerPriority", "Any", "Any"]),
+                "withinClusterQueue": lots.choice([*never, "LowerPriority", "LowerOrNewerEqualPriority"]),
+                "reclaimWithinCohort": lots.choice([*never, "LowerPriority", "Any", "Any"]),
                 "borrowWithinCohort": lots.choice(borrowing),
             },
             "flavorFungibility": lots.choice([any_stop, preferring]),
-            "queueingStrategy": lots.choice(["StrictFIFO", "BestEffortFIFO"]),
+            "queueingStrategy": lots.choice(["StrictFIFO", *["BestEffortFIFO"] * (4 if self.crowded else 1)]),
             "stopPolicy": "None",
             "fairSharing": {"weight": lots.choice(["1", "1", "0", "2"])},
         }
@@ -67,12 +70,12 @@ class Lots:
             quotas = self.quotas(2, one_flavor=one_flavor)
             world.put_cohort(name=name, resource_groups=quotas, parent=parent, weight=lots.choice(["1", "1", "0", "2"]))
         for name, cohort in zip(QUEUES, ("left", "left", "right", "outer"), strict=True):
-            quotas = self.quotas(6, one_flavor=one_flavor)
+            quotas = self.quotas(12 if self.crowded else 6, one_flavor=one_flavor)
             world.put_queue(name=name, cohort=cohort, resource_groups=quotas, spec=self.spec())
         for line in LINES:
             world.put_line(name=line, stop="None", weight="1")
         in_part, with_tpus = lots.choice([0.2, 0.9]), lots.choice([0, 0.5])
-        for _ in range(lots.randint(2, 8)):
+        for _ in range(lots.randint(8, 16) if self.crowded else lots.randint(2, 8)):
             tpus = lots.randint(0, 2) if lots.random() < with_tpus else 0
             sets = [(lots.randint(1, 3), tpus, lots.randint(1, 3), 1 if lots.random() < in_part else None)]
             if lots.random() < 0.2:

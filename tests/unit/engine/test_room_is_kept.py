@@ -82,7 +82,7 @@ def test_when_others_took_what_made_it_worth_while_to_search() -> None:
     }
     evict(state, "victim", "a", 2)
     put(state, "late", "a", 3, priority=20, second=4)
-    assert outcomes(state) == {"big": ("preempting", [("victim", False)])}
+    assert outcomes(state) == {"big": ("preempting", [("victim", False)]), "late": ("pending", [])}
     leave(state, "victim", "a", 2)
     assert outcomes(state)["big"] == ("admit", [])
 

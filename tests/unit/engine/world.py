@@ -29,6 +29,8 @@ class World:
         super().__init__()
         self.told = Told()
         self.number = 0
+        self.stubborn: set[str] = set()
+        """Workloads that do not go when they are evicted."""
         self.begin(options or Options())
 
     def begin(self, options: Options) -> None:
@@ -87,7 +89,7 @@ class World:
 
     def cycle(self) -> list[Decision]:
         """A cycle admits only who has a right to it, and only what there is room for."""
-        before, world = b.admitted(self.state), self.told.plain(self.state)
+        before, world, start = b.admitted(self.state), self.told.plain(self.state), self.told.plain(self.state)
         first = {name: self.first_in_line(name) for name in QUEUES}
         # as in Kueue, a preemptor that came first before its queue was strict does so until it is let in
         sticky = {
@@ -95,7 +97,7 @@ class World:
         }
         decisions = list(cycle(self.state, b.NOW))
         new = {decision.key for decision in decisions if decision.outcome == "admit"}
-        assert len({decision.cluster_queue for decision in decisions}) == len(decisions), "two heads of one queue"
+        self.judge_heads(decisions)
         assert b.admitted(self.state) == before | new
         assert not before & new
         after = self.told.plain(self.state)
@@ -109,13 +111,26 @@ class World:
                 self.judge_admission(decision, after)
             if decision.outcome == "preempting":
                 assert decision.victims
-                self.judge_victims(decision, world)
+                self.judge_victims(decision, world, start)
                 victims = {victim.key for victim in decision.victims}
                 assert not victims & evicting, "preempted for two"
                 evicting |= victims
             if decision.outcome in {"admit", "preempting"}:
                 self.claim(decision, world)
         return decisions
+
+    def judge_heads(self, decisions: list[Decision]) -> None:
+        """One head a queue; behind one that waits for victims of earlier cycles another, which preempts nobody."""
+        heads: dict[str, Decision] = {}
+        assert max(Counter(decision.cluster_queue for decision in decisions).values(), default=0) <= 2
+        for decision in decisions:
+            head = heads.setdefault(decision.cluster_queue, decision)
+            if head is decision:
+                continue
+            assert head.requeue_reason == "PendingPreemption", "two heads of one queue"
+            assert not any(victim.new for victim in head.victims), "passed before the victims were told"
+            assert self.told.queues[decision.cluster_queue].spec.queueing_strategy == "BestEffortFIFO"
+            assert not decision.victims, "preempted before its turn"
 
     @staticmethod
     def claim(decision: Decision, world: Plain) -> None:
@@ -183,8 +198,9 @@ class World:
         if self.by_usage(name):
             assert key in self.state.lines[f"team/{item.spec.queue_name}"].penalties
 
-    def judge_victims(self, decision: Decision, world: Plain) -> None:
+    def judge_victims(self, decision: Decision, world: Plain, start: Plain) -> None:
         """Each is taken by right of a policy, from a queue of the tree that uses more than its own, and held quota.
+        Victims that do not go count when victims are looked for, and are thought away when others are decided on.
         Those that were on their way out already were judged when they were taken, by what held then."""
         item = self.told.workloads[decision.key]
         name = decision.cluster_queue
@@ -199,7 +215,9 @@ class World:
             assert found.queue == victim.cluster_queue
             assert world.allowed(policy.within if found.queue == name else policy.reclaim, head, found)
             if found.queue != name:
-                assert not world.within(found.queue, set(PAIRS)), "reclaimed what was not borrowed"
+                lent = not world.within(found.queue, set(PAIRS))
+                lent = lent or (bool(self.stubborn) and not start.within(found.queue, set(PAIRS)))
+                assert lent, "reclaimed what was not borrowed"
                 if victim.reason == "InCohortReclaimWhileBorrowing":
                     assert policy.borrow != "Never"
                     assert policy.threshold is None or found.priority <= policy.threshold
@@ -241,7 +259,10 @@ class World:
             everybody = [item for each in tree for item in self.waiting_in(each)]
             modes = {decided[key].mode for item in everybody if (key := item.metadata.key) in decided}
             spec = self.told.queues[name].spec
-            if Mode.PREEMPT in modes or Mode.DEFERRED_FIT in modes or spec.stop_policy != "None":
+            if spec.stop_policy != "None":
+                continue
+            if Mode.PREEMPT in modes or Mode.DEFERRED_FIT in modes:
+                self.judge_those_behind(name, everybody)
                 continue
             line, first = self.waiting_in(name), self.first_in_line(name)
             for item in line:
@@ -252,18 +273,50 @@ class World:
                 if not item.status.admission_checks:
                     assert not self.has_room(world, name, item), f"left waiting: {item.metadata.key}"
 
+    def judge_those_behind(self, name: str, everybody: list[Workload]) -> None:
+        """By arithmetic alone: where one preemptor in a tree waits for its victims, nobody behind it in a
+        BestEffortFIFO queue fits free nominal quota both now and once they are gone and the preemptor has its place."""
+        decided = self.state.last_decisions
+        heads = [decided[key] for item in everybody if (key := item.metadata.key) in decided
+                 and decided[key].mode in {Mode.PREEMPT, Mode.DEFERRED_FIT}]  # fmt: skip
+        (head, *others) = heads
+        best_effort = self.told.queues[name].spec.queueing_strategy == "BestEffortFIFO"
+        if others or head.cluster_queue != name or not head.victims or not best_effort or self.by_usage(name):
+            return
+        now, later = self.told.plain(self.state), self.told.plain(self.state)
+        self.claim(head, later)
+        for item in self.waiting_in(name):
+            if item.metadata.key == head.key or len(item.spec.pod_sets) > 1 or item.status.admission_checks:
+                continue
+            amounts = self.least(item)
+            free = {pair: min(self.own(now, name, pair), self.own(later, name, pair)) for pair in PAIRS}
+            gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in ("x", "y"))
+            fits = gpu and amounts.get("tpu", 0) <= max(0, free["z", "tpu"])
+            assert not fits, f"left waiting behind {head.key}: {item.metadata.key}"
+
     def has_room(self, world: Plain, name: str, item: Workload) -> bool:
         """Whether a workload of one pod set fits now."""
-        (asked,) = item.spec.pod_sets
-        requests = asked.template.spec.containers[0].resources.requests  # type: ignore[union-attr]
-        count = asked.min_count or asked.count
-        amounts = {resource: int(amount) * count for resource, amount in requests.items()}
+        amounts = self.least(item)
         free = {pair: max(0, world.available(name, pair)) for pair in PAIRS}
         gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in ("x", "y"))
         return gpu and amounts.get("tpu", 0) <= free["z", "tpu"]
 
+    @staticmethod
+    def own(world: Plain, name: str, pair: tuple[str, str]) -> int:
+        """Free nominal quota of a queue."""
+        return min(world.available(name, pair), world.quota(name, pair)[0] - world.used(name, pair))
+
+    @staticmethod
+    def least(item: Workload) -> dict[str, int]:
+        """What a workload of one pod set asks for at least."""
+        (asked,) = item.spec.pod_sets
+        requests = asked.template.spec.containers[0].resources.requests  # type: ignore[union-attr]
+        count = asked.min_count or asked.count
+        return {resource: int(amount) * count for resource, amount in requests.items()}
+
     def everyone_does_their_part(self) -> None:
-        """With all writes seen, checks ready and victims gone in no time, preemption comes to an end."""
+        """With all writes seen, checks ready and victims gone in no time, but for those that do not go, preemption
+        comes to an end."""
         for _ in range(60):
             self.run_out()
             moved = False
@@ -272,7 +325,12 @@ class World:
                 if key in self.state.assumed:
                     self.put(self.reserved(item))
                 elif item.quota_reserved and not item.finished and (evicted or key in self.state.evicting):
-                    self.put(self.released(item))
+                    if key in self.stubborn:
+                        if evicted:
+                            continue
+                        self.put(b.with_conditions(item, Evicted=("True", "Preempted")))
+                    else:
+                        self.put(self.released(item))
                 else:
                     continue
                 moved = True
