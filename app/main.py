@@ -99,9 +99,13 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, keep: 
         workload_priority_classes=caches.of(WorkloadPriorityClass),
         jobs={
             each.kind: caches.of(
-                each.kind, params=_selected(each), optional=True, keep=None if each.selector else keep, after=Namespace
+                each.kind,
+                params=_selected(each),
+                optional=True,
+                keep=None if each.selector else keep,
+                after=(Namespace, Workload),
             )
-            for each in registry.watched
+            for each in registry.followed
         },
     )
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
@@ -422,7 +426,8 @@ async def _run(settings: Settings) -> int:
             loop.add_signal_handler(number, turnstile.stop.set)
         for warning in settings.loaded.warnings if settings.loaded is not None else ():
             log.warning("config.warning", path=warning.path, line=warning.line, warning=warning.message)
-        log.info("starting", role=str(settings.role), version=__version__, server=transport.server)
+        enabled = [each.framework for each in settings.registry.enabled]
+        log.info("starting", role=str(settings.role), version=__version__, server=transport.server, frameworks=enabled)
         try:
             await turnstile.run()
         except* _Ended:

@@ -8,6 +8,7 @@ depend on; the next decision starts from the result. Values that are right alrea
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
@@ -48,6 +49,7 @@ JOBS_BY_GROUP: Final = "group"
 
 _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
+_TEMPLATES_ARE_READ: Final = "its pod templates are being read"
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
@@ -65,15 +67,20 @@ def _index_groups(store: Store[Any], integration: Integration[Any], registry: Re
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job of that key (`framework:namespace/name`); no actions if none are needed."""
     framework, name = split_job_key(key)
-    integration = cluster.registry.by_framework(framework)
+    integration = cluster.registry.known.get(framework)
     if integration is None or integration.kind not in cluster.jobs:
-        return ReconcileResult([], why=f"the framework {framework} is not enabled")
+        return ReconcileResult([], why=f"the framework {framework} is not known")
     store = cluster.jobs[integration.kind]
     if not store.complete:
         return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     if integration.groups is not None and (group := group_in(name)):
-        members = [each for each in store.by_index(JOBS_BY_GROUP, key) if not integration.skip(each)]
+        owners = {owner.uid for each in workloads if not each.finished for owner in each.metadata.owner_references}
+        members = [
+            each
+            for each in store.by_index(JOBS_BY_GROUP, key)
+            if not integration.skip(each) or each.metadata.uid in owners
+        ]
         job = _composed(integration.groups, group, members, cluster) if members else None
         integration = integration.groups
     else:
@@ -117,8 +124,8 @@ class _Job(Matching):
     def decide(self) -> ReconcileResult:
         """Run Kueue's steps in Kueue's order, until a step decides."""
         steps: tuple[Callable[[], str], ...] = (
-            self._left_alone,
             self._deleted,
+            self._left_alone,
             self._unmanaged,
             self._child,
         )
@@ -141,10 +148,35 @@ class _Job(Matching):
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return self._decision(str(error))
 
-    # Reasons not to queue a job at all.
+    # Reasons not to queue a job at all. A job that was queued is followed to its end, whatever is configured and
+    # labelled since.
+
+    @cached_property
+    def _unfinished(self) -> list[Workload]:
+        """The unfinished Workloads of this very job, not of an earlier job of the same name."""
+        uids = self._uids
+        return [
+            each
+            for each in self.workloads
+            if not each.finished and any(owner.uid in uids for owner in each.metadata.owner_references)
+        ]
+
+    def _unless_followed(self, why: str) -> str:
+        """`why` the job is not managed; empty if the job is reconciled all the same, because its Workload holds quota
+        or is still needed to stop or finish the job. A Workload that is not needed any more is deleted."""
+        if not why or not self._unfinished:
+            return why
+        if raws.stripped(self.job):
+            return _TEMPLATES_ARE_READ
+        to_restore = self._half_stopped or (self.suspended and self.integration.carries_admission(self.job))
+        if to_restore or self.outcome is not None or any(each.quota_reserved for each in self._unfinished):
+            return ""
+        for workload in self._unfinished:
+            self._discard(workload)
+        return why
 
     def _left_alone(self) -> str:
-        return self.integration.skip(self.job)
+        return self._unless_followed(self.integration.skip(self.job))
 
     def _deleted(self) -> str:
         if not self.job.metadata.deletion_timestamp:
@@ -158,16 +190,24 @@ class _Job(Matching):
         namespace = self.cluster.namespaces.get(self.job.metadata.namespace)
         if namespace is None:
             return f"namespace {self.job.metadata.namespace} is gone"
-        if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
-            return f"namespace {namespace.metadata.name} is not managed"
+        why = ""
+        if not self.cluster.registry.is_enabled(self.integration):
+            why = f"the framework {self.integration.framework} is not enabled"
+        elif not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
+            why = f"namespace {namespace.metadata.name} is not managed"
+        if why := self._unless_followed(why):
+            return why
         if raws.stripped(self.job):
-            return "its pod templates are being read"  # they were not cached while the namespace was not managed
+            return _TEMPLATES_ARE_READ  # they were not cached while the job was not managed
         return ""
 
     def _child(self) -> str:
         """Suspend a running child of a managed job until that job is admitted; a job without a managed ancestor must
-        name a queue."""
+        name a queue. A job with a Workload of its own keeps its queue, whatever its labels and owners are since."""
         options = self.cluster.options
+        if self._unfinished:
+            named = queue_name(self.job) or any(each.spec.queue_name for each in self._unfinished)
+            return "" if named or options.manage_jobs_without_queue_name else self._unless_followed("no queue name")
         ancestor: Ancestor | None = None
         if not self.integration.top_level:
             try:
@@ -341,8 +381,13 @@ class _Job(Matching):
         return self._moved(workload) or "waiting"
 
     def _moved(self, workload: Workload) -> str:
-        """Move the Workload to the queue that the job names; empty if it is there already."""
+        """Move the Workload to the queue that the job names; empty if it is there already.
+
+        A Workload stays in its queue when its job names none any more, unless such jobs are managed too.
+        """
         queue = queue_name(self.job)
+        if not queue and not self.cluster.options.manage_jobs_without_queue_name:
+            return ""
         if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
             return ""
         self.actions.append(fresh_patch(workload, {"spec": {"queueName": queue or None}}))

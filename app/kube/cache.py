@@ -61,8 +61,9 @@ class Scope:
     """Which objects of a kind are held, and how much of each.
 
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. Objects for
-    which `keep` returns False are held without their raw parts, such as pod templates; the kind `after` is read first,
-    because `keep` depends on it. `optional`: the server may not have the kind, or may forbid Turnstile to read it.
+    which `keep` returns False are held without their raw parts, such as pod templates; the kinds `after` are read
+    first, because `keep` depends on them. `optional`: the server may not have the kind, or may forbid Turnstile to read
+    it.
     """
 
     namespace: str = ""
@@ -70,7 +71,7 @@ class Scope:
     optional: bool = False
     metadata_only: bool = False
     keep: Callable[[Any], bool] | None = None
-    after: type[Kind] | None = None
+    after: tuple[type[Kind], ...] = ()
 
 
 class Cache(Generic[T]):
