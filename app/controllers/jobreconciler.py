@@ -49,6 +49,7 @@ JOBS_BY_GROUP: Final = "group"
 
 _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
+_FAILED_TO_START: Final = "FailedToStart"
 _TEMPLATES_ARE_READ: Final = "its pod templates are being read"
 
 
@@ -290,6 +291,17 @@ class _Job(Matching):
         return "a Workload is made"
 
     def _after_end(self, workload: Workload) -> str:
+        """Remove finalizers once the Workload is finished; a job that has not ended must not run any more."""
+        if self.outcome is None:
+            finished = find_condition(workload.status.conditions, wl.FINISHED)
+            said = f"{finished.reason}: {finished.message}" if finished is not None else ""
+            if not self.suspended:
+                message = f"Workload '{workload.metadata.key}' is finished, {said}"
+                self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=message)
+                return f"stopped, because its Workload is finished, {said}"
+            if finished is not None and finished.reason == _FAILED_TO_START and self._can_start(workload):
+                self._discard(workload)
+                return "repaired: a new Workload is made"
         self._finalize()
         deferrable = workload.metadata.deletion_timestamp is None
         release = released(workload, deferrable=deferrable)
@@ -299,6 +311,14 @@ class _Job(Matching):
         if release and finished is not None and finished.reason not in _OWN_END:
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
         return "the Workload is finished"
+
+    def _can_start(self, workload: Workload) -> bool:
+        """Whether the job no longer contradicts the admission with which it could not be started."""
+        try:
+            self.integration.start(self.job, podsets.infos_of(workload, self.cluster.flavors.get))
+        except (LookupError, PermanentError):
+            return False
+        return True
 
     def _reclaim(self, workload: Workload) -> bool:
         wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
@@ -355,7 +375,7 @@ class _Job(Matching):
             if self._group is not None and self._to_stop:  # some members may run already
                 self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=f"Cannot start: {error}")
                 return f"cannot start, and what runs is stopped first: {error}"
-            self._finish(workload, "FailedToStart", str(error))
+            self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))

@@ -74,9 +74,10 @@ class Matching(Grouping):
         if owner is None and self._own(workload):
             return None, f"takes over prebuilt workload {name}"
         if not workload.finished and not self._fits(workload):
-            if self._group is not None and self._to_stop:
-                self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
-                return None, f"prebuilt workload {name} does not fit the pods, which are stopped first"
+            if self.outcome is None and (self._to_stop or self._pods_hold_quota([workload])):
+                known = None if self._group is not None else workload.spec.pod_sets
+                if not self._stop(known, reason=NO_MATCHING_WORKLOAD, message="missing workload") or self.actions:
+                    return None, f"prebuilt workload {name} does not fit the job, which is stopped first"
             self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             return None, f"prebuilt workload {name} does not fit the job"
         return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")

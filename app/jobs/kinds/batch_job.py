@@ -27,7 +27,7 @@ from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError, brought, forbidden, invalid
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import Template, TemplatedJob, annotations_of
+from app.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
 from app.jobs.integration import Asked, Change, Right, Step, Stop
 from app.jobs.labels import is_elastic
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
@@ -48,7 +48,9 @@ _NOT_PLAIN_NEW_JOB: Final = (
     "(k != 'kueue.x-k8s.io/queue-name' || !object.metadata.labels[k].matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))) || "
     "(has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) || "
     "(has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) && "
-    "object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/')))"
+    "object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) || "
+    "(has(object.spec.template.metadata) && has(object.spec.template.metadata.labels) && "
+    "object.spec.template.metadata.labels.exists(k, k.contains('kueue.x-k8s.io/')))"
 )
 
 
@@ -84,6 +86,7 @@ class BatchJob(TemplatedJob[Job]):
                 errors.append(invalid(MIN_PARALLELISM_PATH, value, detail))
         if (value := annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)) is not None:
             errors += _synchronization_errors(job, value)
+        errors += reserved_label_errors(job, self.templates(job))
         template = annotations_of(job.spec.template)
         errors += topology_errors(template, _TEMPLATE_ANNOTATIONS, count=pods if counted else None)
         if is_elastic(job.metadata):
