@@ -4,11 +4,12 @@ A Workload that fits is updated when its job changes; a Workload that does not f
 replaced once the job has stopped. Must never start a job, and never create a Workload.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
+from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
@@ -96,8 +97,8 @@ class Matching(Grouping):
             return self._group.fits(self.job)
         if workload.quota_reserved:
             try:
-                infos = podsets.infos_of(workload, self.cluster.flavors.get)
-            except (LookupError, PermanentError):
+                infos = podsets.infos_of(workload, lambda name: self.cluster.flavors.get(name) or _DELETED_FLAVOR)
+            except PermanentError:
                 infos = None
             if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
                 return True
@@ -155,6 +156,10 @@ class Matching(Grouping):
                 self._emit("WorkloadPriorityClassNotFound", str(error), warning=True)
             return None
         return None if named and (workload.spec.priority or 0) == priority.value else priority
+
+
+_DELETED_FLAVOR: Final = ResourceFlavor()
+"""Stands for a flavor that was deleted after the admission: the admitted counts still apply."""
 
 
 def _rewritable(workload: Workload) -> bool:
