@@ -69,4 +69,5 @@ class ManagedNamespaces:
 
     def _read_again(self, namespace: str) -> None:
         for kind in self._kinds:
-            self._caches.read_again(kind, namespace)
+            if self._caches.held(kind) is not None:
+                self._caches.read_again(kind, namespace)
