@@ -130,7 +130,7 @@ class TemplatedJob(Integration[J]):
         return [template.as_pod_set() for template in self.templates(job)]
 
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Unsuspend and merge in one patch; None if a template must change while pods are active."""
+        """Unsuspend and merge in one patch; None while pods of an earlier run are active."""
         templates = self.templates(job)
         if len(infos) != len(templates):
             raise PermanentError(
@@ -140,7 +140,7 @@ class TemplatedJob(Integration[J]):
         patch = JsonPatch()
         for template, info in zip(templates, infos, strict=True):
             rewrite(patch, template.raw, template.path, merge(template.directives, info))
-        if patch and self.active(job):
+        if self.active(job):
             return None
         self._set_suspended(job, patch, value=False)
         return Change(patch, fresh=True)

@@ -153,13 +153,14 @@ class BatchJob(TemplatedJob[Job]):
     def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
         """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, in its own patch.
 
-        Kubernetes locks the template while pods are active: None then, if the start has to change the template.
+        None while pods of an earlier run are active, as of a Job that its user suspended: they and the new pods would
+        together exceed the quota. Kubernetes also locks the template then.
         """
         if len(infos) != 1:
             raise PermanentError(f"a Job has one pod set, admission has {len(infos)}: let the Workload be made anew")
         current = _directives(job)
         template = changes(current, merge(current, infos[0]))
-        if template and self.active(job):
+        if self.active(job):
             return None
         if template and job.status.start_time is not None:
             return Change({"status": {"startTime": None}}, subresource="status", fresh=True)
