@@ -1,0 +1,205 @@
+"""A tenant who may edit one managed namespace with a quota of 2 CPUs, and what must hold whatever the tenant does.
+
+All attacks share one control plane with nothing else in it. Each test has a namespace and a ClusterQueue of its own,
+and ends with `tenant.within_quota()`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import Api, Json, condition, resource_path, wait_until
+from testbed.installation import MANAGED, Installation
+from tests.attacks.sentry import Sentry
+from tests.cluster.scenario import GROUP, QUEUE, Scenario
+from tests.turnstile import Turnstile
+
+QUOTA = 2
+QUIET_SECONDS = 1.5
+"""The cluster is at rest when nothing changed for so long: decisions take milliseconds."""
+
+
+@pytest.fixture(scope="session")
+def attacked() -> Iterator[Turnstile]:
+    """Turnstile with all roles on a control plane of its own, with nodes for far more than the quota."""
+    with ControlPlane() as cp:
+        for number in range(3):
+            cp.add_node(f"n{number}", cpu=64, memory="256Gi", pods=500, wait=False)
+        installation = Installation(cp)
+        installation.install()
+        turnstile = Turnstile(installation)
+        turnstile.start()
+        yield turnstile
+
+
+@dataclass
+class Tenant:
+    """Kubernetes' `edit` in a managed namespace, which has the LocalQueue `main`."""
+
+    api: Api
+    """The API server as the tenant may use it."""
+    world: Scenario
+    """The same namespace as an administrator sees it."""
+    sentry: Sentry
+    turnstile: Turnstile
+
+    @property
+    def namespace(self) -> str:
+        """The tenant's namespace."""
+        return self.world.namespace
+
+    # ------------------------------------------------------------ objects
+
+    def job(self, name: str, *, cpu: str = "1", pods: int = 2, **metadata: Any) -> Json:
+        """Create a Job of `pods` pods that run until they are deleted; `metadata` as in a manifest."""
+        return self.api.create(self.job_body(name, cpu=cpu, pods=pods, **metadata))
+
+    def job_body(self, name: str, *, cpu: str = "1", pods: int = 2, **metadata: Any) -> Json:
+        """The manifest of such a Job, not created."""
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": self._metadata(name, metadata),
+            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": pod_spec(cpu)}},
+        }
+
+    def pod(self, name: str, *, cpu: str = "1", spec: Json | None = None, **metadata: Any) -> Json:
+        """Create a Pod that runs until it is deleted."""
+        return self.api.create(self.pod_body(name, cpu=cpu, spec=spec, **metadata))
+
+    def pod_body(self, name: str, *, cpu: str = "1", spec: Json | None = None, **metadata: Any) -> Json:
+        """The manifest of such a Pod, not created."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self._metadata(name, metadata),
+            "spec": {**pod_spec(cpu), **(spec or {})},
+        }
+
+    def _metadata(self, name: str, metadata: Json) -> Json:
+        return {"name": name, "namespace": self.namespace, "labels": {QUEUE: "main"}, **metadata}
+
+    def path(self, api_version: str, plural: str, name: str | None = None) -> str:
+        """The URL path of an object in the tenant's namespace."""
+        return resource_path(api_version, plural, name, namespace=self.namespace)
+
+    def patch(self, api_version: str, plural: str, name: str, patch: Json) -> Json:
+        """Merge-patch an object in the tenant's namespace."""
+        return self.api.patch(self.path(api_version, plural, name), patch)
+
+    def delete(self, api_version: str, plural: str, name: str, **options: Any) -> None:
+        """Delete an object in the tenant's namespace."""
+        self.api.delete(self.path(api_version, plural, name), **options)
+
+    # ------------------------------------------------------------ questions
+
+    @property
+    def reserved(self) -> Fraction:
+        """CPUs that are reserved in the ClusterQueue, by its status."""
+        found = self.world.api.get(resource_path(GROUP, "clusterqueues", self.world.named("main")))
+        resources = [each for flavor in found["status"].get("flavorsReservation", ()) for each in flavor["resources"]]
+        return sum((_number(each["total"]) for each in resources if each["name"] == "cpu"), Fraction(0))
+
+    def workloads(self) -> list[Json]:
+        """All Workloads of the namespace."""
+        return self.world.api.items(self.path(GROUP, "workloads"))
+
+    def wait_runs(self, cpus: float, *, timeout: float = 15) -> None:
+        """Wait until pods of so many CPUs run."""
+        self.wait(
+            lambda: self.sentry.runs == Fraction(cpus),
+            timeout=timeout,
+            describe=lambda: f"{float(self.sentry.runs):g} CPUs run, not {cpus}",
+        )
+
+    def wait(self, look: Callable[[], object], *, timeout: float = 10, describe: Callable[[], str]) -> None:
+        """Wait for a condition; tells the story of the pods if it does not come true."""
+        wait_until(lambda: bool(look()), timeout=timeout, describe=lambda: f"{describe()}\n{self.story()}")
+
+    def story(self) -> str:
+        """What happened to the pods, and the Workloads as they are now."""
+        lines = list(self.sentry.story)
+        for each in self.workloads():
+            states = {found["type"]: found["status"] for found in each.get("status", {}).get("conditions", ())}
+            lines.append(f"Workload {each['metadata']['name']}: {states}")
+        return "\n".join(lines)
+
+    def within_quota(self) -> None:
+        """Assert that pods of more than the quota ran at no time, and wait until nothing is reserved that does not run.
+
+        Both hold once the namespace has come to rest.
+        """
+
+        def at_rest() -> bool:
+            assert self.sentry.most <= QUOTA, f"{float(self.sentry.most):g} CPUs ran of {QUOTA}\n{self.story()}"
+            return self.sentry.quiet_for(QUIET_SECONDS) and self.reserved <= self.sentry.runs_or_will
+
+        self.wait(
+            at_rest,
+            describe=lambda: (
+                f"{float(self.reserved):g} CPUs are reserved, {float(self.sentry.runs_or_will):g} are run or will be; "
+                f"at rest: {self.sentry.quiet_for(QUIET_SECONDS)}"
+            ),
+        )
+
+
+@pytest.fixture
+def tenant(attacked: Turnstile) -> Iterator[Tenant]:
+    """A tenant with `edit` in a fresh managed namespace."""
+    attacked.start()
+    cp = attacked.installation.control_plane
+    world = Scenario(cp.api, cp.namespace("tenant", labels=MANAGED))
+    sentry = Sentry(cp.api, world.namespace)
+    world.queue("main", {world.flavor("default"): {"cpu": QUOTA}})
+    cp.api.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "eve", "namespace": world.namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+        }
+    )
+    made = Tenant(cp.api_as("eve"), world, sentry, attacked)
+    cp.api.wait_for(
+        resource_path(GROUP, "clusterqueues", world.named("main")),
+        lambda found: condition(found, "Active").get("status") == "True",
+        describe="Active",
+    )
+    wait_until(lambda: _may_edit(made), timeout=10, describe=lambda: "the tenant may not edit the namespace")
+    try:
+        yield made
+    finally:
+        sentry.end()
+        world.remove()
+        for pod in cp.api.items(resource_path("v1", "pods", namespace=world.namespace)):
+            path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=world.namespace)
+            cp.api.delete(path, grace_seconds=0)
+
+
+def pod_spec(cpu: str) -> Json:
+    """One container that requests so much."""
+    resources = {"requests": {"cpu": cpu}}
+    return {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "registry.example/main:1", "resources": resources}],
+    }
+
+
+def _may_edit(tenant: Tenant) -> bool:
+    attributes = {"namespace": tenant.namespace, "verb": "create", "group": "batch", "resource": "jobs"}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return bool(tenant.api.request("POST", path, review)["status"]["allowed"])
+
+
+def _number(quantity: str) -> Fraction:
+    return Fraction(quantity[:-1]) / 1000 if quantity.endswith("m") else Fraction(quantity)
