@@ -85,7 +85,7 @@ def now() -> datetime:
 def cluster_view(caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces) -> ClusterView:
     """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
     keep = managed.keep
-    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=Namespace)
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
     cluster = ClusterView(
         clock=now,
         options=options,
@@ -103,8 +103,10 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, manage
         priority_classes=caches.of(PriorityClass),
         workload_priority_classes=caches.of(WorkloadPriorityClass),
         jobs={
-            each.kind: pods if each.kind is Pod else caches.of(each.kind, optional=True, keep=keep, after=Namespace)
-            for each in registry.watched
+            each.kind: pods
+            if each.kind is Pod
+            else caches.of(each.kind, optional=True, keep=keep, after=(Namespace, Workload))
+            for each in registry.followed
         },
         pods=pods,
     )
@@ -454,7 +456,8 @@ async def _run(settings: Settings) -> int:
             loop.add_signal_handler(number, turnstile.stop.set)
         for warning in settings.loaded.warnings if settings.loaded is not None else ():
             log.warning("config.warning", path=warning.path, line=warning.line, warning=warning.message)
-        log.info("starting", role=str(settings.role), version=__version__, server=transport.server)
+        enabled = [each.framework for each in settings.registry.enabled]
+        log.info("starting", role=str(settings.role), version=__version__, server=transport.server, frameworks=enabled)
         try:
             await turnstile.run()
         except* _Ended:

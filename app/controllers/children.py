@@ -219,7 +219,12 @@ class Childhood(Reconcile):
 
     def _child(self) -> str:
         """Suspend a running child of a managed job until that job is admitted; a job for which no ancestor's Workload
-        charges must name a queue."""
+        charges must name a queue. A job with a Workload of its own keeps its queue, whatever its labels and owners are
+        since."""
+        if self._unfinished:
+            named = queue_name(self.job) or any(each.spec.queue_name for each in self._unfinished)
+            everything = self.cluster.options.manage_jobs_without_queue_name
+            return "" if named or everything else self._unless_followed("no queue name")
         try:
             ancestor = self._ancestor()
         except LookupError as error:

@@ -1,4 +1,4 @@
-"""Declares a controller for each enabled job kind, named after its framework; `controllers.jobreconciler` decides.
+"""Declares a controller for each known job kind, named after its framework; `controllers.jobreconciler` decides.
 
 Each kind has its own work queue and workers, so that a flood of Pods delays no Job. Changes that affect jobs of any
 kind have one subscription for all kinds: the owner references of a Workload determine which controller reconciles which
@@ -29,7 +29,7 @@ Targets = Generator[Target | None, None, None]
 
 def controllers(cluster: ClusterView) -> list[Controller]:
     """One controller for each job kind that is watched."""
-    return [_controller(each, cluster) for each in cluster.registry.watched if each.kind in cluster.jobs]
+    return [_controller(each, cluster) for each in cluster.registry.followed if each.kind in cluster.jobs]
 
 
 def _controller(integration: Integration[Any], cluster: ClusterView) -> Controller:

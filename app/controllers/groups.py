@@ -22,10 +22,6 @@ _REPLACED = ("PodsReady", "No pods need replacement")
 class Grouping(Reconcile):
     """A reconcile of a job that may be a group."""
 
-    @property
-    def _uids(self) -> set[str]:
-        return {each.metadata.uid for each in self.integration.members(self.job)}
-
     def _name_conflict(self) -> str:
         """Why the group cannot be admitted: a Workload of its name was not made for a group. Empty if there is none.
 

@@ -22,7 +22,7 @@ from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfte
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
-from app.controllers.reconcile import RETRY_SECONDS, discarded, released
+from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -46,6 +46,7 @@ JOBS_BY_GROUP: Final = "group"
 
 _AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
+_FAILED_TO_START: Final = "FailedToStart"
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
@@ -65,9 +66,9 @@ def _index_groups(store: Store[Any], integration: Integration[Any], registry: Re
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the job of that key (`framework:namespace/name`); no actions if none are needed."""
     framework, name = split_job_key(key)
-    integration = cluster.registry.by_framework(framework)
+    integration = cluster.registry.known.get(framework)
     if integration is None or integration.kind not in cluster.jobs:
-        return ReconcileResult([], why=f"the framework {framework} is not enabled")
+        return ReconcileResult([], why=f"the framework {framework} is not known")
     store = cluster.jobs[integration.kind]
     if not store.complete:
         return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
@@ -128,8 +129,8 @@ class _Job(Childhood, Matching):
     def decide(self) -> ReconcileResult:
         """Run Kueue's steps in Kueue's order, until a step decides."""
         steps: tuple[Callable[[], str], ...] = (
-            self._left_alone,
             self._deleted,
+            self._left_alone,
             self._unmanaged,
             self._child,
         )
@@ -152,12 +153,11 @@ class _Job(Childhood, Matching):
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return self._decision(str(error))
 
-    # Reasons not to queue a job at all.
+    # Reasons not to queue a job at all. A job that was queued is followed to its end, whatever is configured and
+    # labelled since.
 
     def _left_alone(self) -> str:
-        """A pod without its marks is still followed by the Workload that it owns."""
-        owned = any(o.uid == self.job.metadata.uid for each in self.workloads for o in each.metadata.owner_references)
-        return "" if owned else self.integration.skip(self.job)
+        return self._unless_followed(self.integration.skip(self.job))
 
     def _deleted(self) -> str:
         if not self.job.metadata.deletion_timestamp:
@@ -173,10 +173,15 @@ class _Job(Childhood, Matching):
         namespace = self.cluster.namespaces.get(self.job.metadata.namespace)
         if namespace is None:
             return f"namespace {self.job.metadata.namespace} is gone"
-        if not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
-            return f"namespace {namespace.metadata.name} is not managed"
+        why = ""
+        if not self.cluster.registry.is_enabled(self.integration):
+            why = f"the framework {self.integration.framework} is not enabled"
+        elif not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
+            why = f"namespace {namespace.metadata.name} is not managed"
+        if why := self._unless_followed(why):
+            return why
         if raws.stripped(self.job):
-            return "its pod templates are being read"  # they were not cached while the namespace was not managed
+            return TEMPLATES_ARE_READ  # they were not cached while the job was not managed
         return ""
 
     # A job and its Workload.
@@ -228,6 +233,17 @@ class _Job(Childhood, Matching):
         return "a Workload is made"
 
     def _after_end(self, workload: Workload) -> str:
+        """Remove finalizers once the Workload is finished; a job that has not ended must not run any more."""
+        if self.outcome is None:
+            finished = find_condition(workload.status.conditions, wl.FINISHED)
+            said = f"{finished.reason}: {finished.message}" if finished is not None else ""
+            if not self.suspended:
+                message = f"Workload '{workload.metadata.key}' is finished, {said}"
+                self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=message)
+                return f"stopped, because its Workload is finished, {said}"
+            if finished is not None and finished.reason == _FAILED_TO_START and self._can_start(workload):
+                self._discard(workload)
+                return "repaired: a new Workload is made"
         self._finalize()
         deferrable = workload.metadata.deletion_timestamp is None
         release = released(workload, deferrable=deferrable)
@@ -237,6 +253,14 @@ class _Job(Childhood, Matching):
         if release and finished is not None and finished.reason not in _OWN_END:
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
         return "the Workload is finished"
+
+    def _can_start(self, workload: Workload) -> bool:
+        """Whether the job no longer contradicts the admission with which it could not be started."""
+        try:
+            self.integration.start(self.job, podsets.infos_of(workload, self.cluster.flavors.get))
+        except (LookupError, PermanentError):
+            return False
+        return True
 
     def _reclaim(self, workload: Workload) -> bool:
         wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
@@ -293,7 +317,7 @@ class _Job(Childhood, Matching):
             if self._group is not None and self._to_stop:  # some members may run already
                 self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message=f"Cannot start: {error}")
                 return f"cannot start, and what runs is stopped first: {error}"
-            self._finish(workload, "FailedToStart", str(error))
+            self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))
@@ -319,8 +343,13 @@ class _Job(Childhood, Matching):
         return self._moved(workload) or "waiting"
 
     def _moved(self, workload: Workload) -> str:
-        """Move the Workload to the queue that the job names; empty if it is there already."""
+        """Move the Workload to the queue that the job names; empty if it is there already.
+
+        A Workload stays in its queue when its job names none any more, unless such jobs are managed too.
+        """
         queue = queue_name(self.job)
+        if not queue and not self.cluster.options.manage_jobs_without_queue_name:
+            return ""
         if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
             return ""
         self.actions.append(fresh_patch(workload, {"spec": {"queueName": queue or None}}))

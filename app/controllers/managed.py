@@ -1,11 +1,11 @@
-"""Decides what is cached of jobs and pods: jobs in managed namespaces with their pod templates, and the pods that may
-concern Turnstile.
+"""Decides what is cached of jobs and pods: jobs of enabled kinds in managed namespaces and jobs that have an unfinished
+Workload with their pod templates, and the pods that may concern Turnstile.
 
 Other jobs are cached without pod templates, which no code reads. Pods are watched all over the cluster, because a pod
 that was admitted may lose any of its labels; those in namespaces that are not managed are dropped as soon as they are
 decoded, unless they carry a mark of Turnstile. Of a pod that a controller made, little is cached, for
-`app.controllers.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job whose namespace became
-managed until the job was read again.
+`app.controllers.charges`. Must never decide about a job: `jobreconciler.decide` ignores a job that was not cached whole
+until the job was read again.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,14 @@ from app.api.core import Namespace, Pod
 from app.api.errors import InvalidValue
 from app.api.meta import Kind
 from app.api.pods import PodSpec
+from app.api.workload import Workload
+from app.controllers.clusterview import WORKLOADS_BY_JOB
 from app.engine.requests import amount, effective_pod, pod_requests
 from app.jobs.bases.pods import is_over
+from app.jobs.naming import split_job_key
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube import raws
 from app.kube.caches import Caches
 from app.kube.raws import Keep
 
@@ -35,10 +39,13 @@ class ManagedNamespaces:
 
     def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
         self._caches = caches
+        self._registry = registry
         self._selector = options.managed_jobs_namespace_selector
+        self._workloads = caches.of(Workload)
+        self._workloads.subscribe(self._workload_changed)
         self._namespaces = caches.of(Namespace)
         self._namespaces.subscribe(self._changed)
-        kinds: set[type[Kind]] = {each.kind for each in registry.watched}
+        kinds: set[type[Kind]] = {each.kind for each in registry.followed}
         self._kinds: Final = kinds | {Pod}
 
     def take_options(self, options: JobOptions) -> None:
@@ -51,7 +58,10 @@ class ManagedNamespaces:
 
     def keep(self, job: Kind) -> Keep:
         """How much of a job to cache; all of it also while its namespace is unknown; for `Caches.of`."""
-        return Keep.WHOLE if self._manages(job.metadata.namespace) else Keep.STRIPPED
+        enabled = self._registry.is_enabled(self._registry.of(job))
+        if (enabled and self._manages(job.metadata.namespace)) or self._is_followed(job):
+            return Keep.WHOLE
+        return Keep.STRIPPED
 
     def keep_pod(self, pod: Pod) -> Keep:
         """Whether to cache a pod; for `Caches.of`. Of a pod that is not queued by itself, what it requests is cached,
@@ -76,6 +86,10 @@ class ManagedNamespaces:
         _reduce(pod)
         return Keep.WHOLE
 
+    def _is_followed(self, job: Kind) -> bool:
+        workloads = self._workloads.by_index(WORKLOADS_BY_JOB, self._registry.key_of(job))
+        return any(not each.finished for each in workloads)
+
     def _manages(self, namespace: str) -> bool:
         found = self._namespaces.get(namespace)
         return found is None or self._selector.matches(found.metadata.labels)
@@ -85,6 +99,18 @@ class ManagedNamespaces:
             managed = [self._selector.matches(each.metadata.labels) for each in (old, new)]
             if managed[0] != managed[1]:
                 self._read_again(key)
+
+    def _workload_changed(self, _: str, old: Workload | None, new: Workload | None) -> None:
+        """Read a job again that gets a Workload although its templates were not cached."""
+        if old is not None or new is None or new.finished:
+            return
+        for key in self._registry.jobs_of(new):
+            framework, name = split_job_key(key)
+            integration = self._registry.known[framework]
+            store = self._caches.held(integration.kind) if integration.kind in self._kinds else None
+            job = store.get(name) if store is not None else None
+            if job is not None and raws.stripped(job):
+                self._caches.read_again(integration.kind, new.metadata.namespace)
 
     def _read_again(self, namespace: str) -> None:
         for kind in self._kinds:

@@ -4,16 +4,17 @@ A Workload that fits is updated when its job changes; a Workload that does not f
 replaced once the job has stopped. Must never start a job, and never create a Workload.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
+from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
-from app.controllers.reconcile import RETRY_SECONDS, discarded
+from app.controllers.reconcile import RETRY_SECONDS
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -76,12 +77,11 @@ class Matching(Grouping):
         if owner is None and self._own(workload):
             return None, f"takes over prebuilt workload {name}"
         if not workload.finished and not self._fits(workload):
-            if self._group is not None and self._to_stop:
-                self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
-                return None, f"prebuilt workload {name} does not fit the pods, which are stopped first"
-            if charges.held(workload, self.cluster):
-                self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
-                return None, f"prebuilt workload {name} does not fit the job, whose pods still run"
+            if self.outcome is None and (self._to_stop or self._pods_hold_quota([workload])):
+                known = None if self._group is not None else workload.spec.pod_sets
+                stopped = self._stop(known, reason=NO_MATCHING_WORKLOAD, message="missing workload")
+                if not stopped or self.actions or charges.held(workload, self.cluster):
+                    return None, f"prebuilt workload {name} does not fit the job, which is stopped first"
             self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             return None, f"prebuilt workload {name} does not fit the job"
         return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")
@@ -100,8 +100,8 @@ class Matching(Grouping):
             return self._group.fits(self.job)
         if workload.quota_reserved:
             try:
-                infos = podsets.infos_of(workload, self.cluster.flavors.get)
-            except (LookupError, PermanentError):
+                infos = podsets.infos_of(workload, lambda name: self.cluster.flavors.get(name) or _DELETED_FLAVOR)
+            except PermanentError:
                 infos = None
             if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
                 return True
@@ -115,11 +115,6 @@ class Matching(Grouping):
         spec = build.spec_change(self.job, self.pod_sets, self._priority())
         self.actions.append(fresh_patch(workload, {"spec": spec}))
         self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
-
-    def _discard(self, workload: Workload) -> None:
-        self.actions.extend(discarded(workload))
-        if not workload.metadata.deletion_timestamp:
-            self._emit("DeletedWorkload", f"Deleted not matching Workload: {workload.metadata.key}")
 
     def _synchronize(self, workload: Workload) -> bool:
         """Copy priority class and admission gates of the job to the Workload. Returns whether anything was written."""
@@ -159,6 +154,10 @@ class Matching(Grouping):
                 self._emit(error.reason, str(error), warning=True)
             return None
         return None if named and (workload.spec.priority or 0) == priority.value else priority
+
+
+_DELETED_FLAVOR: Final = ResourceFlavor()
+"""Stands for a flavor that was deleted after the admission: the admitted counts still apply."""
 
 
 def _rewritable(workload: Workload) -> bool:

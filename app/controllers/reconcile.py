@@ -20,9 +20,11 @@ from app.controllers.writes import fresh, fresh_operations, fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
+from app.kube import raws
 
 RETRY_SECONDS: Final = 5.0
 """Seconds until a job is reconciled again that needs a missing object whose creation requeues no job."""
+TEMPLATES_ARE_READ: Final = "its pod templates are being read"
 
 
 def released(workload: Workload, *, deferrable: bool = False) -> list[Action]:
@@ -88,6 +90,34 @@ class Reconcile:
         return self.integration.finished(self.job)
 
     @property
+    def _uids(self) -> set[str]:
+        return {each.metadata.uid for each in self.integration.members(self.job)}
+
+    @cached_property
+    def _unfinished(self) -> list[Workload]:
+        """The unfinished Workloads of this very job, not of an earlier job of the same name."""
+        uids = self._uids
+        return [
+            each
+            for each in self.workloads
+            if not each.finished and any(owner.uid in uids for owner in each.metadata.owner_references)
+        ]
+
+    def _unless_followed(self, why: str) -> str:
+        """`why` the job is not managed; empty if the job is reconciled all the same, because its Workload holds quota
+        or is still needed to stop or finish the job. A Workload that is not needed any more is deleted."""
+        if not why or not self._unfinished:
+            return why
+        if raws.stripped(self.job):
+            return TEMPLATES_ARE_READ
+        to_restore = self._half_stopped or (self.suspended and self.integration.carries_admission(self.job))
+        if to_restore or self.outcome is not None or any(each.quota_reserved for each in self._unfinished):
+            return ""
+        for workload in self._unfinished:
+            self._discard(workload)
+        return why
+
+    @property
     def _group(self) -> GroupIntegration[Any] | None:
         """The integration, if the job is a group."""
         return self.integration if isinstance(self.integration, GroupIntegration) else None
@@ -125,6 +155,11 @@ class Reconcile:
             self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
             if step.event is not None:
                 self._emit(*step.event, about=[target])
+
+    def _discard(self, workload: Workload) -> None:
+        self.actions.extend(discarded(workload))
+        if not workload.metadata.deletion_timestamp:
+            self._emit("DeletedWorkload", f"Deleted not matching Workload: {workload.metadata.key}")
 
     def _finish(self, workload: Workload, reason: str, message: str) -> None:
         draft = self.cluster.draft(workload)

@@ -38,7 +38,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     workload = cluster.workloads.get(key)
     if workload is None:
         return ReconcileResult(why="gone")
-    if _orphaned(workload):
+    if _orphaned(workload, cluster):
         return _orphan(workload, cluster)
     if workload.finished or workload.metadata.deletion_timestamp:
         return ReconcileResult(why="finished" if workload.finished else "being deleted")
@@ -80,9 +80,12 @@ def _first_of(waits: list[tuple[float, str]]) -> list[Action]:
     return [RequeueAfter(min(waits)[0])] if waits else []
 
 
-def _orphaned(workload: Workload) -> bool:
-    """Whether a Workload has no owner reference, and is being deleted or was made for a job."""
+def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a Workload has no owner reference, and is being deleted or was made for a job. Also a Workload that is
+    being deleted and whose owner is of an unknown kind, such as one that was taken out of the configuration."""
     meta = workload.metadata
+    if meta.deletion_timestamp and not cluster.registry.jobs_of(workload):
+        return True
     return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
 
 

@@ -17,7 +17,7 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.patch import JsonPatch
-from app.api.pods import PodTemplate, Toleration
+from app.api.pods import PodSpec, PodTemplate, Toleration
 from app.api.podshape import containers_digest, each_variable_once
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
@@ -209,8 +209,9 @@ def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]
 def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None) -> bool:
     """Whether a job's pod sets still match its Workload (Kueue's EquivalentToWorkload).
 
-    Compares, in order: count, minimum count, tolerations (only until admitted) and containers. `infos` is what
-    admission may have added to the job; None compares with the Workload's spec alone.
+    Compares, in order: count, minimum count, tolerations (only until admitted), what besides containers decides how
+    much a pod requests (RuntimeClass, pod-level resources; Kueue does not compare them), and containers. `infos` is
+    what admission may have added to the job; None compares with the Workload's spec alone.
     """
     if len(job) != len(workload.spec.pod_sets):
         return False
@@ -234,10 +235,16 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
             wanted = _append(wanted, info.tolerations)
         if [_spelled_out(each) for each in view.spec.tolerations] != [_spelled_out(each) for each in wanted]:
             return False
+    if _requested_by_pod(view.spec) != _requested_by_pod(theirs.template.spec):
+        return False
     if theirs.containers_digest:
         return theirs.containers_digest == containers_digest(mine.template)
     their_spec = theirs.template.spec
     return (view.spec.containers, view.spec.init_containers) == (their_spec.containers, their_spec.init_containers)
+
+
+def _requested_by_pod(spec: PodSpec) -> tuple[object, ...]:
+    return spec.runtime_class_name or "", spec.resources
 
 
 def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:

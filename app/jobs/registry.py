@@ -1,5 +1,8 @@
 """The known job kinds and which of them are enabled: a value built from the configuration and passed as an argument.
 
+Jobs of a kind that is not enabled get no Workload, but those that have one are followed to their end: a kind may have
+been switched off while its jobs ran. So keys and watches exist for every known kind.
+
 A new kind is a module in `kinds` and a line in `ALL`. There is no global registry: two processes, or two tests, may
 enable different kinds. Must never depend on which kinds the API server serves; `app.kube.caches` finds that out.
 """
@@ -67,34 +70,43 @@ class Registry:
         self.enabled: tuple[Integration[Any], ...] = tuple(each for each in known.values() if each.framework in named)
         self.external = frozenset(external)
         self._by_framework = {each.framework: each for each in self.enabled}
-        self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in self.enabled}
-        self._all = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
+        self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
-        self._grouping = tuple(each.framework for each in self.enabled if each.groups is not None)
+        self._grouping = tuple(each.framework for each in known.values() if each.groups is not None)
 
     @property
     def watched(self) -> tuple[Integration[Any], ...]:
         """The enabled kinds whose jobs the reconciler handles."""
         return tuple(each for each in self.enabled if each.watched)
 
+    @property
+    def followed(self) -> tuple[Integration[Any], ...]:
+        """The known kinds whose jobs the reconciler handles: of kinds that are not enabled, jobs with a Workload."""
+        return tuple(each for each in self.known.values() if each.watched)
+
+    def is_enabled(self, integration: Integration[Any]) -> bool:
+        """Whether new jobs of the kind are queued."""
+        return integration.framework in self._by_framework
+
     def by_framework(self, framework: str) -> Integration[Any] | None:
         """The enabled integration of that name."""
         return self._by_framework.get(framework)
 
     def of(self, job: Kind) -> Integration[Any]:
-        """The integration of a job. Raises KeyError if its kind is not enabled."""
+        """The integration of a job, enabled or not. Raises KeyError if its kind is not known."""
         return self._by_kind[job.GROUP, job.KIND]
 
     def by_owner(self, owner: OwnerReference) -> Integration[Any] | None:
         """The enabled integration of an owner's kind, whatever its version; None if no enabled kind matches."""
-        return self._by_kind.get((group_of(owner), owner.kind))
+        found = self._by_kind.get((group_of(owner), owner.kind))
+        return found if found is not None and self.is_enabled(found) else None
 
     def maker(self, owner: OwnerReference, child: Kind) -> Maker | None:
         """The kind of the owner of `child`, if it is known."""
         made, named = (child.GROUP, child.KIND), (group_of(owner), owner.kind)
-        integration = self._by_kind.get(named) or self._all.get(named)
+        integration = self._by_kind.get(named)
         if integration is not None:
-            enabled, makes = named in self._by_kind, made in integration.makes
+            enabled, makes = self.is_enabled(integration), made in integration.makes
             return Maker(integration.kind, makes=makes, enabled=enabled, charged=enabled and integration.watched)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 

@@ -65,7 +65,7 @@ class Scope:
 
     `namespace` and `params` (selectors) select objects. `metadata_only`: only their metadata is requested. `keep`
     decides for each object whether it is held whole, without its raw parts, such as pod templates, or not at all; the
-    kind `after` is read first, because `keep` depends on it. `optional`: the server may not have the kind, or may
+    kinds `after` are read first, because `keep` depends on them. `optional`: the server may not have the kind, or may
     forbid Turnstile to read it.
     """
 
@@ -74,7 +74,7 @@ class Scope:
     optional: bool = False
     metadata_only: bool = False
     keep: Callable[[Any], Keep] | None = None
-    after: type[Kind] | None = None
+    after: tuple[type[Kind], ...] = ()
 
 
 class Cache(Generic[T]):

@@ -49,7 +49,7 @@ class Caches:
         optional: bool = False,
         metadata_only: bool = False,
         keep: Callable[[T], Keep] | None = None,
-        after: type[Kind] | None = None,
+        after: tuple[type[Kind], ...] = (),
     ) -> Store[T]:
         """The store of a kind, watched after `start`; the parameters are those of `Scope`.
 
@@ -94,8 +94,8 @@ class Caches:
             group.create_task(self._run(cache), name=f"cache of {kind.PLURAL}")
 
     async def _run(self, cache: Cache[Any]) -> None:
-        if cache.scope.after is not None:
-            await self._caches[cache.scope.after].reflector.synced.wait()
+        for kind in cache.scope.after:
+            await self._caches[kind].reflector.synced.wait()
         await cache.run(self._definitions if crds.may_be_defined(cache.kind) else None)
 
     # --- state --------------------------------------------------------------------------------------------------------

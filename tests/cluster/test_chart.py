@@ -163,7 +163,7 @@ class TestWithTurnstileDown:
         path = cluster.api.path_of(cluster.api.create(body))
         cluster.kubectl("label", "namespace", namespace, "kueue-managed=true")
         with pytest.raises(ApiError, match=r"vjob\.kb\.io"):
-            cluster.api.patch(path, {"spec": {"parallelism": 2}})
+            cluster.api.patch(path, {"spec": {"parallelism": 0}})
         cluster.api.delete(path)
         cluster.api.patch(path, {"metadata": {"finalizers": []}})
         cluster.api.wait_gone(path)

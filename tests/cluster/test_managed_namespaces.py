@@ -8,6 +8,8 @@ import pytest_asyncio
 
 from app.api.core import Job, Namespace, Pod
 from app.api.selectors import LabelSelector
+from app.api.workload import Workload
+from app.controllers.jobreconciler import index_jobs
 from app.controllers.managed import ManagedNamespaces
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -70,8 +72,10 @@ async def test_templates_are_held_while_the_namespace_is_managed(
     namespace = await asyncio.to_thread(control_plane.namespace, "relabelled")
     caches = Caches(transport)
     options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
-    managed = ManagedNamespaces(caches, options, Registry(["batch/job"]))
-    store = caches.of(Job, optional=True, keep=managed.keep, after=Namespace)
+    registry = Registry(["batch/job"])
+    managed = ManagedNamespaces(caches, options, registry)
+    store = caches.of(Job, optional=True, keep=managed.keep, after=(Namespace, Workload))
+    index_jobs(caches.of(Workload), registry, {Job: store})
     key = f"{namespace}/a"
 
     def template() -> bytes:

@@ -20,9 +20,10 @@ from app.api.config.document import dotted
 from app.api.errors import PermanentError
 from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
-from app.api.validation.errors import FieldError
+from app.api.validation.errors import FieldError, invalid
 from app.api.workload import PodSet
 from app.jobs.integration import Change, Claim, Integration, Outcome, Step, Stop
+from app.jobs.labels import queue_name
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, merge, rewrite
 from app.jobs.topologyrequest import Placed, group_errors, topology_errors
 
@@ -110,6 +111,7 @@ class TemplatedJob(Integration[J]):
             for template in self.templates(job)
         ]
         errors = [error for each in placed for error in topology_errors(*each[:2], count=each.pods)]
+        errors += reserved_label_errors(job, self.templates(job))
         return errors + (group_errors(placed) if self.groups_pod_sets else [])
 
     def finished(self, job: J) -> Outcome | None:
@@ -132,7 +134,7 @@ class TemplatedJob(Integration[J]):
         return [template.as_pod_set() for template in self.templates(job)]
 
     def start(self, job: J, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Unsuspend and merge in one patch; None if a template must change while pods are active."""
+        """Unsuspend and merge in one patch; None while pods of an earlier run are active."""
         templates = self.templates(job)
         if len(infos) != len(templates):
             raise PermanentError(
@@ -142,7 +144,7 @@ class TemplatedJob(Integration[J]):
         patch = JsonPatch()
         for template, info in zip(templates, infos, strict=True):
             rewrite(patch, template.raw, template.path, merge(template.directives, info))
-        if patch and self.active(job):
+        if self.active(job):
             return None
         self._set_suspended(job, patch, value=False)
         return Change(patch, fresh=True)
@@ -180,6 +182,30 @@ class TemplatedJob(Integration[J]):
             if self.value(job, self.suspend_path[:depth]) is None:
                 patch.add(*self.suspend_path[:depth], value={})
         patch.add(*self.suspend_path, value=value)
+
+
+def reserved_label_errors(job: Kind, templates: Sequence[Template]) -> list[FieldError]:
+    """Errors of templates with a label that admission sets to another value: such a job could not be started.
+
+    A job that another object controls is not checked: its templates may carry the labels of its owner's admission.
+    """
+    if job.metadata.controller is not None:
+        return []
+    errors: list[FieldError] = []
+    for template in templates:
+        labels = template.directives.labels
+        wanted = {names.PODSET_LABEL: template.as_pod_set().name}
+        if queue := queue_name(job):
+            wanted[names.LOCAL_QUEUE_LABEL] = queue
+        errors += [
+            invalid(f"{template.field}.metadata.labels[{key}]", labels[key], f'must be absent or "{value}": {_SET}')
+            for key, value in wanted.items()
+            if labels.get(key, value) != value
+        ]
+    return errors
+
+
+_SET: Final = "the label is set when the job is admitted"
 
 
 class JobCondition(Object):

@@ -28,7 +28,7 @@ from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError, brought, forbidden, invalid
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import Template, TemplatedJob, annotations_of
+from app.jobs.bases.templated import Template, TemplatedJob, annotations_of, reserved_label_errors
 from app.jobs.integration import Asked, Change, Right, Step, Stop
 from app.jobs.labels import is_elastic
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, changes, merge
@@ -49,7 +49,9 @@ _NOT_PLAIN_NEW_JOB: Final = (
     "(k != 'kueue.x-k8s.io/queue-name' || !object.metadata.labels[k].matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))) || "
     "(has(object.metadata.annotations) && object.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) || "
     "(has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) && "
-    "object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/')))"
+    "object.spec.template.metadata.annotations.exists(k, k.contains('kueue.x-k8s.io/'))) || "
+    "(has(object.spec.template.metadata) && has(object.spec.template.metadata.labels) && "
+    "object.spec.template.metadata.labels.exists(k, k.contains('kueue.x-k8s.io/')))"
 )
 
 
@@ -86,6 +88,7 @@ class BatchJob(TemplatedJob[Job]):
                 errors.append(invalid(MIN_PARALLELISM_PATH, value, detail))
         if (value := annotations.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)) is not None:
             errors += _synchronization_errors(job, value)
+        errors += reserved_label_errors(job, self.templates(job))
         template = annotations_of(job.spec.template)
         errors += topology_errors(template, _TEMPLATE_ANNOTATIONS, count=pods if counted else None)
         if is_elastic(job.metadata):
@@ -158,13 +161,14 @@ class BatchJob(TemplatedJob[Job]):
     def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
         """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, in its own patch.
 
-        Kubernetes locks the template while pods are active: None then, if the start has to change the template.
+        None while pods of an earlier run are active, as of a Job that its user suspended: they and the new pods would
+        together exceed the quota. Kubernetes also locks the template then.
         """
         if len(infos) != 1:
             raise PermanentError(f"a Job has one pod set, admission has {len(infos)}: let the Workload be made anew")
         current = _directives(job)
         template = changes(current, merge(current, infos[0]))
-        if template and self.active(job):
+        if self.active(job):
             return None
         if template and job.status.start_time is not None:
             return Change({"status": {"startTime": None}}, subresource="status", fresh=True)

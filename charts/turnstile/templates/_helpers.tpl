@@ -99,6 +99,16 @@ is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- toJson $enabled -}}
 {{- end -}}
 
+{{/* The job kinds that the controller reads, in the same form: also those that are not enabled, because jobs that were
+admitted before their kind was switched off are followed to their end. */}}
+{{- define "turnstile.followedKinds" -}}
+{{- $kinds := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
+{{- range dig "integrations" "customKinds" list (default dict .Values.config) -}}
+{{- $kinds = append $kinds (include "turnstile.customKind" (list $ .) | fromJson) -}}
+{{- end -}}
+{{- toJson $kinds -}}
+{{- end -}}
+
 {{/* What files/kinds.yaml would say of a kind that the file describes, as JSON. Call with (list $ entry). */}}
 {{- define "turnstile.customKind" -}}
 {{- $top := index . 0 -}}

@@ -22,6 +22,9 @@ def manifests(request: pytest.FixtureRequest, render: Render) -> list[Manifest]:
     return render(*(("--values", str(CHART / "ci" / request.param)) if request.param else ()))
 
 
+POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
 def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
     """The manifests of these kinds."""
     return [manifest for manifest in manifests if manifest["kind"] in kinds]
@@ -65,6 +68,20 @@ def test_namespaced_objects_are_in_the_release_namespace(manifests: list[Manifes
         if manifest["kind"] in cluster_wide or manifest["kind"].endswith("WebhookConfiguration"):
             continue
         assert manifest["metadata"]["namespace"] == NAMESPACE, manifest["kind"]
+
+
+def test_each_policy_decides_in_the_managed_namespaces(manifests: list[Manifest]) -> None:
+    """As the webhooks of jobs; and each is bound, or it would decide nothing."""
+    policies, bindings = (of_kind(manifests, kind) for kind in POLICIES)
+    (managed,) = {
+        str(webhook["namespaceSelector"])
+        for manifest in of_kind(manifests, "MutatingWebhookConfiguration")
+        for webhook in manifest["webhooks"]
+        if webhook["name"] == "mjob.kb.io"
+    }
+    assert policies
+    assert {str(each["spec"]["matchConstraints"]["namespaceSelector"]) for each in policies} == {managed}
+    assert {each["spec"]["policyName"] for each in bindings} == {each["metadata"]["name"] for each in policies}
 
 
 def test_pods_meet_the_restricted_standard(manifests: list[Manifest]) -> None:

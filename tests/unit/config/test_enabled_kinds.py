@@ -42,8 +42,9 @@ def test_an_owner_of_another_kind_is_no_job() -> None:
 
 
 def test_reconcilers_leave_other_kinds_alone() -> None:
-    """A Workload of a Pod is not taken for that of a Pod that is gone."""
+    """A Pod gets no Workload."""
     cluster = job_cluster.Cluster(registry=only("batch/job"))
+    cluster.pod()
     decision = job_cluster.jobreconciler.decide(job_cluster.POD, cluster.world)
     assert (list(decision.actions), decision.why) == ([], "the framework pod is not enabled")
 

@@ -57,7 +57,7 @@ class Cluster:
         self._bodies: dict[tuple[type[Kind], str], Body] = {}
         self._version = 0
         registry = registry or Registry()
-        jobs_stores: dict[type[Kind], Store[Any]] = {each.kind: Store() for each in registry.watched}
+        jobs_stores: dict[type[Kind], Store[Any]] = {each.kind: Store() for each in registry.followed}
         stores: dict[type[Kind], Store[Any]] = {**{kind: Store() for kind in KINDS}, **jobs_stores}
         self._stores = stores
         jobreconciler.index_jobs(stores[Workload], registry, jobs_stores)
