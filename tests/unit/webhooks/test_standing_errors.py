@@ -262,6 +262,7 @@ def test_every_write_of_a_partially_admitted_job_is_accepted(name: str, count: i
         for step in stop.steps:
             assert isinstance(step, Change)
             write(step)
+        now["status"] = {"conditions": [{"type": "Suspended", "status": "True"}]}  # the Job controller has seen it
     assert now["spec"]["suspend"] is True
     assert now["spec"]["parallelism"] == (asked if known else count)
     write(Change({"metadata": {"labels": {"team": "red"}}}))
