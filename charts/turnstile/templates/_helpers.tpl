@@ -348,3 +348,32 @@ spec:
       {{- include "turnstile.selectorLabels" (list $top $role) | nindent 6 }}
 {{- end -}}
 {{- end -}}
+
+{{/* The match condition under which a ValidatingAdmissionPolicy binds a user: Turnstile's controller and the exempt ones are not
+bound. */}}
+{{- define "turnstile.notExempt" -}}
+{{- $turnstile := printf "system:serviceaccount:%s:%s-controller" .Release.Namespace (include "turnstile.fullname" .) }}
+{{- $policies := .Values.admissionPolicies }}
+name: not-exempt
+expression: >-
+  !(request.userInfo.username in {{ append $policies.exemptUsers $turnstile | toJson }}) && (!has(request.userInfo.groups) ||
+  !request.userInfo.groups.exists(g, g in {{ toJson $policies.exemptGroups }}))
+{{- end }}
+
+{{/* The binding of the ValidatingAdmissionPolicy `name` to the managed namespaces; `root` is the chart's scope. */}}
+{{- define "turnstile.policyBinding" -}}
+{{- $name := printf "%s-%s" (include "turnstile.fullname" .root) .name }}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "turnstile.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: webhook
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
+  matchResources:
+    namespaceSelector:
+      {{- include "turnstile.namespaceSelector" .root | nindent 6 }}
+{{- end }}

@@ -70,20 +70,6 @@ def test_namespaced_objects_are_in_the_release_namespace(manifests: list[Manifes
         assert manifest["metadata"]["namespace"] == NAMESPACE, manifest["kind"]
 
 
-def test_each_policy_decides_in_the_managed_namespaces(manifests: list[Manifest]) -> None:
-    """As the webhooks of jobs; and each is bound, or it would decide nothing."""
-    policies, bindings = (of_kind(manifests, kind) for kind in POLICIES)
-    (managed,) = {
-        str(webhook["namespaceSelector"])
-        for manifest in of_kind(manifests, "MutatingWebhookConfiguration")
-        for webhook in manifest["webhooks"]
-        if webhook["name"] == "mjob.kb.io"
-    }
-    assert policies
-    assert {str(each["spec"]["matchConstraints"]["namespaceSelector"]) for each in policies} == {managed}
-    assert {each["spec"]["policyName"] for each in bindings} == {each["metadata"]["name"] for each in policies}
-
-
 def test_pods_meet_the_restricted_standard(manifests: list[Manifest]) -> None:
     """Non-root, read-only root, no capability, no escalation, the runtime's seccomp profile."""
     for deployment in of_kind(manifests, "Deployment"):
