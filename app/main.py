@@ -381,9 +381,11 @@ class Turnstile:
         await self.caches.renewed(jobs)
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(cluster, executor, self._ledger(fence), self._metrics)
+        leader = self._leader = Leader(
+            cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
+        )
         installation = Runner(executor, self._installation())
-        self._term = Term(executor, leader.scheduler, (leader.runner, installation))
+        self._term = Term(executor, leader.scheduler, (leader.runner, installation), leader.auditor)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")

@@ -12,6 +12,7 @@ import typer
 
 from app.api.config import Loaded, features
 from app.cli.config import load_or_exit
+from app.controllers.audit import INTERVAL_SECONDS
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
@@ -78,6 +79,7 @@ class Settings:
     log_level: str
     log_format: str
     decision_log: Path | None
+    audit_interval: float
 
 
 def _address(value: str, flag: str) -> tuple[str, int]:
@@ -217,6 +219,12 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="File to which the leader appends its input and decisions, one line of JSON each; none by default."
             ),
         ] = None,
+        audit_interval: Annotated[
+            float,
+            typer.Option(
+                help="Seconds between two audits of running pods against quotas by the leader; 0 for none.", min=0.0
+            ),
+        ] = INTERVAL_SECONDS,
     ) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
@@ -278,5 +286,6 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             log_level=log_level,
             log_format=log_format,
             decision_log=decision_log,
+            audit_interval=audit_interval,
         )
         raise typer.Exit(run(settings))

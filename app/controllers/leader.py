@@ -1,4 +1,4 @@
-"""Runs the leader's parts: the ledger that follows the stores, the scheduler, and the controllers.
+"""Runs the leader's parts: the ledger that follows the stores, the scheduler, the controllers, and the audits.
 
 All of them start from the stores as they are when leadership begins, and then follow their changes. The next leader
 starts from what the API server has, so a leader must never hold other state that the next leader needs.
@@ -12,6 +12,7 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.controllers import frameworks, inuse, queues, workload, workloadpriorityclass
+from app.controllers.audit import INTERVAL_SECONDS, Auditor
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import LedgerBooks, follow
@@ -25,7 +26,15 @@ from app.engine import State
 class Leader:
     """One term of leadership."""
 
-    def __init__(self, cluster: ClusterView, executor: Executor, state: State, metrics: WorkloadMetrics) -> None:
+    def __init__(
+        self,
+        cluster: ClusterView,
+        executor: Executor,
+        state: State,
+        metrics: WorkloadMetrics,
+        *,
+        audit_interval: float = INTERVAL_SECONDS,
+    ) -> None:
         self.cluster = cluster
         self.executor = executor
         self.state = state
@@ -48,6 +57,10 @@ class Leader:
             cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
         )
 
+        self.auditor = Auditor(
+            cluster, state.options, emit=executor.emit, requeue=self.runner.requeue, interval=audit_interval
+        )
+
     async def run(self) -> None:
         """Reconcile and schedule until cancelled."""
         with self._following(), self.runner.subscribed():
@@ -57,6 +70,7 @@ class Leader:
                 self.reconcile_all()
                 group.create_task(self.figures.run(), name="figures of queues")
                 group.create_task(self.runner.work(), name="controllers")
+                group.create_task(self.auditor.run(), name="audits")
 
     def reconcile_all(self) -> None:
         """Decide about each object again, as at the start of a term."""

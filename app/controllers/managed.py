@@ -119,7 +119,8 @@ class ManagedNamespaces:
 
 
 def _reduce(pod: Pod) -> None:
-    """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests."""
+    """Leave out of a pod what no code reads: the spec is one container that requests what the pod requests, on
+    the nodes of the node selector."""
     meta = pod.metadata
     meta.labels = {key: value for key, value in meta.labels.items() if _OURS in key}
     meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
@@ -131,5 +132,9 @@ def _reduce(pod: Pod) -> None:
     except (msgspec.ValidationError, InvalidValue):
         return  # kept as it is
     requests = {name: f"{value}m" if name == "cpu" else str(value) for name, value in totals.items()}
-    reduced = {"nodeName": spec.node_name, "containers": [{"resources": {"requests": requests}}]}
+    reduced = {
+        "nodeName": spec.node_name,
+        "nodeSelector": spec.node_selector,
+        "containers": [{"resources": {"requests": requests}}],
+    }
     pod.spec = msgspec.Raw(msgspec.json.encode(reduced))

@@ -99,7 +99,7 @@ class Runner:
                 yield self._follow(watch, self.queues[controller.name].add)
         for dispatch in self._dispatches:
             for shared in dispatch.watches:
-                yield self._follow(shared, self._hand_out)
+                yield self._follow(shared, self.requeue)
             for store in dispatch.complete:
                 yield store.on_complete(partial(self._hand_out_later, dispatch.initial))
 
@@ -117,14 +117,15 @@ class Runner:
 
         return watch.store.subscribe(changed)
 
-    def _hand_out(self, target: Target) -> None:
+    def requeue(self, target: Target) -> None:
+        """Reconcile a key of a controller; nothing if no such controller runs."""
         name, key = target
         queue = self.queues.get(name)
         if queue is not None:
             queue.add(key)
 
     def _hand_out_later(self, steps: Callable[[], Iterator[Target | None]]) -> None:
-        self._later(steps(), self._hand_out)
+        self._later(steps(), self.requeue)
 
     # --- many keys ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Floor 5: explanations and forecasts: thin layers that ask the engine. Empty until the first of them is built.
+"""Floor 5: explanations, forecasts and the audit: thin layers over the engine. Pure.
 
-May import the floors below.
+May import the floors below. `audit` compares the pods that run with quotas and admissions; `capacity` answers whether
+demands fit the quotas, wherever they may be charged.
 """

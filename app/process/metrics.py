@@ -1,7 +1,8 @@
 """Exports at `/metrics` the counters that the components of a process maintain. docs/reference/metrics.md lists them.
 
 Counts nothing itself: reads the counters at each scrape. Label values are verbs, results, and names of kinds and
-controllers; never names of objects. Counters of a term of leadership start at zero with each term.
+controllers; of objects only the ClusterQueues that audit findings are about. Counters of a term start at zero with each
+term of leadership.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from app.controllers.audit import Auditor
 from app.controllers.executor import Executor
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
@@ -31,6 +33,7 @@ class Term:
     executor: Executor
     scheduler: Scheduler
     runners: tuple[Runner, ...]
+    auditor: Auditor
 
 
 class ProcessMetrics(Collector):
@@ -59,6 +62,7 @@ class ProcessMetrics(Collector):
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
             yield from self._of_scheduler(term.scheduler)
+            yield from self._of_audits(term.auditor)
 
     def _of_transport(self) -> Iterator[Metric]:
         stats = self._transport.stats
@@ -192,6 +196,21 @@ class ProcessMetrics(Collector):
             "turnstile_evicted_workloads_overdue",
             "Of them, those that no preemptor waits for any more.",
             [((), len(scheduler.state.overdue))],
+        )
+
+    def _of_audits(self, auditor: Auditor) -> Iterator[Metric]:
+        yield _gauge(
+            "turnstile_audit_findings",
+            "Disagreements between running pods, quotas and admissions that the last two audits found.",
+            _pairs(auditor.counts()),
+            ("finding", "cluster_queue"),
+        )
+        yield _counter("turnstile_audits", "Audits done.", [((), auditor.audits)])
+        yield _gauge("turnstile_audit_seconds", "Duration of the last audit.", [((), auditor.seconds)])
+        yield _gauge(
+            "turnstile_audit_last_timestamp_seconds",
+            "When the last audit ended, in Unix seconds; 0 before the first.",
+            [((), auditor.ended_at)],
         )
 
 

@@ -17,6 +17,7 @@ from testbed.client import Api, Json, condition, resource_path, wait_until
 from testbed.components import RUN_FOR
 from testbed.installation import MANAGED, Installation
 from tests.attacks.sentry import Sentry
+from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
 from tests.turnstile import Turnstile
 
@@ -172,7 +173,7 @@ class Tenant:
     def within_quota(self) -> None:
         """Assert that pods of more than the quota ran at no time, and wait until nothing is reserved that does not run.
 
-        Both hold once the namespace has come to rest.
+        Both hold once the namespace has come to rest, and then an audit of the API server's objects finds nothing.
         """
 
         def at_rest() -> bool:
@@ -186,6 +187,8 @@ class Tenant:
                 f"at rest: {self.sentry.quiet_for(QUIET_SECONDS)}"
             ),
         )
+        namespaces = [self.namespace, *(other.namespace for other in self.others)]
+        assert_passes(self.world.api, *namespaces, about=f" in\n{self.story()}\n")
 
 
 @pytest.fixture

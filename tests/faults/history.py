@@ -15,9 +15,11 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
 from app.engine.options import FairSharing
+from app.insight.audit import Problem
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
 from testbed.errors import ApiError
+from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.quota import Limits
@@ -216,6 +218,18 @@ class History:
             )
         self.scenario.api.patch(path, {"spec": {"stopPolicy": policy}})
 
+    # --- what always holds ----------------------------------------------------------------------------------------
+
+    def check_audit(self) -> None:
+        """An audit of the pods that run finds nothing that lasts.
+
+        Workloads may hold more than a quota that was lowered, and what they hold may be unused while no controller
+        leads.
+        """
+        assert_passes(
+            self.scenario.api, self.scenario.namespace, apart_from=(Problem.OVER_RESERVED, Problem.HELD_UNUSED)
+        )
+
     # --- how it is at rest ----------------------------------------------------------------------------------------
 
     def check_settled(self, *, timeout: float) -> None:
@@ -228,6 +242,7 @@ class History:
             return not problem
 
         wait_until(look, timeout=timeout, describe=lambda: f"not settled: {problem}")
+        assert_passes(self.scenario.api, self.scenario.namespace, apart_from=(Problem.OVER_RESERVED,))
 
     def _items(self, group: str, plural: str) -> list[Json]:
         return self.scenario.api.items(resource_path(group, plural, namespace=self.scenario.namespace))

@@ -36,6 +36,8 @@ PAUSE_SECONDS = 0.08
 """Between two operations, on average."""
 HASTE = 10
 """So many operations come without a pause right before the end, so that all die in the middle of work."""
+AUDIT_EVERY = 16
+"""Operations from one audit of the pods that run to the next."""
 PATIENCE = 25
 """Operations after which a kill that waits for its moment is done anyway."""
 
@@ -92,6 +94,8 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, tmp_
             if step < OPERATIONS - HASTE:
                 threading.Event().wait(lots.expovariate(1 / PAUSE_SECONDS))
             kills.after(step)
+            if step % AUDIT_EVERY == AUDIT_EVERY - 1:
+                history.check_audit()
             if step == OPERATIONS // 2:
                 kills.finish()
                 history.check_settled(timeout=SETTLED_SECONDS)

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.client import Json, condition, wait_until
 from testbed.controlplane import ControlPlane
+from tests.audits import assert_passes
 from tests.cluster.scenario import Scenario
 from tests.faults.background import background_proxy, kubeconfig_of
 from tests.faults.proxy import Request, black_hole
@@ -64,6 +65,7 @@ def test_a_preemption_is_brought_to_its_end(
     assert scenario.suspended("low")
     assert not scenario.suspended("other")
     assert not condition(scenario.workload_of("other"), "Evicted")
+    assert_passes(scenario.api, scenario.namespace)
 
 
 def _evictions(workload: Json) -> list[Json]:

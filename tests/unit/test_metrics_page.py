@@ -50,7 +50,7 @@ class Process:
         fence = Fence(clock=loop.time, epoch=1, renewed_at=loop.time(), span=600.0)
         self.executor = Executor(transport, stores, self.recorder, fence=fence)
         self.leader = Leader(world, self.executor, State(), WorkloadMetrics(CollectorRegistry()))
-        self.term: Term | None = Term(self.executor, self.leader.scheduler, (self.leader.runner,))
+        self.term: Term | None = Term(self.executor, self.leader.scheduler, (self.leader.runner,), self.leader.auditor)
         self.registry = CollectorRegistry()
         self.registry.register(ProcessMetrics(transport, self.caches, self.recorder, term=lambda: self.term))
 

@@ -179,7 +179,7 @@ class TestWhatIsCached:
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
             body["status"] = {"phase": phase}
-            body["spec"] = {"nodeName": "n", "containers": [container, container]}
+            body["spec"] = {"nodeName": "n", "nodeSelector": {"pool": "x"}, "containers": [container, container]}
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
 
@@ -197,13 +197,14 @@ class TestWhatIsCached:
 
     @pytest.mark.asyncio
     async def test_of_a_pod_of_a_job_what_it_requests_is(self) -> None:
-        """In place of its spec; its other labels and annotations are left out."""
+        """In place of its spec, with the nodes that it asks for; its other labels and annotations are left out."""
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
         labels = {"app": "x", "kueue.x-k8s.io/podset": "main"}
         _, pod = await self.keep(labels=labels, ownerReferences=[owner])
         assert pod.metadata.labels == {"kueue.x-k8s.io/podset": "main"}
         assert orjson.loads(bytes(pod.spec)) == {
             "nodeName": "n",
+            "nodeSelector": {"pool": "x"},
             "containers": [{"resources": {"requests": {"cpu": "3000m", "x.io/gpu": "2"}}}],
         }
 

@@ -107,7 +107,9 @@ class TestAJobThatRuns:
         assert job is not None
         assert job["spec"]["suspend"] is True
         assert not job["spec"]["template"]["spec"]["nodeSelector"]
-        assert {name: value for name, value in job["spec"]["template"]["metadata"].items() if value} == TEMPLATE["metadata"]
+        assert {name: value for name, value in job["spec"]["template"]["metadata"].items() if value} == TEMPLATE[
+            "metadata"
+        ]
 
 
 class TestAJobThatWaits:
