@@ -4,13 +4,17 @@ from functools import partial
 
 import pytest
 
-from testbed.client import wait_until
+from testbed.client import Api, Json, wait_until
 from testbed.errors import ApiError
 from tests.attacks.conftest import Tenant
 
 MANAGED = "kueue.x-k8s.io/managed"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-HOOKS = f"{WEBHOOKS}/turnstile-validating-webhook-configuration"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+GUARDS = (
+    f"{REGISTRATION}/validatingwebhookconfigurations/turnstile-validating-webhook-configuration",
+    f"{REGISTRATION}/validatingadmissionpolicybindings/turnstile-admitted-pods",
+)
+"""What refuses to take a mark off a pod: the webhook, and the policy of the API server itself."""
 
 
 def test_the_managed_label_cannot_be_taken_off(tenant: Tenant) -> None:
@@ -19,7 +23,7 @@ def test_the_managed_label_cannot_be_taken_off(tenant: Tenant) -> None:
         tenant.pod(name)
     tenant.wait_runs(2)
     for name in ("a", "b"):
-        with pytest.raises(ApiError, match="immutable"):
+        with pytest.raises(ApiError, match=r"managed\]: Forbidden: '' instead of 'true'"):
             tenant.patch("v1", "pods", name, {"metadata": {"labels": {MANAGED: None}}})
     for name in ("c", "d"):
         tenant.pod(name)
@@ -32,23 +36,25 @@ def test_the_managed_label_cannot_be_taken_off(tenant: Tenant) -> None:
     tenant.within_quota()
 
 
-def test_pods_without_any_mark_are_charged_while_no_webhook_answers(tenant: Tenant) -> None:
-    """Take label and finalizer off running Pods while Turnstile does not run: their Workloads still own up to them."""
+def test_pods_without_any_mark_are_charged_while_nothing_guards_the_marks(tenant: Tenant) -> None:
+    """Take label and finalizer off running Pods while Turnstile does not run, and neither webhook nor policy is there:
+    their Workloads still own up to them."""
     api = tenant.world.api
     for name in ("a", "b"):
         tenant.pod(name)
     tenant.wait_runs(2)
     tenant.turnstile.kill()
-    hooks = api.get(HOOKS)
-    api.delete(HOOKS)
+    guards = [taken_away(api, path) for path in GUARDS]
     for name in ("a", "b"):
-        wait_until(partial(unmarked, tenant, name), timeout=10, describe=lambda: "the webhook is still asked")
-    for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
-        hooks["metadata"].pop(field)
-    api.create(hooks)
+        wait_until(partial(unmarked, tenant, name), timeout=10, describe=lambda: "the marks are still guarded")
+    for guard in guards:
+        api.create(guard)
     tenant.turnstile.start()
     for name in ("c", "d"):
         tenant.pod(name)
+    wait_until(
+        lambda: not unmarked(tenant, "c", dry_run=True), timeout=10, describe=lambda: "the marks are not guarded again"
+    )
     tenant.world.workload_of("d", kind="Pod")
     tenant.within_quota()
     tenant.end_pods()
@@ -56,10 +62,20 @@ def test_pods_without_any_mark_are_charged_while_no_webhook_answers(tenant: Tena
     tenant.within_quota()
 
 
-def unmarked(tenant: Tenant, name: str) -> bool:
+def taken_away(api: Api, path: str) -> Json:
+    """Delete an object; the manifest to create it again."""
+    found: Json = api.get(path)
+    api.delete(path)
+    for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
+        found["metadata"].pop(field, None)
+    return found
+
+
+def unmarked(tenant: Tenant, name: str, *, dry_run: bool = False) -> bool:
     """Whether the marks of a Pod could be taken off."""
+    marks = {"metadata": {"labels": {MANAGED: None}, "finalizers": None}}
     try:
-        tenant.patch("v1", "pods", name, {"metadata": {"labels": {MANAGED: None}, "finalizers": None}})
+        tenant.api.patch(tenant.path("v1", "pods", name), marks, params={"dryRun": "All"} if dry_run else None)
     except ApiError:
         return False
     return True

@@ -185,14 +185,20 @@ class History:
             self.names.remove(name)
             self.scenario.delete_job(name)
 
+    def _pick_running(self) -> str | None:
+        """A Job that runs, if there is one."""
+        started = {each["metadata"]["name"] for each in self._items("batch/v1", "jobs") if runs(each)}
+        running = [name for name in self.names if name in started]
+        return self.random.choice(running) if running else self._pick()
+
     def _delete_with_orphan(self) -> None:
-        name = self._pick()
+        name = self._pick_running()
         if name is not None:
             self.names.remove(name)
             self.tenant.delete_with_orphan(name)
 
     def _delete_and_hold(self) -> None:
-        name = self._pick()
+        name = self._pick_running()
         if name is not None:
             self.names.remove(name)
             self.tenant.delete_and_hold(name)
