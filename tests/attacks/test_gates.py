@@ -7,8 +7,6 @@ from testbed.client import Json
 from tests.attacks.conftest import Tenant
 from tests.attacks.rest import comes_back_within_quota
 
-pytestmark = pytest.mark.cluster
-
 GROUP = {names.QUEUE_LABEL: "main", names.POD_GROUP_NAME: "g"}
 PARENT = {names.POD_SUSPENDING_PARENT: "statefulset"}
 

@@ -9,8 +9,6 @@ from testbed import ApiError
 from testbed.client import Json, wait_until
 from tests.attacks.conftest import Tenant, pod_spec
 
-pytestmark = pytest.mark.cluster
-
 SELECTOR_LABELS = (
     "batch.kubernetes.io/controller-uid",
     "batch.kubernetes.io/job-name",

@@ -12,8 +12,6 @@ from tests.attacks.conftest import Tenant, pod_spec
 from tests.attacks.rest import comes_back_within_quota
 from tests.turnstile import Turnstile
 
-pytestmark = pytest.mark.cluster
-
 JOB_SETS = "jobset.x-k8s.io/v1alpha2"
 POD_SET = {names.PODSET_LABEL: "workers"}
 
