@@ -69,14 +69,14 @@ def test_a_job_is_not_resumed(submitter: Tenant, way: Callable[[Tenant], None]) 
 
 
 @pytest.mark.parametrize("suspend", [False, None], ids=["false", "null"])
-def test_a_job_is_not_created_running(submitter: Tenant, *, suspend: bool | None) -> None:
+def test_a_job_is_not_created_running(tenant: Tenant, *, suspend: bool | None) -> None:
     """Create Jobs that say `suspend: false`, by POST and by server-side apply."""
     for name in "ab":
-        body = submitter.job_body(name)
+        body = tenant.job_body(name)
         body["spec"]["suspend"] = suspend
-        submitter.api.create(body) if name == "a" else submitter.api.apply(body, field_manager="turnstile")
-    submitter.wait_runs(2)
-    submitter.within_quota()
+        tenant.api.create(body) if name == "a" else tenant.api.apply(body, field_manager="turnstile")
+    tenant.wait_runs(2)
+    tenant.within_quota()
 
 
 def test_a_dry_run_starts_nothing(submitter: Tenant) -> None:
@@ -107,12 +107,12 @@ def test_generated_names(submitter: Tenant) -> None:
     submitter.within_quota()
 
 
-def test_names_with_the_same_beginning(submitter: Tenant) -> None:
-    """Create Jobs and Workloads whose names differ only where the name of a Workload is cut off."""
+def test_names_with_the_same_beginning(tenant: Tenant) -> None:
+    """Create Jobs with the longest names, which differ only in their last letter."""
     for end in "ab":
-        submitter.job("x" * 62 + end)
-    submitter.wait(lambda: len(submitter.workloads()) == 2, describe=lambda: "not each Job has a Workload")
-    submitter.within_quota()
+        tenant.job("x" * 62 + end)
+    tenant.wait(lambda: len(tenant.workloads()) == 2, describe=lambda: "not each Job has a Workload")
+    tenant.within_quota()
 
 
 def test_pods_and_jobs_at_once_while_turnstile_starts(tenant: Tenant) -> None:
@@ -154,10 +154,10 @@ class TestOldVersions:
 
 
 class TestTheQueueName:
-    @pytest.mark.parametrize("value", ["", "none", "Not_A_Name", None], ids=["empty", "absent", "invalid", "removed"])
+    @pytest.mark.parametrize("value", ["", "none"], ids=["empty", "absent"])
     @pytest.mark.parametrize("runs", [True, False], ids=["running", "waiting"])
-    def test_of_a_job_changes_to_nothing(self, tenant: Tenant, value: str | None, *, runs: bool) -> None:
-        """Change the queue name of a running or waiting Job to nothing, to no queue or to no name; then resume it."""
+    def test_of_a_job_changes_to_nothing(self, tenant: Tenant, value: str, *, runs: bool) -> None:
+        """Change the queue name of a running or waiting Job to nothing or to no queue; then resume it."""
         tenant.job("a", pods=2 if runs else 9)
         if runs:
             tenant.wait_runs(2)
@@ -170,7 +170,7 @@ class TestTheQueueName:
         tenant.job("b")
         tenant.within_quota()
 
-    @pytest.mark.parametrize("value", ["", "none", None], ids=["empty", "absent", "removed"])
+    @pytest.mark.parametrize("value", ["", None], ids=["empty", "removed"])
     def test_of_a_running_pod(self, tenant: Tenant, value: str | None) -> None:
         """Change the queue name of a running Pod, or take it off, and create another Pod."""
         tenant.pod("a", cpu="2")

@@ -15,7 +15,6 @@ from tests.cluster.scenario import GROUP
 OLD = "kueue.x-k8s.io/v1beta1"
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
-VERSIONS = pytest.mark.parametrize("version", [GROUP, OLD], ids=["v1beta2", "v1beta1"])
 
 
 def forbidden(call: Callable[..., object], *arguments: object, **options: object) -> None:
@@ -36,11 +35,9 @@ def full(tenant: Tenant) -> str:
 
 
 class TestWorkloadsByHand:
-    @VERSIONS
-    def test_an_admission_is_not_written(self, submitter: Tenant, version: str) -> None:
+    def test_an_admission_is_not_written(self, submitter: Tenant) -> None:
         """Write an admission into the status of a waiting Workload, through both versions of the API."""
         name = full(submitter)
-        path = submitter.path(version, "workloads", name)
         admitted = {
             "type": "Admitted",
             "status": "True",
@@ -50,23 +47,21 @@ class TestWorkloadsByHand:
         }
         queue = submitter.world.named("main")
         status: Json = {"admission": {"clusterQueue": queue, "podSetAssignments": []}, "conditions": [admitted]}
-        forbidden(submitter.api.patch, f"{path}/status", {"status": status})
-        applied: Json = {
-            "apiVersion": version,
-            "kind": "Workload",
-            "metadata": {"name": name, "namespace": submitter.namespace},
-            "status": status,
-        }
-        for manager in ("kueue-admission", "turnstile"):
-            forbidden(submitter.api.apply, applied, field_manager=manager, subresource="status")
+        meta = {"name": name, "namespace": submitter.namespace}
+        for version in (GROUP, OLD):
+            path = submitter.path(version, "workloads", name) + "/status"
+            forbidden(submitter.api.patch, path, {"status": status})
+            applied: Json = {"apiVersion": version, "kind": "Workload", "metadata": meta, "status": status}
+            for manager in ("kueue-admission", "turnstile"):
+                forbidden(submitter.api.apply, applied, field_manager=manager, subresource="status")
         submitter.within_quota()
 
-    @VERSIONS
-    def test_a_workload_is_not_created(self, submitter: Tenant, version: str) -> None:
+    def test_a_workload_is_not_created(self, submitter: Tenant) -> None:
         """Create a small Workload by hand, for a large Job that names it as prebuilt."""
         meta = {"name": "mine", "namespace": submitter.namespace}
-        body = {"apiVersion": version, "kind": "Workload", "metadata": meta, "spec": {"queueName": "main"}}
-        forbidden(submitter.api.create, body)
+        for version in (GROUP, OLD):
+            body = {"apiVersion": version, "kind": "Workload", "metadata": meta, "spec": {"queueName": "main"}}
+            forbidden(submitter.api.create, body)
         labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/prebuilt-workload-name": "mine"}
         submitter.job("a", pods=9, labels=labels)
         assert submitter.world.suspended("a")

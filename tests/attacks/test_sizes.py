@@ -22,74 +22,76 @@ def requests(cpu: str, **more: Any) -> Json:
 
 
 LARGE: dict[str, Json] = {
-    "init container": {"initContainers": [{"name": "init", **requests("3")}]},
+    "init-container": {"initContainers": [{"name": "init", **requests("3")}]},
     "sidecar": {"initContainers": [{"name": "side", "restartPolicy": "Always", **requests("1500m")}]},
-    "sidecar before an init container": {
+    "sidecar-before-an-init-container": {
         "initContainers": [
             {"name": "side", "restartPolicy": "Always", **requests("1")},
             {"name": "init", **requests("1500m")},
         ]
     },
-    "limits alone": {
+    "limits-alone": {
         "containers": [{"name": "main", "image": "registry.example/main:1", "resources": {"limits": {"cpu": "3"}}}]
     },
-    "the whole pod": {"resources": {"requests": {"cpu": "3"}}},
-    "many containers": {"containers": [{"name": f"c{number}", **requests("250m")} for number in range(9)]},
+    "the-whole-pod": {"resources": {"requests": {"cpu": "3"}}},
+    "many-containers": {"containers": [{"name": f"c{number}", **requests("250m")} for number in range(9)]},
 }
 
 
 class TestWhatAPodTakes:
-    @pytest.mark.parametrize("way", LARGE)
-    def test_by_a_job(self, submitter: Tenant, way: str) -> None:
+    def test_by_a_job(self, submitter: Tenant) -> None:
         """Request more than the quota by init containers, sidecars, limits, the whole pod, or many small containers."""
-        body = submitter.job_body("a", cpu="1", pods=1)
-        body["spec"]["template"]["spec"].update(LARGE[way])
-        submitter.api.create(body)
-        submitter.world.wait_pending("a")
+        for way, spec in LARGE.items():
+            body = submitter.job_body(way, pods=1)
+            body["spec"]["template"]["spec"].update(spec)
+            submitter.api.create(body)
+        for way in LARGE:
+            submitter.world.wait_pending(way)
         submitter.job("b")
         submitter.wait_runs(2)
         submitter.within_quota()
 
-    @pytest.mark.parametrize("way", LARGE)
-    def test_by_a_pod(self, tenant: Tenant, way: str) -> None:
-        """The same with a Pod that is queued by itself."""
-        tenant.pod("a", cpu="1", spec=LARGE[way])
-        tenant.world.wait_pending("a", kind="Pod")
+    def test_by_a_pod(self, tenant: Tenant) -> None:
+        """Request more than the quota in the same ways by a Pod that is queued by itself."""
+        for way, spec in LARGE.items():
+            tenant.pod(way, spec=spec)
+        for way in LARGE:
+            tenant.world.wait_pending(way, kind="Pod")
         tenant.pod("b", cpu="2")
         tenant.wait_runs(2)
         tenant.within_quota()
 
     @pytest.mark.parametrize(("cpu", "pods"), [("9000000000", 2147483647), ("9223372036854775", 1025)])
-    def test_past_all_numbers(self, submitter: Tenant, cpu: str, pods: int) -> None:
+    def test_past_all_numbers(self, tenant: Tenant, cpu: str, pods: int) -> None:
         """Request so much that the sum is past 64 bits, where other arithmetic would come to a negative number."""
-        submitter.job("a", cpu=cpu, pods=pods)
-        submitter.world.wait_pending("a")
-        submitter.job("b")
-        submitter.wait_runs(2)
-        submitter.within_quota()
+        tenant.job("a", cpu=cpu, pods=pods)
+        tenant.world.wait_pending("a")
+        tenant.job("b")
+        tenant.wait_runs(2)
+        tenant.within_quota()
 
-    def test_of_a_resource_without_quota(self, submitter: Tenant) -> None:
+    def test_of_a_resource_without_quota(self, tenant: Tenant) -> None:
         """Request beside CPUs a resource that the ClusterQueue has no quota for."""
-        body = submitter.job_body("a")
+        body = tenant.job_body("a")
         resources = {"requests": {"cpu": "1", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
         body["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
-        submitter.api.create(body)
-        submitter.world.wait_pending("a")
-        submitter.within_quota()
+        tenant.api.create(body)
+        tenant.world.wait_pending("a")
+        tenant.within_quota()
 
 
 class TestHowManyPods:
     @pytest.mark.parametrize("mode", ["Indexed", "NonIndexed"])
     @pytest.mark.parametrize("change", [{"completions": 9}, {"completions": 9, "parallelism": 9}], ids=["one", "both"])
-    def test_more_completions(self, submitter: Tenant, mode: str, change: Json) -> None:
+    def test_more_completions(self, tenant: Tenant, mode: str, change: Json) -> None:
         """Raise the completions of a running Job that is charged for fewer pods than its parallelism."""
-        body = submitter.job_body("a")
+        body = tenant.job_body("a")
         body["spec"] |= {"parallelism": 9, "completions": 2, "completionMode": mode}
-        submitter.api.create(body)
-        submitter.wait_runs(2)
+        tenant.api.create(body)
+        tenant.wait_runs(2)
         with suppress(ApiError):
-            submitter.patch(*JOBS, "a", {"spec": change})
-        submitter.within_quota()
+            tenant.patch(*JOBS, "a", {"spec": change})
+        tenant.within_quota()
 
     def test_retries(self, submitter: Tenant) -> None:
         """Let all pods of a Job fail again and again: those that come instead need no more than those that failed."""
@@ -102,14 +104,14 @@ class TestHowManyPods:
         submitter.world.wait_started("b", timeout=60)
         submitter.within_quota()
 
-    def test_a_minimum_of_pods(self, submitter: Tenant) -> None:
+    def test_a_minimum_of_pods(self, tenant: Tenant) -> None:
         """Ask for partial admission with a minimum of nothing, of less, and of more than the Job has."""
         for name, minimum in (("a", "0"), ("b", "-1"), ("c", "99")):
             with suppress(ApiError):
-                submitter.job(name, pods=9, annotations={names.JOB_MIN_PARALLELISM: minimum})
-        submitter.job("d", pods=9, annotations={names.JOB_MIN_PARALLELISM: "1"})
-        submitter.wait_runs(2)
-        submitter.within_quota()
+                tenant.job(name, pods=9, annotations={names.JOB_MIN_PARALLELISM: minimum})
+        tenant.job("d", pods=9, annotations={names.JOB_MIN_PARALLELISM: "1"})
+        tenant.wait_runs(2)
+        tenant.within_quota()
 
     @pytest.mark.parametrize("kind", ["ReplicationController", "DaemonSet"])
     def test_of_an_old_controller(self, tenant: Tenant, kind: str) -> None:
