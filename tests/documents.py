@@ -53,10 +53,11 @@ def anchors(page: Path) -> set[str]:
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every Kubernetes object in the pages' YAML blocks and in the example files, with where it stands."""
+    """Every Kubernetes object in the pages' YAML blocks and in the example files, with where it stands. Configuration
+    files, which have a kind but no metadata, are none."""
     texts = [(path, block) for path in pages() for block in blocks(path, "yaml")]
     texts += [(path, path.read_text()) for path in sorted((ROOT / "examples").rglob("*.yaml"))]
     for path, text in texts:
         for document in yaml.safe_load_all(text):
-            if isinstance(document, dict) and "kind" in document:
+            if isinstance(document, dict) and {"kind", "metadata"} <= document.keys():
                 yield f"{path.relative_to(ROOT)}:{document['kind']}/{document['metadata']['name']}", document

@@ -107,7 +107,7 @@ async def test_pods_are_held_while_the_namespace_is_managed(control_plane: Contr
     caches = Caches(transport)
     options = JobOptions(managed_jobs_namespace_selector=LabelSelector(match_labels=dict(MANAGED)))
     managed = ManagedNamespaces(caches, options, Registry())
-    store = caches.of(Pod, optional=True, keep=managed.keep_pod, after=Namespace)
+    store = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
     key = f"{namespace}/a"
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "nowhere"}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": spec}

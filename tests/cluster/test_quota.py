@@ -229,7 +229,7 @@ class TestPriorityClass:
         labels = {} if of_pods else {"kueue.x-k8s.io/priority-class": name}
         template = {"priorityClassName": name} if of_pods else None
         scenario.job("job", queue="team", labels=labels, template=template)
-        scenario.wait_event("job", reason="WorkloadPriorityClassNotFound")
+        scenario.wait_event("job", reason="PriorityClassNotFound" if of_pods else "WorkloadPriorityClassNotFound")
         if of_pods:
             scenario.create(
                 {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
