@@ -129,8 +129,8 @@ class Tenant:
         self.api.delete(self.path(api_version, plural, name), **options)
 
     def end_pods(self) -> None:
-        """Let all pods of the namespace end by themselves."""
-        for pod in self.pods():
+        """Let all pods that run end by themselves."""
+        for pod in filter(self.sentry.is_running, self.pods()):
             path = self.path("v1", "pods", pod["metadata"]["name"])
             self.world.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})
 

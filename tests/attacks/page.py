@@ -49,7 +49,7 @@ def _outcome(test: ast.FunctionDef) -> str:
             return f"not prevented: {ast.literal_eval(reason)}"
     called = {_name(each.func) for each in ast.walk(test) if isinstance(each, ast.Call)}
     if REACTION in called:
-        return "stopped"
+        return "refused; stopped where no policy holds" if called & REFUSALS else "stopped"
     return "refused" if called & REFUSALS else "charged"
 
 
