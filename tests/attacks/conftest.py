@@ -158,6 +158,13 @@ class Tenant:
         resources = [each for flavor in found["status"].get("flavorsReservation", ()) for each in flavor["resources"]]
         return sum((_number(each["total"]) for each in resources if each["name"] == "cpu"), Fraction(0))
 
+    def wait_reserved(self, cpus: float) -> None:
+        """Wait until the status of the ClusterQueue says that so many CPUs are reserved."""
+        self.wait(
+            lambda: self.reserved == Fraction(cpus),
+            describe=lambda: f"{float(self.reserved):g} CPUs are reserved, not {cpus}",
+        )
+
     def workloads(self) -> list[Json]:
         """All Workloads of the namespace."""
         return self.world.api.items(self.path(GROUP, "workloads"))

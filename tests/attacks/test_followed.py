@@ -120,11 +120,11 @@ class TestOfANamespaceThatIsNoLongerManaged:
         tenant.wait_runs(2)
         manage(tenant, managed=False)
         tenant.within_quota()
-        assert tenant.reserved == 2
+        tenant.wait_reserved(2)
         finish(tenant, "a")
         tenant.world.wait_workload("a", lambda found: condition(found, "Finished").get("reason") == "Succeeded")
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
     def test_what_is_evicted_is_stopped_and_leaves_its_queue(self, tenant: Tenant) -> None:
         """Drain the queue of a Job whose namespace is not managed any more: the Job is stopped."""
@@ -149,7 +149,7 @@ class TestOfANamespaceThatIsNoLongerManaged:
         assert tenant.world.suspended("b")
         finish(tenant, "a")
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
     def test_a_job_that_is_deleted_frees_its_quota(self, tenant: Tenant) -> None:
         """Delete a running Job of a namespace that is not managed any more."""
@@ -166,11 +166,11 @@ class TestOfANamespaceThatIsNoLongerManaged:
         tenant.wait_runs(2)
         manage(tenant, managed=False)
         tenant.within_quota()
-        assert tenant.reserved == 2
+        tenant.wait_reserved(2)
         tenant.delete("v1", "pods", "a")
         tenant.world.api.wait_gone(tenant.path("v1", "pods", "a"))
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
 
 def test_a_job_that_runs_outlives_its_local_queue(tenant: Tenant) -> None:
@@ -179,11 +179,11 @@ def test_a_job_that_runs_outlives_its_local_queue(tenant: Tenant) -> None:
     tenant.wait_runs(2)
     tenant.world.api.delete(tenant.path(GROUP, "localqueues", "main"))
     tenant.within_quota()
-    assert tenant.reserved == 2
+    tenant.wait_reserved(2)
     finish(tenant, "a")
     tenant.world.wait_workload("a", lambda found: condition(found, "Finished").get("status") == "True")
     tenant.within_quota()
-    assert tenant.reserved == 0
+    tenant.wait_reserved(0)
 
 
 def test_a_job_admitted_in_part_outlives_its_flavor(tenant: Tenant) -> None:

@@ -266,7 +266,7 @@ class TestAnOwnerThatDoesNotChargeForIt:
         tenant.patch("batch/v1", "jobs", "a", {"metadata": {"ownerReferences": reference(owner)}})
         tenant.job("b")
         tenant.within_quota()
-        assert tenant.reserved == 2
+        tenant.wait_reserved(2)
 
 
 def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
