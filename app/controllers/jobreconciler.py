@@ -22,7 +22,7 @@ from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfte
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
-from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released
+from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, ended, released
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -108,6 +108,7 @@ def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tup
         meta = workload.metadata
         if charges.held(workload, cluster):
             why = f"{why}, but pods still run"
+            actions.extend(ended(workload, cluster))
             continue
         if seconds := charges.unseen_seconds(workload, cluster):
             actions.append(RequeueAfter(seconds))

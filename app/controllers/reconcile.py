@@ -11,9 +11,11 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
+from app.api.core import Pod
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
+from app.controllers import charges
 from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult
 from app.controllers.clusterview import ClusterView
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
@@ -43,6 +45,15 @@ def discarded(workload: Workload) -> list[Action]:
     if not meta.deletion_timestamp:
         actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
     return actions
+
+
+def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
+    """Delete the pods of a Workload that has to release its quota and has no job that could be suspended: its job is
+    gone, or is being deleted, and a finalizer holds it."""
+    if not workload.evicted and workload.spec.active:
+        return []
+    left = [pod.metadata for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
+    return [Delete(Pod, meta.namespace, meta.name, uid=meta.uid) for meta in left]
 
 
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:

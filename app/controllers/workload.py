@@ -13,16 +13,15 @@ from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
 from app.api.conditions import instant
-from app.api.core import Pod
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import charges, podsready, wakes
-from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, every
-from app.controllers.reconcile import released
+from app.controllers.reconcile import ended, released
 from app.controllers.status import StatusDraft
 from app.controllers.writes import fresh_patch
 
@@ -91,7 +90,7 @@ def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
 
 def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
     if charges.held(workload, cluster):
-        return ReconcileResult(_ended(workload, cluster), why="its owner is gone, but pods still run")
+        return ReconcileResult(ended(workload, cluster), why="its owner is gone, but pods still run")
     if seconds := charges.unseen_seconds(workload, cluster):
         return ReconcileResult([RequeueAfter(seconds)], why="its owner is gone, but pods may be created still")
     decision = ReconcileResult(why="its owner is gone")
@@ -103,14 +102,6 @@ def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
     else:
         decision.actions.extend(released(workload))
     return decision
-
-
-def _ended(workload: Workload, cluster: ClusterView) -> list[Action]:
-    """Delete the pods of an orphaned Workload that has to release its quota: it has no job that could be suspended."""
-    if not workload.evicted and workload.spec.active:
-        return []
-    left = [pod.metadata for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
-    return [Delete(Pod, meta.namespace, meta.name, uid=meta.uid) for meta in left]
 
 
 def _without_quota(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:

@@ -129,7 +129,7 @@ class Tenant:
         self.api.delete(self.path(api_version, plural, name), **options)
 
     def end_pods(self) -> None:
-        """Let all pods that run end by themselves."""
+        """Let the pods of the namespace that run now end by themselves; pods that wait are left alone."""
         for pod in filter(self.sentry.is_running, self.pods()):
             path = self.path("v1", "pods", pod["metadata"]["name"])
             self.world.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})

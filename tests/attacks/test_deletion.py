@@ -153,14 +153,20 @@ def test_a_job_that_is_deleted_before_its_first_pod_is_charged_for_the_pods_to_c
     tenant.within_quota()
 
 
-def test_orphaned_pods_hold_no_quota_hostage(tenant: Tenant) -> None:
-    """Delete a Job with orphan, whose pods run for ever: a Job of higher priority still takes their place."""
+@pytest.mark.parametrize(
+    "finalizers", [[], ["example.com/keep"]], ids=["and it goes", "and a finalizer of the tenant keeps it"]
+)
+def test_pods_of_a_deleted_job_hold_no_quota_hostage(tenant: Tenant, finalizers: list[str]) -> None:
+    """Delete a Job whose pods run for ever, as nobody stops them: a Job of higher priority still takes their place."""
     queue = tenant.world.named("main")
     tenant.world.patch_queue(queue, {"preemption": {"withinClusterQueue": "LowerPriority"}})
-    tenant.job("a")
+    tenant.job("a", finalizers=finalizers)
     tenant.wait_runs(2)
-    tenant.delete("batch/v1", "jobs", "a", propagation="Orphan")
-    tenant.world.api.wait_gone(tenant.path("batch/v1", "jobs", "a"))
+    if finalizers:
+        tenant.delete("batch/v1", "jobs", "a", propagation="Background")
+    else:
+        tenant.delete("batch/v1", "jobs", "a", propagation="Orphan")
+        tenant.world.api.wait_gone(tenant.path("batch/v1", "jobs", "a"))
     high = tenant.world.priority_class("high", 100)
     tenant.job("b", labels={QUEUE: "main", "kueue.x-k8s.io/priority-class": high})
     tenant.world.wait_started("b")

@@ -161,7 +161,11 @@ class TestVersions:
     """A kind of several versions is read and written in the first one that the server has."""
 
     async def test_the_preferred_version_is_used_where_it_is_served(self, api: Api, transport: Transport) -> None:
-        """An older server has the older one only, for reads and writes; the newer one is used once it is there."""
+        """An older server has the older one only, for reads and writes; the newer one is used from the next start on.
+
+        A kind that is defined while it is watched may be found in the older version: versions are asked for one after
+        the other, and the definition is established at any moment between two of these requests.
+        """
         kind = new_kind("v2", "v1")
         await asyncio.to_thread(install, api, kind)
         await until(lambda: served(api, kind))
@@ -176,7 +180,11 @@ class TestVersions:
             store.observe(written)
             await asyncio.to_thread(uninstall, api, kind)
             await until(lambda: caches.standing(kind).state is State.DORMANT)
-            await asyncio.to_thread(install, api, kind, served=("v1", "v2"))
+        await asyncio.to_thread(install, api, kind, served=("v1", "v2"))
+        await until(lambda: served(api, kind, "v2"))
+        caches = Caches(transport)
+        store = caches.of(kind, optional=True)
+        async with running(caches):
             await until(lambda: caches.standing(kind).state is State.SYNCED)
             assert transport.collection_path(kind) == f"/apis/{kind.GROUP}/v2/rigs"
             await asyncio.to_thread(make, api, kind, "b", version="v2")

@@ -18,12 +18,14 @@ from app.engine.options import FairSharing
 from app.insight.audit import Problem
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import STOP_FOR
+from testbed.controlplane import ControlPlane
 from testbed.errors import ApiError
 from tests.audits import assert_passes
 from tests.cluster.scenario import GROUP, Scenario, job, resource_groups
 from tests.faults.moments import QUEUE, Replay, finished, runs
 from tests.faults.quota import Limits
 from tests.faults.recording import Event
+from tests.faults.tenant import Tenant
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 PRIORITIES = (0, 10, 20)
@@ -59,9 +61,10 @@ WEIGHTS = {"a": "2", "d": "0.5"}
 class History:
     """Queues a, b, c and d below three cohorts, and what happens to them. `fair`: the cohort shares by weight."""
 
-    def __init__(self, scenario: Scenario, lots: random.Random, *, fair: bool) -> None:
+    def __init__(self, scenario: Scenario, control_plane: ControlPlane, lots: random.Random, *, fair: bool) -> None:
         self.scenario = scenario
         self.random = lots
+        self.tenant = Tenant(scenario, control_plane, lots)
         self.fair = fair
         self.flavor = scenario.flavor("plain")
         self.limits = {**COHORTS, **QUEUES}
@@ -101,6 +104,13 @@ class History:
             self._make_anew: 1,
             self._delete_workload: 1,
             self._stop_queue: 2,
+            self._delete_with_orphan: 2,
+            self._delete_and_hold: 2,
+            self.tenant.end_an_orphan: 3,
+            self.tenant.strip_a_label: 2,
+            self.tenant.hold_a_pod: 1,
+            self.tenant.refuse_to_die: 3,
+            self.tenant.let_one_go: 6,
         }
         operation = self.random.choices(list(operations), list(operations.values()))[0]
         try:
@@ -116,7 +126,7 @@ class History:
         self.names.append(name)
 
     def _create_named(self, name: str) -> None:
-        """A Job; some end by themselves, some take their time to stop."""
+        """A Job; some end by themselves, some take their time to stop, and some of these may take an hour."""
         made = job(
             name,
             namespace=self.scenario.namespace,
@@ -126,8 +136,12 @@ class History:
             run_for=self.random.choice([None, None, None, "2s"]),
             labels={PRIORITY: self.random.choice(self.priorities)},
         )
+        template = made["spec"]["template"]
         if self.random.random() < 0.25:
-            made["spec"]["template"]["metadata"]["annotations"][STOP_FOR] = "500ms"
+            template["metadata"]["annotations"][STOP_FOR] = "500ms"
+        elif self.random.random() < 0.2:
+            template["metadata"]["annotations"][STOP_FOR] = "1500ms"
+            template["spec"]["terminationGracePeriodSeconds"] = 3600
         self.scenario.create(made)
 
     def _make_anew(self) -> None:
@@ -170,6 +184,18 @@ class History:
         if name is not None:
             self.names.remove(name)
             self.scenario.delete_job(name)
+
+    def _delete_with_orphan(self) -> None:
+        name = self._pick()
+        if name is not None:
+            self.names.remove(name)
+            self.tenant.delete_with_orphan(name)
+
+    def _delete_and_hold(self) -> None:
+        name = self._pick()
+        if name is not None:
+            self.names.remove(name)
+            self.tenant.delete_and_hold(name)
 
     def _finish(self) -> None:
         started = [seen["metadata"]["name"] for seen in self._items("batch/v1", "jobs") if runs(seen)]
@@ -233,7 +259,9 @@ class History:
     # --- how it is at rest ----------------------------------------------------------------------------------------
 
     def check_settled(self, *, timeout: float) -> None:
-        """Wait until nobody stops, starts or runs without leave, and nothing is left to decide."""
+        """Wait until nobody stops, starts or runs without leave, and nothing is left to decide. All that was deleted or
+        evicted can go by now."""
+        self.tenant.let_all_go()
         problem = "not looked yet"
 
         def look() -> bool:

@@ -92,6 +92,12 @@ def runs(job: Json) -> bool:
     return not job["spec"].get("suspend") and not finished(job)
 
 
+def pod_cpus(pod: Json) -> int:
+    """Whole cpus of a pod of a history while it runs: once it is bound to a node, until its containers have ended."""
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return _pod_cpus(pod) if pod["spec"].get("nodeName") and not ended else 0
+
+
 def job_cpus(job: Json) -> int:
     """Whole cpus of the pods that a Job of a history still has or makes at a time."""
     spec = job["spec"]
@@ -159,6 +165,8 @@ class Replay:
     cluster_queues: dict[str, str] = field(default_factory=dict)
     """By LocalQueue, also stopped ones."""
     leader: str = ""
+    jobs: dict[str, str] = field(default_factory=dict)
+    """Uids of Jobs by those of their Workloads, which forget them when the Job is deleted with orphan."""
 
     def moments(self, history: list[Event]) -> list[Moment]:
         """One for each event."""
@@ -229,15 +237,15 @@ class Replay:
         self.waiting = _with(self.waiting, uid, waiting)
         self.holding = _with(self.holding, uid, holding)
 
-    @staticmethod
-    def _claim(uid: str, workload: Json, queue: str) -> Claim:
+    def _claim(self, uid: str, workload: Json, queue: str) -> Claim:
         meta = workload["metadata"]
         evicted = condition(workload, "Evicted")
-        owners = meta.get("ownerReferences") or [{"uid": ""}]
+        for owner in meta.get("ownerReferences", ())[:1]:
+            self.jobs.setdefault(uid, owner["uid"])
         return Claim(
             uid=uid,
             name=meta["name"],
-            job=owners[0]["uid"],
+            job=self.jobs.get(uid, ""),
             queue=queue,
             cpus=workload_cpus(workload),
             priority=workload["spec"].get("priority", 0),

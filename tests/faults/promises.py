@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from testbed.client import Json, condition
 from tests.faults.evidence import Look
-from tests.faults.moments import Moment, finished, is_true, runs, total
+from tests.faults.moments import Moment, finished, is_true, pod_cpus, runs, total
 from tests.faults.preemptions import Preemption, Preemptions
 from tests.faults.recording import Event
 
@@ -54,6 +54,7 @@ class Judge:
     def judge(self) -> Verdict:
         """All promises."""
         self._order_of_evictions()
+        self._pods_are_charged()
         for index, moment in enumerate(self.moments):
             before = self.moments[index - 1] if index else moment
             self._starts(index, before, moment)
@@ -106,6 +107,39 @@ class Judge:
                 self.verdict.figures["started"] += uid not in before.running
                 if claim.cpus > held.get(uid, 0) and uid not in before.running:
                     self._wrong(index, f"{claim.name} runs {claim.cpus} with quota for {held.get(uid, 0)}")
+
+    def _pods_are_charged(self) -> None:
+        """The pods that a Job ever created request no more than its Workload holds, at any revision.
+
+        Counted pod by pod: neither the status of the Job nor a label of the pod is believed, and a pod that was
+        orphaned still counts for its Job. Who gets quota must fit, so pods never run beyond the quota either.
+        """
+        jobs: dict[str, str] = {}
+        running: dict[str, dict[str, int]] = {}
+        over: set[str] = set()
+        before: Moment | None = None
+        for index, moment in enumerate(self.moments):
+            event, changed = moment.event, before is None or before.holding is not moment.holding
+            before = moment
+            if event.kind == "pods":
+                meta = event.obj["metadata"]
+                controllers = [owner["uid"] for owner in meta.get("ownerReferences", ()) if owner.get("controller")]
+                job = jobs.setdefault(meta["uid"], controllers[0] if controllers else "")
+                cpus = pod_cpus(event.new) if event.new is not None else 0
+                there = running.setdefault(job, {})
+                self.verdict.figures["pods ran"] += bool(cpus) and meta["uid"] not in there
+                there.pop(meta["uid"], None)
+                if cpus:
+                    there[meta["uid"]] = cpus
+            elif not changed:
+                continue
+            held: Counter[str] = Counter()
+            for claim in moment.holding.values():
+                held[claim.job] += claim.cpus
+            beyond = {job for job, pods in running.items() if sum(pods.values()) > held[job]}
+            for job in beyond - over:
+                self._wrong(index, f"pods of Job {job} run {sum(running[job].values())} with quota for {held[job]}")
+            over = beyond
 
     # --- the order of things --------------------------------------------------------------------------------------
 

@@ -81,11 +81,13 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, tmp_
     """Everything users and administrators do, in any order, with controllers that die or freeze between.
 
     Jobs of three priorities are created, resized, moved, deleted, made anew and finished; Workloads are deactivated
-    and deleted by hand; quota is edited, queues are stopped and opened. Controllers are killed at random, right after
-    an eviction was written, and right after a job was told to stop; the standby takes over.
+    and deleted by hand; quota is edited, queues are stopped and opened. Jobs are deleted with orphan or held by a
+    finalizer of a user, labels of running pods are to be taken off, and victims refuse to die for a while. Controllers
+    are killed at random, right after an eviction was written, and right after a job was told to stop; the standby takes
+    over.
     """
     lots = random.Random(SEED)
-    history = History(scenario, lots, fair=fair)
+    history = History(scenario, crew.control_plane, lots, fair=fair)
     recorder = Recorder(scenario.api, _paths(scenario), concerns=lambda obj: _concerns(obj, scenario))
     with recorder, keeping(tmp_path, recorder, fair=fair):
         kills = _Kills(crew, recorder, lots, first=3 if fair else 0)
@@ -114,6 +116,7 @@ def test_no_overshoot_and_no_victim_in_vain(scenario: Scenario, crew: Crew, tmp_
     verdict = Judge(moments, cycles, fair=fair).judge()
     figures = ", ".join(f"{count} {what}" for what, count in sorted(verdict.figures.items()))
     print(f"seed {SEED}: {OPERATIONS} operations, {crew.kills + 1} kills ({kills.told});")
+    print(", ".join(f"{count} {what}" for what, count in sorted(history.tenant.done.items())))
     print(f"{len(moments)} events, {len(cycles)} cycles, {sum(len(look.decisions) for look in cycles)} decisions;")
     print(f"{figures}; led {led - began:.1f} s after the last start, and settled {settled - led:.1f} s after that")
     assert not verdict.wrong, f"{_account(moments, verdict.wrong)}\nsee: python -m tests.faults.again {tmp_path}"

@@ -107,6 +107,19 @@ class GroupCluster(Cluster):
             and (instant(each["metadata"].get("deletionTimestamp")) or NOW + timedelta(days=9)) > self.now
         ]
 
+    def leaving(self) -> list[str]:
+        """Names of deleted pods that keep their places: nobody has reported their end, and twice their grace period is
+        not over, because the clock of a node may be late."""
+        return sorted(
+            name
+            for name, each in self.pods.items()
+            if each["status"]["phase"] == "Running" and self._believed_to_run(each["metadata"])
+        )
+
+    def _believed_to_run(self, meta: Body) -> bool:
+        end = instant(meta.get("deletionTimestamp"))
+        return end is not None and self.now < end + timedelta(seconds=meta["deletionGracePeriodSeconds"])
+
     def charged(self) -> int:
         """CPU that the ClusterQueue counts as used."""
         return sum(_charge(workload) for workload in self.workloads)

@@ -9,7 +9,7 @@ import pytest
 from app.api.core import Job, Namespace, Pod
 from app.api.selectors import LabelSelector
 from app.controllers import charges, frameworks, workload
-from app.controllers.actions import Patch, RequeueAfter
+from app.controllers.actions import Delete, Patch, RequeueAfter
 from app.controllers.managed import ManagedNamespaces
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -83,6 +83,18 @@ def test_a_deleted_job_keeps_its_quota_until_its_pods_have_ended() -> None:
         cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
         cluster.settle(JOB)
         assert finished(cluster)
+
+
+def test_pods_of_a_deleted_job_that_a_finalizer_holds_are_deleted_when_its_workload_is_evicted() -> None:
+    """A suspended Job that is being deleted keeps its pods: the Job controller deletes none of them."""
+    cluster = running()
+    cluster.patch(Job, "team/train", {"metadata": {"finalizers": ["example.com/keep"]}})
+    cluster.delete(Job, "team/train")
+    assert not cluster.step(JOB).actions
+    cluster.set_condition("Evicted")
+    (delete,) = cluster.step(JOB).actions
+    assert isinstance(delete, Delete)
+    assert (delete.kind, delete.name) == (Pod, "a")
 
 
 def test_an_orphaned_workload_keeps_its_quota_until_its_pods_have_ended() -> None:

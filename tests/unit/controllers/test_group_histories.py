@@ -158,10 +158,12 @@ class OneGroup(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_held_that_is_paid_for(self) -> None:
-        """At rest, what an admission charges for and is there runs, once what ran before is gone."""
+        """At rest, what an admission charges for and is there runs, once what ran before has left its place."""
         if not self.settled or not self.true("Admitted") or self.true("Evicted") or self.true("Finished"):
             return
         if self.cluster.workload["metadata"].get("deletionTimestamp") or self.cluster.containers():
+            return
+        if self.cluster.leaving():
             return
         waiting = [n for n in self.cluster.held() if not self.cluster.pods[n]["metadata"].get("deletionTimestamp")]
         assert not waiting or self.cluster.started()
@@ -175,6 +177,24 @@ class OneGroup(RuleBasedStateMachine):
 
 OneGroup.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestOneGroup = OneGroup.TestCase
+
+
+def test_a_replacement_waits_for_pods_whose_end_no_kubelet_reported() -> None:
+    """The whole group was deleted: a new pod starts when twice their grace period is over, and not before."""
+    history = OneGroup()
+    history.run()
+    history.delete_all()
+    history.later(40)
+    history.create(cpu=1, claims=False, retriable=0)
+    history.settle()
+    history.nothing_is_held_that_is_paid_for()
+    (waits,) = history.cluster.decide(GROUP).actions
+    assert waits == RequeueAfter(20.0)
+    assert history.cluster.held() == ["p03"]
+    history.later(20)
+    history.settle()
+    assert history.cluster.started() == ["p03"]
+    history.nothing_is_held_that_is_paid_for()
 
 
 class Unlooked(OneGroup):
