@@ -14,6 +14,8 @@ UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
 # All tests are done in two halves side by side: tests/halves.py.
 IN_HALVES := -n 2 --dist each
+# Attacks mostly wait, so several processes do a module each, on a control plane of their own.
+ATTACKS_AT_ONCE := -n 3 --dist loadfile
 
 # Where this is set each start of Turnstile compiles all that it imports: almost a second, in a hundred starts of a run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,8 +52,12 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of test-operators, in two halves (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of test-attacks and test-operators, in two halves (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
+
+.PHONY: test-attacks
+test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)
+	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)
 
 .PHONY: test-operators
 test-operators: build ## Run the tests with real job operators, which are built on demand (ARGS="-k jobset" for some)

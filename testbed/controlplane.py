@@ -314,13 +314,14 @@ class ControlPlane:
         for file, name in zip(files, ("tls.crt", "tls.key"), strict=True):
             shutil.copy(file, directory / name)
 
-    def api_as(self, user: str, *, groups: Sequence[str] | None = None) -> Api:
-        """A client that calls as `user` (with a client certificate)."""
+    def api_as(self, user: str, *, groups: Sequence[str] | None = None, impersonate: str | None = None) -> Api:
+        """A client that calls as `user` (with a client certificate), in the name of another user if one is given."""
         file_name = self.kubeconfig(user, groups=groups).stem
         tls = ssl.create_default_context(cafile=str(self._authority.certificate_file))
         certs = self.directory / "certs"
         tls.load_cert_chain(certs / f"{file_name}.crt", certs / f"{file_name}.key")
-        client = Api("127.0.0.1", self._places.api_port, tls)
+        headers = {"Impersonate-User": impersonate} if impersonate else {}
+        client = Api("127.0.0.1", self._places.api_port, tls, headers=headers)
         self._clients.append(client)
         return client
 

@@ -53,9 +53,12 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
 
 
 def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
-    """Keys of the jobs whose pods a Workload is charged for: children of its owner, and their children."""
+    """Keys of the jobs whose pods a Workload is charged for: children of its owner, and their children. The label with
+    the uid of the owner stays when the garbage collector orphans the Workload."""
     pod_sets = [each.name for each in workload.spec.pod_sets]
     owners = [each.uid for each in workload.metadata.owner_references]
+    if uid := workload.metadata.labels.get(names.JOB_UID_LABEL):
+        owners.append(uid)
     seen = set(owners)
     while owners:
         uid = owners.pop()

@@ -58,7 +58,9 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         if latest is None or not wakes.owner_concerned(old, new):
             return []
         targets = [_target(job) for job in registry.jobs_of(latest)]
-        if old is not None and old.admitted and (new is None or new.finished or new.evicted or not new.admitted):
+        orphaned = old is not None and old.metadata.controller is not None and latest.metadata.controller is None
+        ended = new is None or new.finished or new.evicted or not new.admitted
+        if old is not None and old.admitted and (ended or orphaned):
             targets += [_target(child) for child in children_of(old, cluster)]
         if new is None:  # a group may now use the deleted Workload's name
             targets += [_target(group) for group in registry.groups_named(latest)]

@@ -74,6 +74,9 @@ class Matching(Grouping):
             self._stop(None, reason=NO_MATCHING_WORKLOAD, message="missing workload")
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return None, f"prebuilt workload not found: {name}"
+        if owner is None and self._has_foreign_pods(workload):
+            self.actions.append(RequeueAfter(RETRY_SECONDS))
+            return None, f"prebuilt workload {name} is charged for pods of another job"
         if owner is None and self._own(workload):
             return None, f"takes over prebuilt workload {name}"
         if not workload.finished and not self._fits(workload):
@@ -85,6 +88,11 @@ class Matching(Grouping):
             self._finish(workload, "OutOfSync", "The prebuilt workload is out of sync with its user job")
             return None, f"prebuilt workload {name} does not fit the job"
         return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")
+
+    def _has_foreign_pods(self, workload: Workload) -> bool:
+        """Whether pods of a job that is gone run under a Workload: it was orphaned, and has no quota for other pods."""
+        pods = charges.pods_of(workload, self.cluster)
+        return any((pod.metadata.controller or pod.metadata).uid not in self._uids for pod in pods)
 
     def _fits(self, workload: Workload) -> bool:
         """Kueue's EquivalentToWorkload: the same owner, time limit and pods."""

@@ -1,13 +1,15 @@
 """A tenant who may edit one managed namespace with a quota of 2 CPUs, and what must hold whatever the tenant does.
 
-All attacks share one control plane with nothing else in it. Each test has a namespace and a ClusterQueue of its own,
-and ends with `tenant.within_quota()`.
+All attacks of a process share one control plane with nothing else in it. Each test has a namespace and a ClusterQueue
+of its own, states its attack in its docstring, and ends with `tenant.within_quota()`. docs/security.md lists the
+docstrings (`python -m tests.attacks.page` writes them there).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +24,18 @@ from tests.cluster.scenario import GROUP, QUEUE, Scenario
 from tests.turnstile import Turnstile
 
 QUOTA = 2
+HERE = Path(__file__).parent
+EDIT, BATCH_USER = "edit", "turnstile-batch-user-role"
+"""Roles of tenants: Kubernetes' own, and the chart's for those who only submit jobs."""
 QUIET_SECONDS = 1.5
 """The cluster is at rest when nothing changed for so long: decisions take milliseconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every attack needs a control plane."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +60,7 @@ def installed(**options: Any) -> Iterator[Turnstile]:
 
 @dataclass
 class Tenant:
-    """Kubernetes' `edit` in a managed namespace, which has the LocalQueue `main`."""
+    """Kubernetes' `edit` (or another role) in a managed namespace, which has the LocalQueue `main`."""
 
     api: Api
     """The API server as the tenant may use it."""
@@ -146,6 +158,13 @@ class Tenant:
         resources = [each for flavor in found["status"].get("flavorsReservation", ()) for each in flavor["resources"]]
         return sum((_number(each["total"]) for each in resources if each["name"] == "cpu"), Fraction(0))
 
+    def wait_reserved(self, cpus: float) -> None:
+        """Wait until the status of the ClusterQueue says that so many CPUs are reserved."""
+        self.wait(
+            lambda: self.reserved == Fraction(cpus),
+            describe=lambda: f"{float(self.reserved):g} CPUs are reserved, not {cpus}",
+        )
+
     def workloads(self) -> list[Json]:
         """All Workloads of the namespace."""
         return self.world.api.items(self.path(GROUP, "workloads"))
@@ -198,9 +217,16 @@ def tenant(attacked: Turnstile) -> Iterator[Tenant]:
         yield made
 
 
+@pytest.fixture(params=[EDIT, BATCH_USER], ids=["edit", "batch user"])
+def submitter(attacked: Turnstile, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+    """A tenant with `edit`, then one who may only submit jobs."""
+    with tenant_of(attacked, role=request.param) as made:
+        yield made
+
+
 @contextmanager
-def tenant_of(attacked: Turnstile, **queue: Any) -> Iterator[Tenant]:
-    """A tenant as by the fixture; `queue` is more of the spec of the ClusterQueue."""
+def tenant_of(attacked: Turnstile, *, role: str = EDIT, **queue: Any) -> Iterator[Tenant]:
+    """A tenant as by the fixture, with that ClusterRole; `queue` is more of the spec of the ClusterQueue."""
     attacked.start()
     cp = attacked.installation.control_plane
     world = Scenario(cp.api, cp.namespace("tenant", labels=MANAGED))
@@ -211,7 +237,7 @@ def tenant_of(attacked: Turnstile, **queue: Any) -> Iterator[Tenant]:
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
             "metadata": {"name": "eve", "namespace": world.namespace},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
         }
     )

@@ -95,7 +95,7 @@ class TestThatCannotStart:
         assert tenant.world.suspended("a")
 
     def test_starts_once_it_is_repaired(self, tenant: Tenant) -> None:
-        """Its Workload was finished; without the label the Job is queued again, and waits for the other one."""
+        """Repair a Job whose start failed, so that it is queued again, when another Job has the quota."""
         body = tenant.job_body("a")
         body["spec"]["template"]["metadata"] = {"labels": {CLUSTER_QUEUE: "x"}}
         tenant.api.create(body)
@@ -115,19 +115,19 @@ class TestOfANamespaceThatIsNoLongerManaged:
     """Jobs that run or wait in a namespace when an administrator takes its label away."""
 
     def test_what_runs_keeps_its_quota_to_its_end(self, tenant: Tenant) -> None:
-        """The quota of a Job is free when the Job ends, not before and not never."""
+        """Let a Job of a namespace that is not managed any more run on: its quota is free when it ends."""
         tenant.job("a")
         tenant.wait_runs(2)
         manage(tenant, managed=False)
         tenant.within_quota()
-        assert tenant.reserved == 2
+        tenant.wait_reserved(2)
         finish(tenant, "a")
         tenant.world.wait_workload("a", lambda found: condition(found, "Finished").get("reason") == "Succeeded")
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
     def test_what_is_evicted_is_stopped_and_leaves_its_queue(self, tenant: Tenant) -> None:
-        """Drain the queue: the Job is stopped as it was sent, and has no Workload afterwards."""
+        """Drain the queue of a Job whose namespace is not managed any more: the Job is stopped."""
         tenant.job("a")
         tenant.wait_runs(2)
         manage(tenant, managed=False)
@@ -139,7 +139,7 @@ class TestOfANamespaceThatIsNoLongerManaged:
         tenant.within_quota()
 
     def test_what_waits_leaves_its_queue(self, tenant: Tenant) -> None:
-        """No quota is asked for it any more, and it stays as it is."""
+        """Let a Job wait in a namespace that is not managed any more: it leaves its queue, suspended."""
         tenant.job("a")
         tenant.wait_runs(2)
         tenant.job("b")
@@ -149,10 +149,10 @@ class TestOfANamespaceThatIsNoLongerManaged:
         assert tenant.world.suspended("b")
         finish(tenant, "a")
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
     def test_a_job_that_is_deleted_frees_its_quota(self, tenant: Tenant) -> None:
-        """Nothing is reserved for what is gone."""
+        """Delete a running Job of a namespace that is not managed any more."""
         tenant.job("a")
         tenant.wait_runs(2)
         manage(tenant, managed=False)
@@ -161,16 +161,16 @@ class TestOfANamespaceThatIsNoLongerManaged:
         tenant.within_quota()
 
     def test_a_pod_that_runs_keeps_its_quota_to_its_end(self, tenant: Tenant) -> None:
-        """It goes with its finalizer."""
+        """Delete a running Pod of a namespace that is not managed any more: its finalizer goes too."""
         tenant.pod("a", cpu="2")
         tenant.wait_runs(2)
         manage(tenant, managed=False)
         tenant.within_quota()
-        assert tenant.reserved == 2
+        tenant.wait_reserved(2)
         tenant.delete("v1", "pods", "a")
         tenant.world.api.wait_gone(tenant.path("v1", "pods", "a"))
         tenant.within_quota()
-        assert tenant.reserved == 0
+        tenant.wait_reserved(0)
 
 
 def test_a_job_that_runs_outlives_its_local_queue(tenant: Tenant) -> None:
@@ -179,11 +179,11 @@ def test_a_job_that_runs_outlives_its_local_queue(tenant: Tenant) -> None:
     tenant.wait_runs(2)
     tenant.world.api.delete(tenant.path(GROUP, "localqueues", "main"))
     tenant.within_quota()
-    assert tenant.reserved == 2
+    tenant.wait_reserved(2)
     finish(tenant, "a")
     tenant.world.wait_workload("a", lambda found: condition(found, "Finished").get("status") == "True")
     tenant.within_quota()
-    assert tenant.reserved == 0
+    tenant.wait_reserved(0)
 
 
 def test_a_job_admitted_in_part_outlives_its_flavor(tenant: Tenant) -> None:

@@ -7,8 +7,6 @@ from testbed.client import Json
 from tests.attacks.conftest import Tenant
 from tests.attacks.rest import comes_back_within_quota
 
-pytestmark = pytest.mark.cluster
-
 GROUP = {names.QUEUE_LABEL: "main", names.POD_GROUP_NAME: "g"}
 PARENT = {names.POD_SUSPENDING_PARENT: "statefulset"}
 
@@ -72,7 +70,7 @@ def test_the_gate_of_a_pod_that_says_it_has_a_parent(tenant: Tenant, framework: 
 
 
 def test_a_pod_that_says_it_has_a_parent_is_admitted_like_any_other(tenant: Tenant) -> None:
-    """With a queue name the annotation changes nothing of when it runs."""
+    """Create a Pod in a queue that says it has a parent: it is admitted like any other."""
     tenant.pod("a", cpu="2", annotations=PARENT)
     tenant.wait_runs(2)
     tenant.within_quota()

@@ -213,7 +213,7 @@ class TestResizedInPlace:
         resizer.within_quota()
 
     def test_a_pod_may_shrink(self, resizer: Tenant) -> None:
-        """A smaller request needs no more quota; the Workload stays charged as it was admitted."""
+        """Make the request of a running pod smaller, which is allowed; it stays charged as it was admitted."""
         resizer.job("a", pods=1)
         resizer.wait_runs(1)
         resized = resize(resizer, running_pod(resizer), "500m")

@@ -9,8 +9,6 @@ from testbed import ApiError
 from testbed.client import Json, wait_until
 from tests.attacks.conftest import Tenant, pod_spec
 
-pytestmark = pytest.mark.cluster
-
 SELECTOR_LABELS = (
     "batch.kubernetes.io/controller-uid",
     "batch.kubernetes.io/job-name",
@@ -40,7 +38,7 @@ def patch_pod(tenant: Tenant, pod: Json, patch: Json) -> Json:
 class TestAPodThatSaysItsControllerIsAJob:
     @pytest.mark.parametrize("labels", [{}, {names.QUEUE_LABEL: "main"}], ids=["no queue", "queue"])
     def test_is_not_created(self, tenant: Tenant, labels: dict[str, str]) -> None:
-        """The webhook is not asked about a Job's pods, so the API server lets the Job controller alone create them."""
+        """Create a Pod that says its controller is a Job, about whose pods the webhook is not asked."""
         owner, _ = running_job(tenant)
         forged = [{**each, "controller": True} for each in controlled_by(owner)]
         with pytest.raises(ApiError, match=r"metadata.ownerReferences.*only the Job controller creates pods of a Job"):
@@ -48,7 +46,7 @@ class TestAPodThatSaysItsControllerIsAJob:
         tenant.within_quota()
 
     def test_is_not_created_by_another_controller_either(self, tenant: Tenant) -> None:
-        """A ReplicaSet makes pods for the tenant, but names itself as their controller, whatever its template says."""
+        """Let a ReplicaSet make pods whose template says that their controller is a Job."""
         owner, _ = running_job(tenant)
         forged = [{**each, "controller": True} for each in controlled_by(owner)]
         metadata = {"labels": {"app": "x", names.QUEUE_LABEL: "main"}, "ownerReferences": forged}
@@ -72,14 +70,14 @@ class TestAnAdmittedJobsPod:
     @pytest.mark.parametrize("label", [*SELECTOR_LABELS, names.PODSET_LABEL])
     @pytest.mark.parametrize("value", [None, "other"], ids=["removed", "changed"])
     def test_keeps_its_labels(self, tenant: Tenant, label: str, value: str | None) -> None:
-        """The Job controller lets go of a pod without them, which would run on beside its replacement."""
+        """Change labels of a Job's pod, so that the Job controller lets go of the pod and replaces it."""
         _, pod = running_job(tenant)
         with pytest.raises(ApiError, match=rf"metadata.labels\[{label}\]: Forbidden: '.*' instead of '.+'"):
             patch_pod(tenant, pod, {"metadata": {"labels": {label: value}}})
 
     @pytest.mark.parametrize("references", [[], "another"], ids=["removed", "changed"])
     def test_keeps_its_controller(self, tenant: Tenant, references: Any) -> None:
-        """So that it is counted with its Job."""
+        """Take the owner off a Job's pod, or name another Job."""
         _, pod = running_job(tenant)
         if references:
             other = tenant.job("other", pods=1)
@@ -88,7 +86,7 @@ class TestAnAdmittedJobsPod:
             patch_pod(tenant, pod, {"metadata": {"ownerReferences": references}})
 
     def test_takes_other_labels_and_annotations(self, tenant: Tenant) -> None:
-        """What nobody counts by is the tenant's own."""
+        """Change labels and annotations of a Job's pod that nobody counts by, which is allowed."""
         _, pod = running_job(tenant)
         changed = patch_pod(tenant, pod, {"metadata": {"labels": {"note": "x"}, "annotations": {"note": "y"}}})
         assert changed["metadata"]["labels"]["note"] == "x"
@@ -111,7 +109,7 @@ class TestAQueuedPod:
         ids=["managed", "pod set", "group", "group annotation", "parent", "finalizer"],
     )
     def test_keeps_what_is_counted_by(self, tenant: Tenant, metadata: Json) -> None:
-        """A Pod that is admitted cannot leave the count, or join another one, while it runs."""
+        """Change what a running Pod is counted by: its labels, its group, its finalizer."""
         tenant.pod("a", cpu="2")
         tenant.wait_runs(2)
         with pytest.raises(ApiError, match="Forbidden"):
@@ -121,7 +119,7 @@ class TestAQueuedPod:
         tenant.within_quota()
 
     def test_gets_no_controller(self, tenant: Tenant) -> None:
-        """An owner that may be charged for it cannot be added later."""
+        """Give a running Pod a Job as its controller, which may be charged for it."""
         tenant.pod("a", cpu="1")
         owner = tenant.job("tiny", pods=1)
         tenant.wait_runs(2)
@@ -132,7 +130,7 @@ class TestAQueuedPod:
         assert not plain["metadata"]["ownerReferences"][0].get("controller")
 
     def test_loses_its_finalizer_once_it_is_deleted(self, tenant: Tenant) -> None:
-        """Nobody has to wait for Turnstile to get rid of a Pod."""
+        """Delete a Pod at once and take its finalizers off, which is allowed."""
         tenant.pod("a", cpu="2", finalizers=["example.com/keep"])
         tenant.wait_runs(2)
         tenant.delete("v1", "pods", "a", grace_seconds=0)

@@ -1,0 +1,75 @@
+"""Writes the attacks into docs/security.md, from the docstrings of the tests: `python -m tests.attacks.page`."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.documents import ROOT
+
+PAGE = ROOT / "docs" / "security.md"
+BEGIN, END = "<!-- attacks -->\n", "<!-- end of attacks -->\n"
+REFUSALS = {"forbidden", "raises", "refused"}
+"""What a test calls to assert that the API server refuses a request."""
+REACTION = "comes_back_within_quota"
+"""What a test calls instead of `tenant.within_quota()` where pods may run until Turnstile has stopped them."""
+
+
+def tables() -> str:
+    """A section for each module of attacks, with a line for each test."""
+    return "\n".join(_section(path) for path in sorted(Path(__file__).parent.glob("test_*.py")))
+
+
+def _section(path: Path) -> str:
+    module = ast.parse(path.read_text())
+    lines = [f"### {path.stem.removeprefix('test_').replace('_', ' ').capitalize()}", "", _sentence(module), ""]
+    lines += ["| attack | what happens |", "|---|---|"]
+    lines += [f"| {_sentence(test)} | {_outcome(test)} |" for test in _tests(module)]
+    return "\n".join(lines) + "\n"
+
+
+def _tests(node: ast.Module | ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    for each in node.body:
+        if isinstance(each, ast.ClassDef):
+            yield from _tests(each)
+        elif isinstance(each, ast.FunctionDef) and each.name.startswith("test_"):
+            yield each
+
+
+def _sentence(node: ast.Module | ast.FunctionDef) -> str:
+    found = ast.get_docstring(node)
+    assert found, f"{node} states no attack"
+    return " ".join(found.split()).replace("|", "\\|")
+
+
+def _outcome(test: ast.FunctionDef) -> str:
+    for decorator in test.decorator_list:
+        if isinstance(decorator, ast.Call) and _name(decorator.func) == "xfail":
+            (reason,) = (each.value for each in decorator.keywords if each.arg == "reason")
+            return f"not prevented: {ast.literal_eval(reason)}"
+    called = {_name(each.func) for each in ast.walk(test) if isinstance(each, ast.Call)}
+    if REACTION in called:
+        return "refused; stopped where no policy holds" if called & REFUSALS else "stopped"
+    return "refused" if called & REFUSALS else "charged"
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def written() -> str:
+    """The tables on the page."""
+    found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), PAGE.read_text(), re.DOTALL)
+    return found[1] if found else ""
+
+
+def main() -> None:
+    """Write the tables."""
+    text = PAGE.read_text()
+    PAGE.write_text(text.replace(BEGIN + written() + END, BEGIN + tables() + END))
+
+
+if __name__ == "__main__":
+    main()
