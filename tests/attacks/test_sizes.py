@@ -93,16 +93,16 @@ class TestHowManyPods:
             tenant.patch(*JOBS, "a", {"spec": change})
         tenant.within_quota()
 
-    def test_retries(self, submitter: Tenant) -> None:
+    def test_retries(self, tenant: Tenant) -> None:
         """Let all pods of a Job fail again and again: those that come instead need no more than those that failed."""
-        body = submitter.job_body("a")
-        body["spec"]["backoffLimit"] = 3
+        body = tenant.job_body("a")
+        body["spec"]["backoffLimit"] = 1
         fails = {"testbed.turnstile.dev/run-for": "0s", "testbed.turnstile.dev/exit-code": "1"}
         body["spec"]["template"]["metadata"] = {"annotations": fails}
-        submitter.api.create(body)
-        submitter.job("b")
-        submitter.world.wait_started("b", timeout=60)
-        submitter.within_quota()
+        tenant.api.create(body)
+        tenant.job("b")
+        tenant.world.wait_started("b", timeout=60)
+        tenant.within_quota()
 
     def test_a_minimum_of_pods(self, tenant: Tenant) -> None:
         """Ask for partial admission with a minimum of nothing, of less, and of more than the Job has."""
