@@ -53,7 +53,7 @@ from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
 from app.http.connections import Connections
 from app.http.health import Health
-from app.http.probes import create_probes, everybody, nobody
+from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
@@ -179,7 +179,7 @@ class Turnstile:
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
-        self._readers = everybody if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
+        self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         if settings.tls_cert is None:
@@ -328,7 +328,7 @@ class Turnstile:
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
         health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
-        readers = everybody if self.settings.metrics_for_everybody else nobody
+        readers = any_reader if self.settings.metrics_for_everybody else no_reader
         app = create_probes(health=health, registry=self.registry, readers=readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 

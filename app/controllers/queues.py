@@ -30,7 +30,7 @@ MIN_SAMPLE_SECONDS = 1.0
 
 
 ADMITS_SECONDS = 0.5
-"""Seconds until a deleted ClusterQueue to which an admission is only assumed is looked at again."""
+"""Seconds until a deleted ClusterQueue to which an admission is only assumed is reconciled again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One scheduling cycle: the head of every active ClusterQueue is looked at, all against one state of the ledger.
 
 Nominate (find flavors, find whom to preempt), order, then process one by one; each sees the usage of those before it.
-Behind a head that waits for its victims the next Workload is looked at too (`app.engine.passing`).
+Behind a head that waits for its victims the next Workload is tried too (`app.engine.passing`).
 Sources: Kueue's scheduler. What is decided is returned and, for admissions, assumed. Must never write anything out.
 
 A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch

@@ -1,10 +1,10 @@
 """Workloads that pass beside the claim of a preemptor whose victims have not gone yet.
 
-A preemptor stays at the head of its ClusterQueue until its victims have released their quota. In Kueue nobody behind it
-is tried meanwhile. Here the next Workload of a BestEffortFIFO queue is tried in each cycle with the claim counted as
-used, and admitted if free nominal quota is left: so it neither takes what the preemptor waits for, nor makes the
-preemptor borrow more. It preempts nobody: that turn is the preemptor's. A Workload that finds no room is parked until
-quota is released or the claim ends (`Lines.passed_over`). Must never change what a head is decided.
+A preemptor stays at the head of its ClusterQueue until its victims have released their quota. In Kueue no Workload
+behind the preemptor is tried meanwhile. Here the next Workload of a BestEffortFIFO queue is tried in each cycle with
+the claim counted as used, and admitted if free nominal quota is left: so that Workload neither takes what the preemptor
+waits for, nor makes the preemptor borrow more. That Workload preempts no other. A Workload that does not fit is
+inadmissible until quota is released or the claim ends (`Lines.passed_over`). Must never change what a head is decided.
 """
 
 from app.engine import tree
@@ -94,8 +94,8 @@ class Passing:
         pass_over(entry.queue, entry.info, entry.quota_reason, backoff_over=backoff_over(entry.info.workload, now))
 
     def changed(self, head: Entry) -> bool:
-        """Whether others were parked beside another claim than the head of their queue has now: then they are to be
-        tried again."""
+        """Whether Workloads became inadmissible beside another claim than the head of their queue has now, so that they
+        are tried again."""
         name = head.queue.name
         claim = self.claim(head) if name in self._state.passed_over else None
         if claim is None or not self._note(name, claim):

@@ -207,7 +207,7 @@ class Preemptor:
         """Workloads of one queue that use a pair without room and that the policy allows: those on their way out into
         the first list, the others into the second. `variant` says by which right, or tells it of each. The slice that
         the preemptor takes over from is none of them: its quota is counted on, and it runs until then. Neither is a
-        victim that is overdue: nobody knows when it goes."""
+        victim that is overdue: when its quota becomes free is unknown."""
         if policy == "Never":
             return
         pace, gone, anyone = self.pace, self.gone, policy == "Any"

@@ -394,7 +394,7 @@ class State(Questions):
         return bool(late)
 
     def next_overdue(self) -> Instant | None:
-        """When `note_overdue` will find the next victim; None if nobody is leaving, or the wait has no end."""
+        """When `note_overdue` will find the next victim; None if no victim is leaving, or the wait has no end."""
         patience = self.options.victim_patience
         if patience is None or len(self.leaving) == len(self.overdue):
             return None

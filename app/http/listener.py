@@ -1,6 +1,6 @@
 """Accepts connections while there are places for them, and shakes hands with each.
 
-uvicorn accepts whatever comes and leaves a TLS handshake 60 seconds; its `limit_concurrency` answers everybody 503,
+uvicorn accepts every connection and allows a TLS handshake 60 seconds; its `limit_concurrency` answers all clients 503,
 honest clients too. Here a connection that finds no place waits in the backlog until another one has given way.
 """
 

@@ -26,18 +26,18 @@ MetricsReaders = Callable[[str], Awaitable[int]]
 """Whether the bearer of a token (empty without one) may read the metrics: 200, or the code of the refusal."""
 
 
-async def everybody(_: str) -> int:
+async def any_reader(_: str) -> int:
     """Readers of the metrics: all who ask."""
     return 200
 
 
-async def nobody(_: str) -> int:
+async def no_reader(_: str) -> int:
     """Readers of the metrics: none, because they are served elsewhere."""
     return 404
 
 
 def create_probes(
-    *, health: Health, registry: CollectorRegistry, title: str = "Turnstile", readers: MetricsReaders = everybody
+    *, health: Health, registry: CollectorRegistry, title: str = "Turnstile", readers: MetricsReaders = any_reader
 ) -> FastAPI:
     """Create the application. `/metrics` serves `registry`, which several servers may share, to `readers`."""
     app = FastAPI(title=title, openapi_url=None)

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from app.http.bodies import Budget
 from app.http.connections import Connections
 from app.http.health import Health
-from app.http.probes import MetricsReaders, create_probes, everybody
+from app.http.probes import MetricsReaders, any_reader, create_probes
 from app.webhooks.conversion import Conversions
 from app.webhooks.dispatch import Dispatcher
 from app.webhooks.metrics import ReviewMetrics, ServerMetrics
@@ -22,11 +22,11 @@ def create_app(
     registry: CollectorRegistry,
     connections: Connections | None = None,
     clients: Collection[str] | None = None,
-    readers: MetricsReaders = everybody,
+    readers: MetricsReaders = any_reader,
 ) -> ASGIApp:
     """The application: reviews at the paths of `handlers`, `/convert`, `/healthz`, `/readyz` and `/metrics`.
 
-    `clients` are the names of clients that may ask for reviews, None for everybody. `/metrics` shows `registry` to
+    `clients` are the names of clients that may ask for reviews, None for all clients. `/metrics` shows `registry` to
     `readers`; the counters of the reviews and of `connections` are added to it.
     """
     budget, conversion_budget = Budget(), Budget()

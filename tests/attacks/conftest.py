@@ -247,7 +247,11 @@ def tenant_of(attacked: Turnstile, *, role: str = EDIT, **queue: Any) -> Iterato
         lambda found: condition(found, "Active").get("status") == "True",
         describe="Active",
     )
-    wait_until(lambda: _may_edit(made), timeout=10, describe=lambda: "the tenant may not edit the namespace")
+    wait_until(
+        lambda: may(made, verb="create", group="batch", resource="jobs"),
+        timeout=10,
+        describe=lambda: "the tenant may not edit the namespace",
+    )
     try:
         yield made
     finally:
@@ -269,12 +273,12 @@ def pod_spec(cpu: str) -> Json:
     }
 
 
-def _may_edit(tenant: Tenant) -> bool:
-    attributes = {"namespace": tenant.namespace, "verb": "create", "group": "batch", "resource": "jobs"}
+def may(tenant: Tenant, **attributes: str) -> bool:
+    """Whether the tenant has a right in the namespace; the attributes are those of a SelfSubjectAccessReview."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
+        "spec": {"resourceAttributes": {"namespace": tenant.namespace, **attributes}},
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     return bool(tenant.api.request("POST", path, review)["status"]["allowed"])

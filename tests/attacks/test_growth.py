@@ -7,7 +7,7 @@ import pytest
 
 from testbed.client import Json, condition, wait_until
 from testbed.errors import ApiError
-from tests.attacks.conftest import Tenant, pod_spec
+from tests.attacks.conftest import Tenant, may, pod_spec
 from tests.cluster.scenario import QUEUE
 
 APPS = "apps/v1"
@@ -35,15 +35,8 @@ def resizer(tenant: Tenant) -> Tenant:
     api.create(
         {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role, "subjects": subjects}
     )
-    attributes = {"namespace": tenant.namespace, "verb": "patch", "resource": "pods", "subresource": "resize"}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     wait_until(
-        lambda: tenant.api.request("POST", path, review)["status"]["allowed"],
+        lambda: may(tenant, verb="patch", resource="pods", subresource="resize"),
         timeout=10,
         describe=lambda: "the tenant may not resize pods",
     )

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench.webhook import PATH, SERVERS, body
+from tests.bench.webhook import PATH, SERVERS, body, wait_listening
 
 RATE = 200
 ATTACKERS = 1000
@@ -249,15 +249,7 @@ def _server(core: int) -> Iterator[tuple[int, int]]:
     command = _command("webhook", "serve", SERVERS[0], port)
     process = subprocess.Popen(command, preexec_fn=_pinned(core), env=environment)
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        wait_listening(process, port)
         yield port, process.pid
     finally:
         process.terminate()

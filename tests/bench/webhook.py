@@ -195,6 +195,20 @@ def _free_port() -> int:
         return port
 
 
+def wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a process accepts connections. Raises OSError if it ended, or after 20 s."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
 @contextmanager
 def _servers(core: int) -> Iterator[dict[str, tuple[int, int]]]:
     """Every server, up and pinned to one core: its port and process id."""
@@ -205,15 +219,7 @@ def _servers(core: int) -> Iterator[dict[str, tuple[int, int]]]:
             running[which] = (subprocess.Popen(_command("serve", which, port)), port)
         for process, port in running.values():
             os.sched_setaffinity(process.pid, {core})
-            deadline = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.05)
+            wait_listening(process, port)
         yield {which: (port, process.pid) for which, (process, port) in running.items()}
     finally:
         for process, _ in running.values():

@@ -8,6 +8,7 @@ are passed over on purpose are listed, with the reason, in `passed_over.toml`.
 
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,12 +28,12 @@ _ABOUT = frozenset(("kind", "name", "source", "suite", "test", "variants", "gate
 """What a case tells of itself."""
 
 
-class _Whole:
+class _Whole(ABC):
     """Who compares or copies a container has looked at all of it."""
 
+    @abstractmethod
     def read_all(self) -> None:
         """All of it was looked at."""
-        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         self.read_all()

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.http.certificates import KeyPair, make_ca, make_leaf
 from app.http.health import Health
-from app.http.probes import MetricsReaders, everybody
+from app.http.probes import MetricsReaders, any_reader
 from app.http.server import serve
 from app.http.tls import ServingCertificate
 from app.webhooks.application import create_app
@@ -153,7 +153,7 @@ async def start(ca: KeyPair) -> AsyncIterator[Callable[..., "asyncio.Future[Serv
         health: Health | None = None,
         client_ca: bytes = b"",
         clients: tuple[str, ...] | None = None,
-        readers: MetricsReaders = everybody,
+        readers: MetricsReaders = any_reader,
         **options: Any,
     ) -> Server:
         certificate = ServingCertificate(client_ca)
