@@ -87,7 +87,9 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     if job is None:
         return ReconcileResult(*_ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
-        actions = [action for workload in workloads for action in discarded(workload)]
+        # A Workload that was made before the object joined the group keeps the quota of the pods that run.
+        unused = [each for each in workloads if not charges.held(each, cluster)]
+        actions = [action for workload in unused for action in discarded(workload)]
         return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
     return _Job(integration, job, workloads, cluster).decide()
 

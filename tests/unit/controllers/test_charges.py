@@ -17,7 +17,7 @@ from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.raws import Keep
 from app.kube.transport import Transport
-from tests.unit.controllers.job_cluster import JOB, Cluster
+from tests.unit.controllers.job_cluster import JOB, POD, Cluster
 
 CHARGED = "kueue.x-k8s.io/workload"
 
@@ -120,6 +120,22 @@ def test_a_job_that_was_admitted_a_moment_ago_may_have_pods_that_were_not_seen()
     cluster.later(seconds=5)
     cluster.settle(JOB)
     assert finished(cluster)
+
+
+def test_a_pod_that_joins_a_group_while_it_runs_keeps_its_quota_until_it_has_ended() -> None:
+    """Its Workload is of no use to the group, but charges for the pod."""
+    cluster = Cluster()
+    cluster.flavor()
+    cluster.pod()
+    cluster.settle(POD)
+    cluster.admit()
+    cluster.settle(POD)
+    labels = {"kueue.x-k8s.io/pod-group-name": "late"}
+    cluster.patch(Pod, "team/train", {"metadata": {"labels": labels}, "spec": {"nodeName": "node"}})
+    assert cluster.decide(POD).actions == []
+    cluster.patch(Pod, "team/train", {"status": {"phase": "Succeeded"}})
+    cluster.settle(POD)
+    assert cluster.workloads == []
 
 
 def test_while_pods_are_not_read_no_quota_is_given_back() -> None:
