@@ -11,8 +11,9 @@ from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.running import RunningOperator
+from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
-OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS)}
+OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS, TRAINING_OPERATOR)}
 """All there are, by name."""
 
 __all__ = ["OPERATORS", "Operator", "Places", "RunningOperator"]
