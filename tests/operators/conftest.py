@@ -28,7 +28,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and running is not None:
         for name in _needed(item):
             if (found := running.get(name)) is not None:
-                report.sections.append((f"the end of the log of operator {name}", found.process.tail()))
+                report.sections.append((f"the end of the log of operator {name}", found.tail()))
     return report
 
 
