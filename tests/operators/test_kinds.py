@@ -16,7 +16,6 @@ from testbed.operators import RunningOperator
 from tests.faults.crew import Crew
 from tests.operators.rows import ROWS, Row
 from tests.operators.trial import NODE, QUEUE, Trial, trial_of
-from tests.turnstile import Turnstile
 
 STOPPING_SECONDS = 1.0
 """For so long the pods of a victim terminate, so that quota that is freed too early is seen."""
@@ -27,24 +26,6 @@ DEFINED_BY = {
 """The rows of kinds that have a CRD, by their operators."""
 
 EVERY_ROW = pytest.mark.parametrize("row", [row.case for row in ROWS])
-
-
-@pytest.fixture(scope="module")
-def crew(
-    control_plane: ControlPlane,
-    installation: Turnstile,
-    nodes: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Crew]:
-    """A webhook, a leader and a standby in the place of the session's Turnstile, with all kinds enabled."""
-    installation.stop()
-    crew = Crew(control_plane, installation.installation, directory=tmp_path_factory.mktemp("crew"))
-    try:
-        crew.start()
-        yield crew
-    finally:
-        crew.stop()
-        installation.start()
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""A namespace with a queue for one job of a row at a time, its jobs, and what runs there as counted from pods alone."""
+"""A namespace with a queue for one job of a row at a time, its jobs, and what runs there as counted from pods alone.
+
+Nothing here depends on how Turnstile handles a kind: it reads pods, Workloads and the status of the ClusterQueue.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,32 +108,41 @@ class Trial:
     # ------------------------------------------------------------ waits
 
     def wait(self, look: Callable[[], object], *, timeout: float = TIMEOUT, describe: Callable[[], str]) -> None:
-        """Wait for a condition while the processes of the admitted jobs are played; never more pods than quota."""
+        """Wait for a condition; at no time may pods of more than the quota have run."""
 
         def looked() -> bool:
             assert self.sentry.most <= self.quota, f"{float(self.sentry.most):g} CPUs of {self.quota}\n{self.story()}"
+            return bool(look())
+
+        self.wait_after_attack(looked, timeout=timeout, describe=describe)
+
+    def wait_after_attack(self, look: Callable[[], object], *, timeout: float, describe: Callable[[], str]) -> None:
+        """Wait for a condition while the processes of the admitted jobs are played, whatever has run so far."""
+
+        def looked() -> bool:
             for each in self._played:
                 self.row.play(self.scenario, each)
             return bool(look())
 
         wait_until(looked, timeout=timeout, describe=lambda: f"{describe()}\n{self.story()}")
 
-    def wait_runs(self, name: str) -> None:
+    def wait_runs(self, name: str, *, timeout: float = TIMEOUT) -> None:
         """Until all pods of a job run."""
-        self._wait_admitted(name)
+        self._wait_admitted(name, timeout=timeout)
         if name not in self._played:
             self._played.append(name)
         self.wait(
             lambda: len(self.row.running(self.scenario, name)) == self.row.pods,
+            timeout=timeout,
             describe=lambda: f"{len(self.row.running(self.scenario, name))} pods of {name} run, not {self.row.pods}",
         )
 
-    def _wait_admitted(self, name: str) -> None:
+    def _wait_admitted(self, name: str, *, timeout: float) -> None:
         def admitted() -> bool:
             found = [each for each in self.workloads(name) if condition(each, "Admitted").get("status") == "True"]
             return len(found) >= self.row.workloads
 
-        self.wait(admitted, describe=lambda: f"{name} is not admitted")
+        self.wait(admitted, timeout=timeout, describe=lambda: f"{name} is not admitted")
 
     def wait_waits(self, name: str) -> None:
         """Until a job has been considered and has got no quota; then no pod of it runs."""

@@ -66,10 +66,26 @@ def _queue_taken_away(scenario: Scenario, name: str) -> None:
     scenario.api.patch(path, {"spec": {"suspend": False}})
 
 
-def _larger_schedule(scenario: Scenario, name: str) -> None:
+def _made_by_hand(scenario: Scenario, name: str) -> None:
+    """As `kubectl create job --from=cronjob/NAME` does it, with more pods."""
     path = resource_path("batch/v1", "cronjobs", name, namespace=scenario.namespace)
-    scenario.api.patch(path, {"spec": {"schedule": "0 0 28 2 *", "jobTemplate": {"spec": {"parallelism": 9}}}})
-    _make_due(scenario, name)
+    found = scenario.api.get(path)
+    template = found["spec"]["jobTemplate"]
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": name, "uid": found["metadata"]["uid"]}
+    scenario.api.create(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": f"{name}-by-hand",
+                "namespace": scenario.namespace,
+                "labels": template["metadata"]["labels"],
+                "annotations": {"cronjob.kubernetes.io/instantiate": "manual"},
+                "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": {**template["spec"], "parallelism": 9, "completions": 9},
+        }
+    )
 
 
 ROWS = (
@@ -85,12 +101,15 @@ ROWS = (
         select=labelled(JOB_NAME),
         end=end_pods(labelled(JOB_NAME)),
         attacks=(
-            Attack("Raise the parallelism of a Job that runs.", _parallelism),
-            Attack("Take the queue name off a Job that runs and suspend it, then resume it.", _queue_taken_away),
+            Attack("Raise the parallelism of a Job that runs.", _parallelism, "refused"),
+            Attack(
+                "Take the queue name off a Job that runs and suspend it, then resume it.", _queue_taken_away, "refused"
+            ),
         ),
     ),
     Row(
         name="cronjob",
+        told="Job of a CronJob",
         api_version="batch/v1",
         kind="CronJob",
         plural="cronjobs",
@@ -104,8 +123,8 @@ ROWS = (
         owner_kind="Job",
         queued=_job_metadata,
         attacks=(
-            Attack("Raise the parallelism of the Job that a CronJob has made.", _parallelism_of_made),
-            Attack("Raise the parallelism in the CronJob, and let the next Job be due.", _larger_schedule),
+            Attack("Raise the parallelism of the Job that a CronJob has made.", _parallelism_of_made, "refused"),
+            Attack("Create a larger Job in the name of the CronJob.", _made_by_hand, "charged"),
         ),
     ),
 )

@@ -68,11 +68,13 @@ ROWS = (
         replaces_pods=True,
         queued_by_pod=True,
         attacks=(
-            Attack("Scale a Deployment up.", _scaled),
-            Attack("Scale the ReplicaSet of a Deployment up.", _replica_set_scaled),
-            Attack("Raise the requests in the template of a Deployment that runs.", _larger),
+            Attack("Scale a Deployment up.", _scaled, "charged"),
+            Attack("Scale the ReplicaSet of a Deployment up.", _replica_set_scaled, "charged"),
+            Attack("Raise the requests in the template of a Deployment that runs.", _larger, "charged"),
             Attack(
-                "Take the labels of the queue out of the template of a Deployment and scale it up.", _out_of_the_queue
+                "Take the labels of the queue out of the template of a Deployment and scale it up.",
+                _out_of_the_queue,
+                "charged",
             ),
         ),
     ),

@@ -44,9 +44,9 @@ ROWS = (
         select=labelled(NAME_LABEL),
         end=end_pods(labelled(NAME_LABEL)),
         attacks=(
-            Attack("Raise the replicas of a replicated Job of a JobSet that runs.", _replicas),
-            Attack("Add a replicated Job to a JobSet that runs.", _another_job),
-            Attack("Raise the parallelism of a child Job.", _child),
+            Attack("Raise the replicas of a replicated Job of a JobSet that runs.", _replicas, "refused"),
+            Attack("Add a replicated Job to a JobSet that runs.", _another_job, "refused"),
+            Attack("Raise the parallelism of a child Job.", _child, "refused"),
         ),
     ),
 )

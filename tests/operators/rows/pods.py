@@ -108,13 +108,14 @@ ROWS = (
         end=end_pods(_is_pod),
         runs_again=False,
         attacks=(
-            Attack("Lift the scheduling gate of a second Pod.", _gate_lifted),
-            Attack("Raise the requests of a Pod that runs.", _resized),
-            Attack("Create a Pod without a queue whose controller is the admitted one.", _foreign_owner),
+            Attack("Lift the scheduling gate of a second Pod.", _gate_lifted, "stopped"),
+            Attack("Raise the requests of a Pod that runs.", _resized, "refused"),
+            Attack("Create a Pod without a queue whose controller is the admitted one.", _foreign_owner, "charged"),
         ),
     ),
     Row(
         name="pod-group",
+        told="group of Pods",
         api_version="v1",
         kind="Pod",
         plural="pods",
@@ -126,10 +127,10 @@ ROWS = (
         end=end_pods(_is_member),
         runs_again=False,
         attacks=(
-            Attack("Add a Pod to a group that is complete.", _foreign_member),
-            Attack("Add a Pod that requests more to a group that is complete.", _larger_member),
-            Attack("Replace a Pod of a group by a larger one with a forged role hash.", _forged_role),
-            Attack("Lower the total count of a group that runs, and create another Pod.", _smaller_total),
+            Attack("Add a Pod to a group that is complete.", _foreign_member, "charged"),
+            Attack("Add a Pod that requests more to a group that is complete.", _larger_member, "charged"),
+            Attack("Replace a Pod of a group by a larger one with a forged role hash.", _forged_role, "stopped"),
+            Attack("Lower the total count of a group that runs, and create another Pod.", _smaller_total, "charged"),
         ),
     ),
 )

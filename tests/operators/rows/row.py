@@ -6,7 +6,7 @@ never depend on how Turnstile handles its kind.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -14,7 +14,11 @@ from _pytest.mark import ParameterSet
 from testbed.client import Json, resource_path
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
-PRIORITY = "kueue.x-k8s.io/priority-class"
+Answer = Literal["refused", "charged", "stopped"]
+"""To an attack: the API server refused the request; at no time did pods of more than the quota run, and no pod was
+stopped; pods were stopped, or ran until they were."""
+
+PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 
 
 def nothing_to_play(scenario: Scenario, name: str) -> None:
@@ -71,11 +75,12 @@ class Attack:
 
     `sentence` is shown in the table of attacks. `act` runs against the admitted job of that name; an ApiError of the
     attempt itself means that the API server refused it, which is one of the three allowed answers (refused, charged,
-    stopped).
+    stopped). `scenario` is the tenant's: its `api` calls as the tenant. `ends` is the answer, which the test finds out.
     """
 
     sentence: str
     act: Callable[[Scenario, str], None]
+    ends: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ class Row:
     begin: Callable[[Scenario, str], None] = nothing_to_play
     workloads: int = 1
     owner_kind: str = ""
+    told: str = ""
+    """The kind for people, if the name of the kind is not enough."""
     stand_in: str = ""
     replaces_pods: bool = False
     """Whether stopped pods are replaced by gated ones, so that pods exist while the job waits."""
@@ -164,6 +171,16 @@ class Row:
         ]
 
     @property
+    def title(self) -> str:
+        """The kind for people."""
+        return self.told or self.kind
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """The operators that a test of the row needs."""
+        return [pytest.mark.operator(name) for name in self.operators]
+
+    @property
     def case(self) -> ParameterSet:
         """The row as a parameter of a test that runs with its operators."""
-        return pytest.param(self, id=self.name, marks=[pytest.mark.operator(name) for name in self.operators])
+        return pytest.param(self, id=self.name, marks=self.marks)
