@@ -169,6 +169,10 @@ class Integration(ABC, Generic[J]):
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: ClassVar[bool] = True
     """Whether a job may name a prebuilt Workload."""
+    partial: ClassVar[bool] = False
+    """Whether a job may ask to be admitted with fewer pods."""
+    serves: ClassVar[bool] = False
+    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
     controls: ClassVar[bool] = True
