@@ -32,7 +32,7 @@ class State(IntEnum):
 DEADLINES: Final = {
     State.HANDSHAKE: 5.0,
     State.HEAD: 5.0,
-    State.BODY: 13.0,  # BODY_DEADLINE, LINGER_SECONDS and one second
+    State.BODY: 13.0,  # longer than WAIT_SECONDS, TURN_SECONDS and LINGER_SECONDS of bodies together
     State.SILENT: 120.0,
     State.IDLE: 120.0,
     State.TRUSTED: 120.0,
