@@ -1,8 +1,8 @@
 """Generates the job kinds' data for the chart and the documentation from the registry: `make generate`.
 
-`python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders RBAC rules, webhook entries and user
-roles from KINDS-FILE, and from CUSTOM-FILE together with each entry of `integrations.customKinds`; DOCS-FILE is the
-table of kinds. Must never write anything that a kind does not declare.
+`python -m app.jobs.generate KINDS-FILE CUSTOM-FILE DOCS-FILE`. The chart renders RBAC rules, webhook entries, user
+roles and the policy of queued jobs from KINDS-FILE, and from CUSTOM-FILE together with each entry of
+`integrations.customKinds`; DOCS-FILE is the table of kinds. Must never write anything that a kind does not declare.
 """
 
 import sys
@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from app.api.config.customkinds import CustomKind
+from app.api.config.document import dotted
 from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.integration import Integration
 from app.jobs.registry import ALL
@@ -33,6 +34,8 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "webhookPath": integration.webhook_path,
         "watched": integration.watched,
         "needs": list(integration.needs),
+        "suspend": dotted(integration.suspend_path),
+        "counts": [{"path": path, "default": absent} for path, absent in integration.counts.items()],
         "defaultedOn": sorted(integration.defaulted_on),
         "defaulting": [{"name": name, "expression": text} for name, text in asked.defaulting.items()],
         "defaultingUnlessAll": asked.defaulting_unless_all,
@@ -57,7 +60,7 @@ def chart_file(kinds: Iterable[Integration[Any]]) -> str:
 def custom_file() -> str:
     """The part of a kind's declaration that all `customKinds` share; the rest comes from each entry."""
     described = declaration(ConfiguredJobs(CustomKind(framework="f", group="g", version="v", kind="K", plural="p")))
-    own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights")
+    own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights", "suspend", "counts")
     shared = {key: value for key, value in described.items() if key not in own}
     return f"# {GENERATED}\n" + yaml.safe_dump(shared, sort_keys=False, width=120)
 
