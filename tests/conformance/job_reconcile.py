@@ -10,14 +10,14 @@ import copy
 import dataclasses
 from typing import Any
 
-from app.api.core import Job, Namespace, Pod, PriorityClass
+from app.api.core import Job, Namespace, PriorityClass
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.kinds.jobset import JobSet
 from app.jobs.options import JobOptions, PodsReadyOptions
+from app.jobs.registry import ALL
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
@@ -27,9 +27,13 @@ from tests.unit.controllers.job_cluster import Cluster
 Json = Any
 _KINDS: dict[str, type[Kind]] = {
     kind.KIND: kind
-    for kind in (Job, JobSet, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)
+    for kind in (
+        *(each.kind for each in ALL),
+        *(Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass),
+    )
 }
-_FRAMEWORKS = {"jobset": ("jobset.x-k8s.io/jobset", "JobSet"), "pod": ("pod", "Pod")}
+_FRAMEWORKS = {each.framework.rpartition("/")[2]: (each.framework, each.kind.KIND) for each in ALL}
+"""Framework and kind by the package of a suite: `controller.jobs.jobset.TestReconciler`."""
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -49,7 +53,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
     after = left_by_kueue(before, run)
-    framework, kind = _FRAMEWORKS.get(case.suite.split(".")[2], ("batch/job", "Job"))
+    framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
     options = _options(case)
     named = bool(before.get((kind, name), {}).get("metadata", {}).get("uid"))

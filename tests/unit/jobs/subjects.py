@@ -64,7 +64,7 @@ REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
-    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget"),
+    "type": ("Complete", "Completed", "Succeeded", "Failed", "Other", "Ready", "Suspended", "TerminationTarget"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
@@ -72,6 +72,8 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "failedIndexes": ("0", "1-2", "2"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
+REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
+"""Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -117,6 +119,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
             return raw
+        case mi.DictType() if isinstance(info.value_type, mi.StructType):
+            return st.dictionaries(st.sampled_from(REPLICA_TYPES), fields(info.value_type, name, raw), max_size=3)
         case mi.DictType():
             return MAPS
         case mi.ListType():
@@ -214,7 +218,8 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
-    if body["kind"] == "Job" and body["spec"].get("suspend"):
+    of_operator = body["spec"].get("runPolicy", {})
+    if (body["kind"] == "Job" and body["spec"].get("suspend")) or of_operator.get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
@@ -261,6 +266,20 @@ def _jobset_pods(body: Json) -> int:
     return pods
 
 
+def _replica_pods(name: str) -> Callable[[Json], int]:
+    """The replicas of all entries of a map; of workers that an autoscaler may add, too."""
+
+    def count(body: Json) -> int:
+        pods = 0
+        for replica_type, entry in body["spec"].get(name, {}).items():
+            elastic = body["spec"].get("elasticPolicy", {}) if replica_type == "worker" else {}
+            limit = elastic.get("maxReplicas", elastic.get("minReplicas", 0)) if "metrics" in elastic else 0
+            pods += max(entry.get("replicas", 1), limit)
+        return pods
+
+    return count
+
+
 def _simulation_pods(body: Json) -> int:
     spec = body["spec"]
     leaders = 1 if "leader" in spec and not body["status"].get("leadersDone") else 0
@@ -272,6 +291,12 @@ def _simulation_pods(body: Json) -> int:
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
+    "kubeflow.org/jaxjob": _replica_pods("jaxReplicaSpecs"),
+    "kubeflow.org/mpijob": _replica_pods("mpiReplicaSpecs"),
+    "kubeflow.org/paddlejob": _replica_pods("paddleReplicaSpecs"),
+    "kubeflow.org/pytorchjob": _replica_pods("pytorchReplicaSpecs"),
+    "kubeflow.org/tfjob": _replica_pods("tfReplicaSpecs"),
+    "kubeflow.org/xgboostjob": _replica_pods("xgbReplicaSpecs"),
     "pod": lambda body: 1,
     "example.com/simulation": _simulation_pods,
 }
