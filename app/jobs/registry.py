@@ -22,6 +22,7 @@ from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -35,6 +36,7 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     PaddleJobs(),
     JAXJobs(),
     MPIJobs(),
+    TrainJobs(),
 )
 
 

@@ -18,7 +18,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.options import JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL
-from tests.conformance import world
+from tests.conformance import kind_trainjob, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare
@@ -52,6 +52,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case _:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
+    before |= {("JobSet", world.key_of(item)): item for item in kind_trainjob.made_by_trainer(list(before.values()))}
     after = left_by_kueue(before, run)
     framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
@@ -130,7 +131,7 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     given = table.get("reconcileKey") or next(iter(asked), None)
     if given:
         return f"{given['Namespace']}/{given['Name']}"
-    objects = [table["job"]] if table.get("job") else table.get("pods") or []
+    objects = [table[name] for name in ("job", "trainJob") if table.get(name)] or table.get("pods") or []
     return world.key_of(objects[0]) if objects else ""
 
 
