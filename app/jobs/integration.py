@@ -155,6 +155,9 @@ class Integration(ABC, Generic[J]):
     this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    templates_in: ClassVar[type[Kind] | None] = None
+    """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
+    makes it, with the name of the job."""
     rights: tuple[Right, ...] = ()
     """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
     defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
@@ -202,6 +205,10 @@ class Integration(ABC, Generic[J]):
         """Whether the job needs no change to keep its pods from running."""
         return self.suspended(job)
 
+    def defaults(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+        return
+
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
@@ -236,6 +243,17 @@ class Integration(ABC, Generic[J]):
 
     def skip(self, job: J) -> str:
         """Why the reconciler ignores this object; empty if it does not."""
+        return ""
+
+    def joined(self, job: J, made: Kind) -> J:
+        """The job together with the object of `templates_in` that was made for it."""
+        return job
+
+    def unread(self, job: J) -> str:
+        """Why the job's pod sets cannot be told for now; empty if they can.
+
+        Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
+        """
         return ""
 
     def needs_queue(self, job: J) -> str:
