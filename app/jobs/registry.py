@@ -18,7 +18,9 @@ from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
+from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
@@ -27,6 +29,8 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    InferenceServices(),
+    Notebooks(),
 )
 
 
