@@ -6,6 +6,7 @@ the operator's own Go module: the kustomization that its releases are made from,
 rights of the Deployment's service account, and webhooks are called at an address of this host.
 """
 
+from testbed.operators.appwrapper import OPERATOR as APPWRAPPER
 from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kuberay import OPERATOR as KUBERAY
@@ -15,7 +16,17 @@ from testbed.operators.running import RunningOperator
 from testbed.operators.trainer import OPERATOR as TRAINER
 from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
-OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS, MPI_OPERATOR, TRAINER, TRAINING_OPERATOR)}
+_ALL = (
+    APPWRAPPER,
+    JOBSET,
+    KUBERAY,
+    LWS,
+    MPI_OPERATOR,
+    TRAINER,
+    TRAINING_OPERATOR,
+)
+
+OPERATORS = {operator.name: operator for operator in _ALL}
 """All there are, by name."""
 
 __all__ = ["OPERATORS", "Operator", "Places", "RunningOperator"]

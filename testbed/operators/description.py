@@ -47,7 +47,7 @@ class Operator:
     """A program and the manifests that belong to it, both from one Go module; see `Program`.
 
     `kustomization` is a folder below `folder`, which is kept whole: a kustomization refers to its neighbours. Or it is
-    a kustomization of our own at the top of `folder`. `beside` are the processes that run with the program.
+    what makes a kustomization of our own at the top of `folder`. `beside` are the processes that run with the program.
 
     `edits` change what cannot be set from outside: fixed ports, and the operator's own management of certificates.
     With `own_certificates` that management stays, and webhooks are called through the operator's Service, as on a
@@ -58,7 +58,7 @@ class Operator:
     module: str
     package: str
     folder: str
-    kustomization: str | Json
+    kustomization: str | Callable[[Places], Json]
     arguments: Callable[[Places], Sequence[str]]
     environment: Callable[[Places], Mapping[str, str]] = _nothing
     deployment: str = ""

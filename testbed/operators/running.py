@@ -150,7 +150,7 @@ class RunningOperator:
         # A kustomization refers to files at its own place and below only.
         copy = self.places.directory / "manifests"
         shutil.copytree(carried, copy)
-        (copy / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        (copy / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(self.places)))
         return self._control_plane.kubectl("kustomize", str(copy))
 
     def install(self) -> None:
