@@ -12,6 +12,7 @@ from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
+from testbed.operators.notebook import OPERATOR as NOTEBOOK
 from testbed.operators.running import RunningOperator
 from testbed.operators.trainer import OPERATOR as TRAINER
 from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
@@ -22,6 +23,7 @@ _ALL = (
     KUBERAY,
     LWS,
     MPI_OPERATOR,
+    NOTEBOOK,
     TRAINER,
     TRAINING_OPERATOR,
 )
