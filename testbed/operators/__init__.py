@@ -14,6 +14,7 @@ from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
 from testbed.operators.notebook import OPERATOR as NOTEBOOK
 from testbed.operators.running import RunningOperator
+from testbed.operators.sparkoperator import OPERATOR as SPARK_OPERATOR
 from testbed.operators.trainer import OPERATOR as TRAINER
 from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
@@ -24,6 +25,7 @@ _ALL = (
     LWS,
     MPI_OPERATOR,
     NOTEBOOK,
+    SPARK_OPERATOR,
     TRAINER,
     TRAINING_OPERATOR,
 )
