@@ -21,6 +21,7 @@ from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.notebook import Notebooks
+from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
@@ -31,6 +32,7 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     Deployments(),
     InferenceServices(),
     Notebooks(),
+    PipelineRuns(),
 )
 
 
