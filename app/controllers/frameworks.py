@@ -20,7 +20,7 @@ from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from app.jobs.bases import pods
 from app.jobs.integration import Integration
-from app.jobs.naming import split_job_key
+from app.jobs.naming import job_key, split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
@@ -42,11 +42,28 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
+    def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The jobs whose pod templates are in the object that changed."""
+        latest = new or old
+        if latest is None or not wakes.job_concerned(
+            old, new, integration=registry.of(latest), options=cluster.options
+        ):
+            return ()
+        owners = [each.metadata.controller for each in (old, new) if each is not None]
+        return dict.fromkeys(
+            job_key(integration.framework, latest.metadata.namespace, owner.name)
+            for owner in owners
+            if owner is not None and registry.by_owner(owner) is integration
+        )
+
+    watches = [Watch(cluster.jobs[integration.kind], concerned)]
+    if integration.templates_in is not None and integration.templates_in in cluster.jobs:
+        watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     return Controller(
         name=integration.framework,
         kind=integration.kind,
         decide=lambda key: jobreconciler.decide(key, cluster),
-        watches=[Watch(cluster.jobs[integration.kind], concerned)],
+        watches=watches,
         workers=WORKERS,
     )
 

@@ -20,9 +20,12 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -30,6 +33,13 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    PyTorchJobs(),
+    TFJobs(),
+    XGBoostJobs(),
+    PaddleJobs(),
+    JAXJobs(),
+    MPIJobs(),
+    TrainJobs(),
     InferenceServices(),
     Notebooks(),
     PipelineRuns(),

@@ -43,6 +43,7 @@ class PodParent(Integration[J]):
     needs = ("pod",)
     defaulted_on = frozenset({"CREATE", "UPDATE"})
     takes_prebuilt = False
+    serves = True
 
     @abstractmethod
     def template_metadata(self, job: J) -> TemplateMetadata | None:

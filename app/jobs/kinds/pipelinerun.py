@@ -104,6 +104,7 @@ class PipelineRuns(Integration[PipelineRun]):
     pods_label = "tekton.dev/pipelineRun"
     top_level = True
     keeps_reassignment = False
+    takes_prebuilt = False
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def suspended(self, job: PipelineRun) -> bool:
