@@ -155,6 +155,9 @@ class Integration(ABC, Generic[J]):
     this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    pods_label: ClassVar[str] = ""
+    """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
+    and the reconcile of the job starts them within what its Workload reserves in all."""
     templates_in: ClassVar[type[Kind] | None] = None
     """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
     makes it, with the name of the job."""

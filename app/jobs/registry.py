@@ -22,6 +22,7 @@ from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.notebook import Notebooks
+from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
 from app.jobs.kinds.trainjob import TrainJobs
@@ -41,6 +42,7 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     TrainJobs(),
     InferenceServices(),
     Notebooks(),
+    PipelineRuns(),
 )
 
 
