@@ -172,10 +172,20 @@ class Integration(ABC, Generic[J]):
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: ClassVar[bool] = True
     """Whether a job may name a prebuilt Workload."""
+    partial: ClassVar[bool] = False
+    """Whether a job may ask to be admitted with fewer pods."""
+    serves: ClassVar[bool] = False
+    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
+    suspend_path: tuple[str, ...] = ()
+    """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
+    policy of the chart lets only Turnstile unset it for a queued job."""
+    counts: ClassVar[Mapping[str, int | None]] = {}
+    """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
+    job runs, with the value of an absent field; None if such a field is not compared."""
     marks: ClassVar[Mapping[str, str]] = {}
     """Annotations of each Workload created for a job of the kind."""
 

@@ -18,8 +18,10 @@ from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
+from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.mpijob import MPIJobs
+from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
 from app.jobs.kinds.trainjob import TrainJobs
@@ -37,6 +39,8 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     JAXJobs(),
     MPIJobs(),
     TrainJobs(),
+    InferenceServices(),
+    Notebooks(),
 )
 
 
