@@ -11,6 +11,7 @@ from app.controllers.clusterview import ClusterView
 from app.controllers.runner import Runner
 from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers import worlds
+from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_runner import Diary, settled
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -97,7 +98,7 @@ async def test_a_workload_that_loses_its_admission_concerns_the_jobs_that_it_was
 
 async def test_a_job_whose_templates_are_in_another_object_is_reconciled_with_it() -> None:
     """A TrainJob with its JobSet; JobSets of other owners concern none."""
-    made = world()
+    made = Cluster().world
     runner = runner_of(made)
     with runner.subscribed():
         for number, kind in enumerate(("TrainJob", "Other"), 1):

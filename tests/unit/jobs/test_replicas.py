@@ -1,12 +1,19 @@
 """Jobs of Kubeflow's training operators: a pod set for each replica type, however it is spelled."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import jsonpatch
 import pytest
 
+from app.api.names import PODSET_LABEL
+from app.api.patch import JsonPatch
+from app.api.workload import decode as decode_workload
+from app.jobs.integration import Change
 from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.training import PyTorchJobs, TFJobs
+from app.jobs.podsets import PodSetInfo
 
 Json = dict[str, Any]
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}
@@ -61,6 +68,43 @@ def test_an_autoscaled_job_is_charged_for_all_workers_that_it_may_get(policy: Js
     """The operator makes an autoscaler where the policy has metrics. It never scales the master."""
     job = pytorch({"Master": 1, "Worker": 2}, elasticPolicy=policy)
     assert counts(job) == [("master", 1), ("worker", workers)]
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"labels": {"app": "train"}}])
+def test_a_stop_leaves_the_template_exactly_as_its_user_wrote_it(metadata: Json | None) -> None:
+    """A custom resource is stored as it is written: metadata that was absent is absent again."""
+    template = {**({"metadata": metadata} if metadata is not None else {}), **TEMPLATE}
+    before = {
+        "metadata": {"name": "train", "namespace": "ns", "resourceVersion": "1"},
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}},
+        },
+    }
+    job = decoded(before)
+    (pod_set,) = PyTorchJobs().pod_sets(job)
+    workload = {"metadata": {"name": "w"}, "spec": {"podSets": [pod_set.body()]}}
+    pod_sets = decode_workload(json.dumps(workload).encode()).spec.pod_sets
+    info = PodSetInfo("worker", 1, labels={PODSET_LABEL: "worker"}, annotations={"a": "b"}, node_selector={"c": "d"})
+    started = PyTorchJobs().start(job, [info])
+    assert started is not None
+    running = applied(before, started)
+    stop = PyTorchJobs().stop(decoded(running), pod_sets, reason="", message="", now=datetime.now(UTC))
+    (step,) = stop.steps
+    assert isinstance(step, Change)
+    assert applied(running, step)["spec"] == before["spec"]
+
+
+def decoded(body: Json) -> Any:
+    """A PyTorchJob as Turnstile sees it."""
+    return PyTorchJobs.kind.decoder()(json.dumps(body).encode())
+
+
+def applied(body: Json, change: Change) -> Json:
+    """The object after a patch."""
+    assert isinstance(change.body, JsonPatch)
+    after: Json = jsonpatch.apply_patch(body, json.loads(change.body.encode()))
+    return after
 
 
 def test_a_suspended_job_is_active_until_its_operator_has_seen_that() -> None:
