@@ -182,6 +182,10 @@ class Integration(ABC, Generic[J]):
         kind = self.kind
         return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
 
+    def creates(self, made: tuple[str, str]) -> bool:
+        """Whether the kind's own controller creates objects of that group and kind."""
+        return made in self.makes
+
     # --- called by the webhooks
 
     def held_by_parent(self, job: J) -> bool:

@@ -16,6 +16,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.jobset import JobSet
 from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.conformance import world
@@ -27,9 +28,23 @@ from tests.unit.controllers.job_cluster import Cluster
 Json = Any
 _KINDS: dict[str, type[Kind]] = {
     kind.KIND: kind
-    for kind in (Job, JobSet, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)
+    for kind in (
+        Job,
+        JobSet,
+        AppWrapper,
+        Pod,
+        Workload,
+        Namespace,
+        ResourceFlavor,
+        PriorityClass,
+        WorkloadPriorityClass,
+    )
 }
-_FRAMEWORKS = {"jobset": ("jobset.x-k8s.io/jobset", "JobSet"), "pod": ("pod", "Pod")}
+_FRAMEWORKS = {
+    "appwrapper": ("workload.codeflare.dev/appwrapper", "AppWrapper"),
+    "jobset": ("jobset.x-k8s.io/jobset", "JobSet"),
+    "pod": ("pod", "Pod"),
+}
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:

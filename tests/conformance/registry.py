@@ -143,6 +143,7 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("scheduler.*", _by_kind),
     ("controller.jobs.job.TestReconciler", job_reconcile.check),
     ("controller.jobs.jobset.TestReconciler", job_reconcile.check),
+    ("controller.jobs.appwrapper.TestReconciler", job_reconcile.check),
     ("controller.jobframework.TestReconcileGenericJob*", job_reconcile.check_mocked),
     ("controller.jobs.job.Test[PRT]*", job_kinds.check),
     ("controller.jobs.jobset.Test[PR]*", job_kinds.check),

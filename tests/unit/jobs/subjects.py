@@ -64,7 +64,17 @@ REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
-    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget"),
+    "type": (
+        "Complete",
+        "Completed",
+        "Failed",
+        "Other",
+        "PodsReady",
+        "QuotaReserved",
+        "Ready",
+        "ResourcesDeployed",
+        "TerminationTarget",
+    ),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
@@ -164,9 +174,7 @@ def _configured(draw: st.DrawFn) -> Json:
                 **dict.fromkeys(counts, SMALL),
                 "phase": st.sampled_from(WORDS["phase"]),
                 "message": KEYS,
-                "conditions": st.lists(
-                    st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
-                ),
+                "conditions": st.lists(_conditions()),
             },
         )
     )
@@ -174,10 +182,75 @@ def _configured(draw: st.DrawFn) -> Json:
 
 
 @st.composite
+def _components(draw: st.DrawFn) -> Json:
+    """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
+    where its templates are."""
+    template, amounts = draw(pod_templates()), st.fixed_dictionaries({}, optional={"replicas": SMALL})
+    job = {
+        **draw(st.fixed_dictionaries({}, optional={"parallelism": SMALL, "completions": SMALL})),
+        "template": template,
+    }
+    component = draw(
+        st.sampled_from(
+            [
+                {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": job}},
+                {"template": {"apiVersion": "v1", "kind": "Pod", **template}},
+                {
+                    "template": {
+                        "apiVersion": "apps/v1",
+                        "kind": "Deployment",
+                        "spec": {**draw(amounts), "template": template},
+                    }
+                },
+                {
+                    "template": {
+                        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                        "kind": "JobSet",
+                        "spec": {"replicatedJobs": [{"name": "a", **draw(amounts), "template": {"spec": job}}]},
+                    }
+                },
+                {
+                    "template": {"apiVersion": "example.com/v1", "kind": "Farm", "spec": {"herds": [template]}},
+                    "podSets": [{"path": "template.spec.herds[0]", **draw(amounts)}],
+                },
+                {"template": {"apiVersion": "v1", "kind": "Service", "spec": {}}},
+            ]
+        )
+    )
+    if draw(st.booleans()):
+        component["podSetInfos"] = [{"labels": draw(MAPS), "nodeSelector": draw(MAPS)}]
+    return component
+
+
+@st.composite
+def _appwrapper(draw: st.DrawFn) -> Json:
+    optional = {"suspend": st.booleans(), "managedBy": KEYS}
+    status = {"phase": st.sampled_from(WORDS["phase"]), "conditions": st.lists(_conditions(), max_size=3)}
+    return {
+        "spec": draw(
+            st.fixed_dictionaries({"components": st.lists(_components(), min_size=1, max_size=3)}, optional=optional)
+        ),
+        "status": draw(st.fixed_dictionaries({}, optional=status)),
+    }
+
+
+def _conditions() -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
+
+
+_OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+    CONFIGURED.framework: _configured,
+    "workload.codeflare.dev/appwrapper": _appwrapper,
+}
+"""Kinds that cannot be drawn field by field."""
+
+
+@st.composite
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    body = draw(_configured() if integration is CONFIGURED else _built(kind))
+    own = _OWN.get(integration.framework)
+    body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
     meta = {
         "name": "train",
@@ -216,6 +289,8 @@ def without_pods(body: Json) -> Json:
     body["status"] = still(body.get("status") or {})
     if body["kind"] == "Job" and body["spec"].get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
+    if body["kind"] == "AppWrapper":
+        body["status"]["conditions"] = []
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
     return body
@@ -256,8 +331,7 @@ def _jobset_pods(body: Json) -> int:
     pods = 0
     for each in body["spec"].get("replicatedJobs", []):
         spec = each["template"]["spec"]
-        at_a_time = min(spec.get("parallelism", 1), spec.get("completions", 2**31))
-        pods += max(each.get("replicas", 1) - done.get(each["name"], 0), 0) * at_a_time
+        pods += max(each.get("replicas", 1) - done.get(each["name"], 0), 0) * _pods_at_a_time(spec)
     return pods
 
 
@@ -269,10 +343,37 @@ def _simulation_pods(body: Json) -> int:
     )
 
 
+def _appwrapper_pods(body: Json) -> int:
+    pods = 0
+    for component in body["spec"]["components"]:
+        wrapped = component["template"]
+        spec = wrapped["spec"]
+        match wrapped["kind"]:
+            case "Job":
+                pods += _pods_at_a_time(spec)
+            case "Pod":
+                pods += 1
+            case "Deployment":
+                pods += spec.get("replicas", 1)
+            case "JobSet":
+                pods += sum(
+                    each.get("replicas", 1) * _pods_at_a_time(each["template"]["spec"])
+                    for each in spec["replicatedJobs"]
+                )
+            case "Farm":
+                pods += component["podSets"][0].get("replicas", 1)
+    return pods
+
+
+def _pods_at_a_time(spec: Json) -> int:
+    return min(spec.get("parallelism", 1), spec.get("completions", 2**31))
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
     "pod": lambda body: 1,
     "example.com/simulation": _simulation_pods,
+    "workload.codeflare.dev/appwrapper": _appwrapper_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""

@@ -58,6 +58,22 @@ def seeds() -> dict[str, Json]:
             "metadata": {"name": "x", "labels": labels, "annotations": annotations},
             "spec": {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": template}}}]},
         },
+        "appwrapper": {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "components": [
+                    {
+                        "podSets": [{"path": "template.spec.template", "replicas": 2}],
+                        "podSetInfos": [{"labels": {"a": "b"}}],
+                        "template": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}},
+                    },
+                    {"template": {"apiVersion": "v1", "kind": "Pod", **template}},
+                ]
+            },
+            "status": {"phase": "Running", "conditions": [condition]},
+        },
         "simulation": {
             "apiVersion": "example.com/v1",
             "kind": "Simulation",
