@@ -30,6 +30,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "kind": kind.KIND,
         "plural": kind.PLURAL,
         "webhookPath": integration.webhook_path,
+        "gate": integration.gate,
         "watched": integration.watched,
         "needs": list(integration.needs),
         "defaultedOn": sorted(integration.defaulted_on),

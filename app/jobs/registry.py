@@ -21,6 +21,7 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.sparkapplication import SparkApplications
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 _COUNTED: Final[tuple[Integration[Any], ...]] = (
@@ -28,6 +29,7 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    SparkApplications(),
 )
 ALL: Final[tuple[Integration[Any], ...]] = (*_COUNTED, AppWrappers(_COUNTED))
 

@@ -11,13 +11,14 @@ import dataclasses
 from typing import Any
 
 from app.api.core import Job, Namespace, Pod, PriorityClass
-from app.api.meta import Kind
+from app.api.meta import Kind, without_nulls
 from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.jobset import JobSet
+from app.jobs.kinds.sparkapplication import SparkApplication
 from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
@@ -32,6 +33,7 @@ _KINDS: dict[str, type[Kind]] = {
         Job,
         JobSet,
         AppWrapper,
+        SparkApplication,
         Pod,
         Workload,
         Namespace,
@@ -44,6 +46,7 @@ _FRAMEWORKS = {
     "appwrapper": ("workload.codeflare.dev/appwrapper", "AppWrapper"),
     "jobset": ("jobset.x-k8s.io/jobset", "JobSet"),
     "pod": ("pod", "Pod"),
+    "sparkapplication": ("sparkoperator.k8s.io/sparkapplication", "SparkApplication"),
 }
 
 
@@ -141,7 +144,7 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     given = table.get("reconcileKey") or next(iter(asked), None)
     if given:
         return f"{given['Namespace']}/{given['Name']}"
-    objects = [table["job"]] if table.get("job") else table.get("pods") or []
+    objects = [each for name in ("job", "sparkApp") if (each := table.get(name))] or table.get("pods") or []
     return world.key_of(objects[0]) if objects else ""
 
 
@@ -169,7 +172,7 @@ def _cluster(objects: dict[tuple[str, str], Json], options: JobOptions, *, named
 def _complete(item: Json, *, named: bool) -> Json:
     """With a uid, which the recording leaves out where the API server would give one: the name stands for it, unless
     not even the job has one, since the name of the Workload is made of that."""
-    item = copy.deepcopy(item)
+    item = without_nulls(item)
     meta = item["metadata"]
     for each in (meta, *(meta.get("ownerReferences") or ())):
         each["uid"] = each.get("uid") or (each["name"] if named else "")
@@ -196,6 +199,9 @@ def _seen(item: Json, *, timed: bool) -> Json:
         status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
         status = bare(status) or None
     spec = without_topology(item.get("spec"))
+    if any(kind == "SparkApplication" for kind, _, _ in owners):  # Kueue does not charge for Spark's memory overhead
+        for each in spec["podSets"]:
+            each["template"]["spec"].pop("overhead", None)
     template = spec.get("template", {}).get("metadata", {})
     (template.get("annotations") or {}).pop("kueue.x-k8s.io/workload", None)
     return {**bare(meta), "owners": owners, "spec": bare(spec), "status": status}

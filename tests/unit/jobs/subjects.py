@@ -75,6 +75,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
         "ResourcesDeployed",
         "TerminationTarget",
     ),
+    "state": ("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
@@ -147,10 +148,11 @@ def _name_of(item: Any) -> Any:
 
 
 @cache
-def _built(kind: type[Kind]) -> st.SearchStrategy[Json]:
+def _built(kind: type[Kind], *, raw: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Json]:
     info = mi.type_info(kind)
     assert isinstance(info, mi.StructType)
-    raw = pod_specs() if kind.KIND == "Pod" else pod_templates()
+    if raw is None:
+        raw = pod_specs() if kind.KIND == "Pod" else pod_templates()
     parts = {f.encode_name: f.type for f in info.fields if f.encode_name not in ("apiVersion", "kind", "metadata")}
     return st.fixed_dictionaries({name: fields(part, name, raw) for name, part in parts.items()})
 
@@ -238,8 +240,39 @@ def _conditions() -> st.SearchStrategy[Json]:
     return st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
 
 
+@st.composite
+def _sparkapplication(draw: st.DrawFn) -> Json:
+    """Drawn field by field, but for what Spark must be able to read; the node selector of the whole application, which
+    no stop puts back, is left out."""
+    kind = next(each.kind for each in ALL if each.framework == "sparkoperator.k8s.io/sparkapplication")
+    body = draw(_built(kind, raw=st.none()))
+    spec = body["spec"]
+    spec.pop("nodeSelector", None)
+    spec["sparkConf"] = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "spark.executor.instances": st.sampled_from(["1", "3"]),
+                "spark.dynamicAllocation.enabled": st.sampled_from(["true", "false"]),
+                "spark.dynamicAllocation.maxExecutors": st.sampled_from(["2", "5"]),
+            },
+        )
+    )
+    spec["memoryOverheadFactor"] = draw(st.sampled_from(["0.1", "0.5"]))
+    for role in ("driver", "executor"):
+        for name in ("coreRequest", "coreLimit", "memory", "memoryLimit", "memoryOverhead"):
+            if name in spec[role]:
+                spec[role][name] = draw(st.sampled_from(["1", "2"] if name.startswith("core") else ["1g", "512m"]))
+        template = draw(st.none() | pod_specs())
+        if template is not None:
+            directives = ("nodeSelector", "tolerations")
+            spec[role]["template"] = {"spec": {key: part for key, part in template.items() if key not in directives}}
+    return body
+
+
 _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
+    "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
     "workload.codeflare.dev/appwrapper": _appwrapper,
 }
 """Kinds that cannot be drawn field by field."""
@@ -291,6 +324,8 @@ def without_pods(body: Json) -> Json:
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == "AppWrapper":
         body["status"]["conditions"] = []
+    if body["kind"] == "SparkApplication":
+        body["status"] = {"applicationState": {"state": "SUSPENDED"}}
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
     return body
@@ -303,6 +338,8 @@ def unfinished(body: Json) -> Json:
     status.pop("conditions", None)
     if status.get("phase") in ("Succeeded", "Failed"):
         status["phase"] = "Running"
+    if body["kind"] == "SparkApplication":
+        status["applicationState"] = {"state": "RUNNING"}
     return body
 
 
@@ -369,11 +406,23 @@ def _pods_at_a_time(spec: Json) -> int:
     return min(spec.get("parallelism", 1), spec.get("completions", 2**31))
 
 
+def _sparkapplication_pods(body: Json) -> int:
+    spec = body["spec"]
+    conf, dynamic = spec.get("sparkConf", {}), spec.get("dynamicAllocation") or {}
+    executors = spec["executor"].get("instances", int(conf.get("spark.executor.instances", 2)))
+    if dynamic.get("enabled") or conf.get("spark.dynamicAllocation.enabled") == "true":
+        executors = max(
+            executors, dynamic.get("maxExecutors", int(conf.get("spark.dynamicAllocation.maxExecutors", 10)))
+        )
+    return 1 + executors
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
     "pod": lambda body: 1,
     "example.com/simulation": _simulation_pods,
+    "sparkoperator.k8s.io/sparkapplication": _sparkapplication_pods,
     "workload.codeflare.dev/appwrapper": _appwrapper_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""

@@ -74,6 +74,21 @@ def seeds() -> dict[str, Json]:
             },
             "status": {"phase": "Running", "conditions": [condition]},
         },
+        "sparkapplication": {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "type": "Python",
+                "mode": "cluster",
+                "sparkConf": {"spark.executor.cores": "2", "spark.memory.offHeap.enabled": "true"},
+                "volumes": [{"name": "v"}],
+                "driver": {"memory": "1g", "template": template, "volumeMounts": [{"name": "v"}]},
+                "executor": {"instances": 2, "sidecars": template["spec"]["containers"], "gpu": {"name": "a/b"}},
+                "dynamicAllocation": {"enabled": False},
+            },
+            "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
+        },
         "simulation": {
             "apiVersion": "example.com/v1",
             "kind": "Simulation",
