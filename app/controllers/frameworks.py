@@ -14,11 +14,11 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges, jobreconciler, wakes
-from app.controllers.children import children_of
+from app.controllers.children import children_of, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.jobs.integration import Integration
-from app.jobs.naming import split_job_key
+from app.jobs.naming import group_of, job_key, split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
@@ -40,11 +40,24 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
+    def child_stopped(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The owner, whose stop may wait for that."""
+        owner = old.metadata.controller if old is not None else None
+        if old is None or owner is None or (group_of(owner), owner.kind) != (kind.GROUP, kind.KIND):
+            return ()
+        if not runs_still(old, cluster) or (new is not None and runs_still(new, cluster)):
+            return ()
+        return (job_key(integration.framework, old.metadata.namespace, owner.name),)
+
+    kind = integration.kind
+    made = [
+        each for each in cluster.jobs if integration.stops_children and (each.GROUP, each.KIND) in integration.makes
+    ]
     return Controller(
         name=integration.framework,
-        kind=integration.kind,
+        kind=kind,
         decide=lambda key: jobreconciler.decide(key, cluster),
-        watches=[Watch(cluster.jobs[integration.kind], concerned)],
+        watches=[Watch(cluster.jobs[kind], concerned), *(Watch(cluster.jobs[each], child_stopped) for each in made)],
         workers=WORKERS,
     )
 

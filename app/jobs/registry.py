@@ -20,6 +20,9 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.raycluster import RayClusters
+from app.jobs.kinds.rayjob import RayJobs
+from app.jobs.kinds.rayservice import RayServices
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -27,6 +30,9 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    RayClusters(),
+    RayJobs(),
+    RayServices(),
 )
 
 

@@ -17,6 +17,7 @@ from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.kinds.jobset import JobSet
+from app.jobs.kinds.raycluster import RayCluster
 from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead
@@ -27,9 +28,23 @@ from tests.unit.controllers.job_cluster import Cluster
 Json = Any
 _KINDS: dict[str, type[Kind]] = {
     kind.KIND: kind
-    for kind in (Job, JobSet, Pod, Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass)
+    for kind in (
+        Job,
+        JobSet,
+        RayCluster,
+        Pod,
+        Workload,
+        Namespace,
+        ResourceFlavor,
+        PriorityClass,
+        WorkloadPriorityClass,
+    )
 }
-_FRAMEWORKS = {"jobset": ("jobset.x-k8s.io/jobset", "JobSet"), "pod": ("pod", "Pod")}
+_FRAMEWORKS = {
+    "jobset": ("jobset.x-k8s.io/jobset", "JobSet"),
+    "pod": ("pod", "Pod"),
+    "raycluster": ("ray.io/raycluster", "RayCluster"),
+}
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -110,9 +125,14 @@ def left_by_kueue(before: dict[tuple[str, str], Json], run: dict[str, Json]) -> 
 
 
 def _settle(cluster: Cluster, key: str) -> None:
-    """Look until nothing is written, and again when the Job controller has removed the pods of what is suspended."""
+    """Look until nothing is written, and again when the Job controller, or KubeRay, has removed the pods of what is
+    suspended."""
     cluster.settle(key)
     framework, _, name = key.partition(":")
+    ray = cluster.get(RayCluster, name) if framework == "ray.io/raycluster" else None
+    if ray is not None and ray["spec"].get("suspend"):
+        cluster.patch(RayCluster, name, {"status": {"state": "suspended"}})
+        cluster.settle(key)
     job = cluster.get(Job, name) if framework == "batch/job" else None
     if job is not None and job["spec"].get("suspend") and (job.get("status") or {}).get("active"):
         cluster.patch(Job, name, {"status": {"active": 0, "ready": 0}})

@@ -16,6 +16,7 @@ from msgspec import inspect as mi
 from app.api.config.customkinds import CustomKind
 from app.api.meta import Kind
 from app.jobs.bases.configured import ConfiguredJobs
+from app.jobs.bases.ray import ClusterSpec
 from app.jobs.integration import Integration
 from app.jobs.registry import ALL, Registry
 
@@ -64,14 +65,23 @@ REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
-    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget"),
+    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget", "RayClusterSuspended"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
+    "groupName": ("workers", "more", "Others"),
+    "submissionMode": ("K8sJobMode", "SidecarMode", "HTTPMode"),
+    "state": ("ready", "suspended", "failed"),
+    "jobDeploymentStatus": ("Initializing", "Running", "Suspending", "Suspended", "ValidationFailed", "Complete"),
+    "jobStatus": ("RUNNING", "SUCCEEDED", "FAILED"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
+LEFT_OUT: Final = ("submitterPodTemplate",)
+"""Templates that a job need not have; a start writes them, and a stop leaves them."""
+RAW: Final = {"rayClusterConfig": ClusterSpec}
+"""What is in fields that stay JSON; in all others there is a pod template."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -116,7 +126,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
         case mi.StrType():
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
-            return raw
+            return fields(mi.type_info(RAW[name]), name, raw) if name in RAW else raw
         case mi.DictType():
             return MAPS
         case mi.ListType():
@@ -125,7 +135,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             required, optional = {}, {}
             for field in info.fields:
                 needed = field.required or isinstance(field.type, (mi.RawType, mi.StructType))
-                needed = needed or field.encode_name == "name"
+                needed = needed and field.encode_name not in LEFT_OUT
+                needed = needed or field.encode_name in ("name", "groupName", "rayClusterSpec")
                 (required if needed else optional)[field.encode_name] = fields(field.type, field.encode_name, raw)
             everything = st.fixed_dictionaries({**required, **optional})
             return everything | st.fixed_dictionaries(required, optional=optional)
@@ -133,7 +144,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    return item.get("name", id(item)) if isinstance(item, dict) else item
+    return item.get("name", item.get("groupName", id(item))) if isinstance(item, dict) else item
 
 
 @cache
@@ -214,6 +225,10 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
+    if body["kind"] == "RayCluster":
+        body["status"] |= {"state": "suspended", "conditions": [{"type": "RayClusterSuspended", "status": "True"}]}
+    if body["kind"] == "RayJob":
+        body["status"]["jobDeploymentStatus"] = "Suspended"
     if body["kind"] == "Job" and body["spec"].get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == CONFIGURED.kind.KIND:
@@ -228,6 +243,8 @@ def unfinished(body: Json) -> Json:
     status.pop("conditions", None)
     if status.get("phase") in ("Succeeded", "Failed"):
         status["phase"] = "Running"
+    if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+        status["jobDeploymentStatus"] = "Running"
     return body
 
 
@@ -269,10 +286,31 @@ def _simulation_pods(body: Json) -> int:
     )
 
 
+def _ray_pods(cluster: Json) -> int:
+    """A head and its workers: at least `minReplicas`, with autoscaling up to `maxReplicas`, each of several hosts."""
+    pods = 1
+    for group in cluster.get("workerGroupSpecs", []):
+        replicas = max(group.get("replicas", 0), group.get("minReplicas", 0))
+        if cluster.get("enableInTreeAutoscaling"):
+            replicas = max(replicas, group.get("maxReplicas", 0))
+        pods += replicas * group.get("numOfHosts", 1)
+    return pods
+
+
+def _rayjob_pods(body: Json) -> int:
+    spec = body["spec"]
+    if spec.get("clusterSelector"):
+        return 0
+    return _ray_pods(spec["rayClusterSpec"]) + (spec.get("submissionMode") == "K8sJobMode")
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
     "pod": lambda body: 1,
+    "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
+    "ray.io/rayjob": _rayjob_pods,
+    "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
     "example.com/simulation": _simulation_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""
