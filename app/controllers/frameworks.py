@@ -33,7 +33,7 @@ def controllers(cluster: ClusterView) -> list[Controller]:
 
 
 def _controller(integration: Integration[Any], cluster: ClusterView) -> Controller:
-    registry = cluster.registry
+    registry, kind = cluster.registry, integration.kind
 
     def concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
         if not wakes.job_concerned(old, new, integration=integration, options=cluster.options):
@@ -49,15 +49,31 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             return ()
         return (job_key(integration.framework, old.metadata.namespace, owner.name),)
 
-    kind = integration.kind
-    made = [
-        each for each in cluster.jobs if integration.stops_children and (each.GROUP, each.KIND) in integration.makes
-    ]
+    def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The jobs whose pod templates are in the object that changed."""
+        latest = new or old
+        if latest is None or not wakes.job_concerned(
+            old, new, integration=registry.of(latest), options=cluster.options
+        ):
+            return ()
+        owners = [each.metadata.controller for each in (old, new) if each is not None]
+        return dict.fromkeys(
+            job_key(integration.framework, latest.metadata.namespace, owner.name)
+            for owner in owners
+            if owner is not None and registry.by_owner(owner) is integration
+        )
+
+    watches = [Watch(cluster.jobs[kind], concerned)]
+    if integration.stops_children:
+        made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
+        watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
+    if integration.templates_in is not None and integration.templates_in in cluster.jobs:
+        watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     return Controller(
         name=integration.framework,
         kind=kind,
         decide=lambda key: jobreconciler.decide(key, cluster),
-        watches=[Watch(cluster.jobs[kind], concerned), *(Watch(cluster.jobs[each], child_stopped) for each in made)],
+        watches=watches,
         workers=WORKERS,
     )
 

@@ -18,11 +18,16 @@ from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
+from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.mpijob import MPIJobs
+from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.raycluster import RayClusters
 from app.jobs.kinds.rayjob import RayJobs
 from app.jobs.kinds.rayservice import RayServices
+from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -33,6 +38,15 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     RayClusters(),
     RayJobs(),
     RayServices(),
+    PyTorchJobs(),
+    TFJobs(),
+    XGBoostJobs(),
+    PaddleJobs(),
+    JAXJobs(),
+    MPIJobs(),
+    TrainJobs(),
+    InferenceServices(),
+    Notebooks(),
 )
 
 

@@ -35,7 +35,8 @@ J = TypeVar("J", bound=Kind)
 class Template:
     """A pod template of a job: the pod set made from it, and its place in the object.
 
-    `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`. `absent`:
+    `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`. `shown`
+    is the path as error messages write it where it goes through a map: `spec.replicaSpecs[Worker].template`. `absent`:
     the object does not have the template, which is the default of the kind's controller, and a start writes it.
     """
 
@@ -44,6 +45,7 @@ class Template:
     raw: msgspec.Raw
     path: tuple[str | int, ...]
     min_count: int | None = None
+    shown: str = ""
     absent: bool = False
 
     @property
@@ -65,7 +67,7 @@ class Template:
     @property
     def field(self) -> str:
         """The path as error messages write it: `spec.replicatedJobs[0].template.spec.template`."""
-        return dotted(self.path)
+        return self.shown or dotted(self.path)
 
 
 class TemplatedJob(Integration[J]):
