@@ -124,15 +124,25 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
 
 
-def rewrite(patch: JsonPatch, template: bytes | msgspec.Raw, path: tuple[str | int, ...], wanted: Directives) -> None:
+def rewrite(
+    patch: JsonPatch,
+    template: bytes | msgspec.Raw,
+    path: tuple[str | int, ...],
+    wanted: Directives,
+    *,
+    without_metadata: bool = False,
+) -> None:
     """Add to `patch` the operations that give the template at `path` the directives `wanted`; none if it has them.
 
-    `template` is the JSON of the template as it is now.
+    `template` is the JSON of the template as it is now. `without_metadata`: its user wrote no metadata.
     """
     current, target = _placed(Directives.of(_decode_template(template))), _placed(wanted)
     if current == target:
         return
     plain = orjson.loads(bytes(template))
+    if without_metadata and plain.get("metadata") and plain["metadata"].keys() <= {"labels", "annotations"}:
+        patch.remove(*path, "metadata")
+        current = {place: target[place] if place[0] == "metadata" else value for place, value in current.items()}
     for (parent, key), value in target.items():
         if value == current[parent, key]:
             continue

@@ -77,7 +77,8 @@ def worker_template(template: bytes) -> bytes:
     """A worker's template with what its init container requests beyond the worker's own containers, as overhead.
 
     The overhead is no part of what is compared when a job is compared with its Workload, so that a Workload which Kueue
-    made still fits its job. A pod with resources of its own, or of a RuntimeClass that has an overhead, stays as it is.
+    made still fits its job. A resource that no container of the worker requests is not charged: its ClusterQueue need
+    not have quota for it. A pod with resources of its own, or of a RuntimeClass that has an overhead, stays as it is.
     """
     view = _decode_template(template).spec
     if view.resources is not None or view.runtime_class_name or view.overhead:
@@ -96,6 +97,9 @@ def worker_template(template: bytes) -> bytes:
 
 def _missing(resource: str, value: str, containers: Sequence[Container], before: Sequence[Container]) -> int:
     """How much more of a resource the init container requests than all others of the pod."""
+    named = (each.resources for each in (*containers, *before) if each.resources is not None)
+    if not any(resource in each.requests or resource in each.limits for each in named):
+        return 0
     together = sum(_requested(resource, each) for each in containers)
     alone = max((_requested(resource, each) for each in before if each.restart_policy != "Always"), default=0)
     return to_int(resource, value) - max(together, alone)

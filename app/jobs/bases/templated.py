@@ -171,7 +171,8 @@ class TemplatedJob(Integration[J]):
         if running:
             self._set_suspended(job, patch, value=True)
         for template, pod_set in _originals(self.readable_templates(job), pod_sets or ()):
-            rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
+            wanted, without = Directives.of(pod_set.template), pod_set.template.metadata is None
+            rewrite(patch, template.raw, template.path, wanted, without_metadata=without)
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
