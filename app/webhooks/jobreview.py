@@ -52,6 +52,10 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
+        if request.operation == UPDATE and integration.suspended_on_change:
+            if _outgrown(decode(request.old_object), job, integration, lookups):
+                integration.hold(job, patch)
+            return changed(patch)
         if integration.held_by_parent(job):
             integration.hold(job, patch)
             return changed(patch)
@@ -77,6 +81,20 @@ def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool
     return (has_queue or lookups.options.manage_jobs_without_queue_name) and (
         has_queue or namespace_is_managed(meta.namespace, lookups)
     )
+
+
+def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
+    """Whether a running job is changed so that its controller would make pods which its Workload is not charged for.
+
+    The job of a managed owner is not suspended, because its owner's controller would not resume it.
+    """
+    if integration.suspended(old) or integration.held(new) or not _is_queued(lookups, old, new):
+        return False
+    try:
+        outgrown = integration.outgrown(old, new)
+    except PermanentError:
+        outgrown = True  # the pods that it asks for cannot be read
+    return outgrown and managed_owner(new, lookups) is None
 
 
 def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
