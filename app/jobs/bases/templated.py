@@ -168,7 +168,9 @@ class TemplatedJob(Integration[J]):
         templates = self.readable_templates(job)
         if pod_sets is not None and len(pod_sets) == len(templates):
             for template, pod_set in zip(templates, pod_sets, strict=True):
-                rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
+                wanted = pod_set.template
+                bare = wanted.metadata is None
+                rewrite(patch, template.raw, template.path, Directives.of(wanted), without_metadata=bare)
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
