@@ -222,11 +222,7 @@ def _pipelineruns(draw: st.DrawFn) -> Json:
     return {"spec": spec, "status": status}
 
 
-_DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
-    CONFIGURED.framework: _configured,
-    "tekton.dev/pipelinerun": _pipelineruns,
-}
-"""Kinds whose objects follow from more than their structs."""
+@st.composite
 def _components(draw: st.DrawFn) -> Json:
     """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
     where its templates are."""
@@ -317,6 +313,7 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
     "workload.codeflare.dev/appwrapper": _appwrapper,
+    "tekton.dev/pipelinerun": _pipelineruns,
 }
 """Kinds that cannot be drawn field by field."""
 
@@ -325,8 +322,6 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    drawn = _DRAWN.get(integration.framework)
-    body = draw(drawn() if drawn is not None else _built(kind))
     own = _OWN.get(integration.framework)
     body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
@@ -480,6 +475,8 @@ def _pipelinerun_pods(body: Json) -> int:
     tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
     at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
     return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
+
+
 def _appwrapper_pods(body: Json) -> int:
     pods = 0
     for component in body["spec"]["components"]:
