@@ -45,9 +45,12 @@ class Trial:
         self.created[name] = self.row.create(self.scenario, name, QUEUE, priority=priority)
 
     def dry_run(self, name: str) -> None:
-        """Send the objects of a job with `dryRun=All`; the API server and all webhooks take part in it."""
+        """Send a job with `dryRun=All`: the API server and all webhooks take part. What a job refers to is created."""
         for each in self.row.objects(self.scenario, name, QUEUE):
-            self.scenario.api.create(each, dry_run=True)
+            if each["kind"] == self.row.kind:
+                self.scenario.api.create(each, dry_run=True)
+            else:
+                self.scenario.create(each)
 
     def delete(self, name: str) -> None:
         """Delete all objects of a job in the background, without waiting."""

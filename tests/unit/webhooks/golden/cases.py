@@ -183,7 +183,8 @@ UPDATED: Final = (
 def samples() -> dict[str, Json]:
     """A manifest of each kind, by the name of its row: those objects of the rows that a job kind answers for."""
     scenario = Scenario(cast(Api, None), "team-a")
-    found = {row.name: row.objects(scenario, "job", "main")[0] for row in ROWS}
+    made = {row: row.objects(scenario, "job", "main") for row in ROWS}
+    found = {row.name: next(each for each in objects if each["kind"] == row.kind) for row, objects in made.items()}
     found["configured"] = CONFIGURED_SAMPLE
     kinds = {_kind(each.kind) for each in REGISTRY.enabled}
     return {name: body for name, body in found.items() if (_group(body), body["kind"]) in kinds}
@@ -208,15 +209,20 @@ def _group(body: Json) -> str:
 def lines(sample: Json) -> Iterator[Json]:
     """What is written down of a kind: the sample, and each case with its answers."""
     yield {"sample": sample}
+    templated = _template(_integration(sample), sample) is not None
     for case in (*CREATED, *UPDATED):
-        yield told(case, sample)
+        if templated or not case.template:
+            yield told(case, sample)
+
+
+def _integration(sample: Json) -> Integration[Any]:
+    return next(each for each in REGISTRY.enabled if _kind(each.kind) == (_group(sample), sample["kind"]))
 
 
 def told(case: Case, sample: Json) -> Json:
     """A case with its answers, for people."""
-    integration = next(each for each in REGISTRY.enabled if _kind(each.kind) == (_group(sample), sample["kind"]))
-    lookups = _cluster(case)
-    handlers = routes(lookups)
+    integration = _integration(sample)
+    handlers = routes(_cluster(case))
     waiting = _stored(integration, sample)
     old = None
     if case.before is not None:
@@ -224,7 +230,10 @@ def told(case: Case, sample: Json) -> Json:
         new = apply_merge_patch(_running(integration, waiting) if case.runs else waiting, case.change)
     else:
         new = apply_merge_patch(waiting if case.stored else sample, case.change)
-    new = _with_template(integration, new, case.template)
+    if case.template:
+        new = copy.deepcopy(new)
+        template = _template(integration, new) or {}
+        template["metadata"] = apply_merge_patch(template.get("metadata", {}), case.template)
     given = {key: value for key, value in vars(case).items() if value not in (None, {}, False, "", "team-a")}
     operation = case.operation or ("CREATE" if old is None else "UPDATE")
     answers: Json = {}
@@ -237,18 +246,23 @@ def told(case: Case, sample: Json) -> Json:
     return {"case": given.pop("name"), "operation": operation, **given, **answers}
 
 
-def _with_template(integration: Integration[Any], body: Json, metadata: Json) -> Json:
-    if not metadata:
+def _template(integration: Integration[Any], body: Json) -> Json | None:
+    """The first pod template of an object, or the Pod; None if the object has none in itself."""
+    if body["kind"] == "Pod":
         return body
-    body = copy.deepcopy(body)
-    place: Any = body
     path: tuple[str | int, ...] = ("spec", "template")
     if isinstance(integration, TemplatedJob):
-        path = integration.templates(decode(integration, body))[0].path
-    for part in () if body["kind"] == "Pod" else path:
+        try:
+            path = integration.templates(decode(integration, body))[0].path
+        except LookupError:  # in another object
+            return None
+    place: Any = body
+    for part in path:
+        if isinstance(place, dict) and part not in place:
+            return None
         place = place[part]
-    place["metadata"] = apply_merge_patch(place.get("metadata", {}), metadata)
-    return body
+    found: Json = place
+    return found
 
 
 def _cluster(case: Case) -> Cluster:
