@@ -244,6 +244,7 @@ _DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
 """Kinds whose objects follow from more than their structs."""
 
 
+@st.composite
 def _components(draw: st.DrawFn) -> Json:
     """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
     where its templates are."""
@@ -334,6 +335,7 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
     "workload.codeflare.dev/appwrapper": _appwrapper,
+    "tekton.dev/pipelinerun": _pipelineruns,
 }
 """Kinds that cannot be drawn field by field."""
 
@@ -342,8 +344,6 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    drawn = _DRAWN.get(integration.framework)
-    body = draw(drawn() if drawn is not None else _built(kind))
     own = _OWN.get(integration.framework)
     body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
