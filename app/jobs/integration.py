@@ -202,6 +202,10 @@ class Integration(ABC, Generic[J]):
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
 
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
+
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
         return []

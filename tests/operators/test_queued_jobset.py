@@ -6,6 +6,7 @@ import pytest
 
 from testbed import ControlPlane, resource_path
 from testbed.client import Json, condition, wait_until
+from testbed.components import STOP_FOR
 from testbed.operators import RunningOperator
 from tests.cluster.scenario import GROUP, Scenario
 from tests.operators.jobsets import NAME_LABEL, jobset, jobset_path, replicated_job
@@ -185,6 +186,32 @@ class TestStop:
             timeout=90,
             describe=lambda: f"{scenario.api.items(workloads)}, {usage(scenario)} cpu reserved",
         )
+
+
+class TestReplacement:
+    def test_pods_that_stop_slowly_are_not_replaced_beside_themselves(self, scenario: Scenario) -> None:
+        """The pods of Jobs of one pod are deleted, and take longer to stop than the Job controller waits."""
+        team(scenario)
+        made = jobset("slow", replicated_job("workers", replicas=3), namespace=scenario.namespace, queue="team")
+        spec = made["spec"]["replicatedJobs"][0]["template"]["spec"]
+        spec["backoffLimit"] = 6
+        spec["template"]["metadata"] = {"annotations": {STOP_FOR: "13s"}}
+        scenario.create(made)
+        first = wait_pods(scenario, "slow")
+        for pod in first:
+            path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=scenario.namespace)
+            scenario.api.delete(path)
+        names = {pod["metadata"]["name"] for pod in first}
+        most = 0
+
+        def ended() -> bool:
+            nonlocal most
+            seen = {pod["metadata"]["name"] for pod in running(scenario, "slow")}
+            most = max(most, len(seen))
+            return not seen & names
+
+        wait_until(ended, timeout=60, describe=lambda: f"{len(running(scenario, 'slow'))} pods run")
+        assert most == 3
 
 
 class TestDefinition:
