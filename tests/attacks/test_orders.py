@@ -237,25 +237,3 @@ class TestADeployment:
         spec: Json = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
         meta = {"name": "web", "namespace": tenant.namespace, "labels": {QUEUE: "main"}}
         tenant.api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-
-
-class TestQuotaThatIsNotUsed:
-    @pytest.mark.xfail(
-        strict=True, reason="a Workload that is admitted keeps its quota until its job ends or is stopped"
-    )
-    def test_by_a_pod_with_a_gate_of_its_own(self, tenant: Tenant) -> None:
-        """Create a Pod with a scheduling gate of the tenant's, which stays when the Pod is admitted."""
-        tenant.pod("a", cpu="2", spec={"schedulingGates": [{"name": "example.com/never"}]})
-        tenant.world.wait_admitted("a", kind="Pod")
-        tenant.within_quota()
-
-    @pytest.mark.xfail(
-        strict=True, reason="a Workload that is admitted keeps its quota until its job ends or is stopped"
-    )
-    def test_by_a_job_that_nobody_runs(self, tenant: Tenant) -> None:
-        """Create a Job that names a controller which does not exist: it is resumed, and never gets pods."""
-        body = tenant.job_body("a")
-        body["spec"]["managedBy"] = "example.com/nobody"
-        tenant.api.create(body)
-        tenant.world.wait_started("a")
-        tenant.within_quota()
