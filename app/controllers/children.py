@@ -268,6 +268,7 @@ class Childhood(Reconcile):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
+        self._prepare()
         for sibling in family.beyond(self.job, ancestor, workload):
             if self._suspend(self.cluster.registry.of(sibling), sibling):
                 note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
