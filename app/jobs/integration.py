@@ -221,6 +221,9 @@ class Integration(ABC, Generic[J]):
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
 
+    def complete(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job needs beside being held, or not, so that its quota follows its pods."""
+
     def outgrown(self, old: J, new: J) -> bool:
         """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
         return False

@@ -27,10 +27,11 @@ HEEDED: Final = frozenset((
 """Gates that can be switched both ways."""
 
 ALWAYS_ON: Final = frozenset((
-    "AdmissionGatedBy", "AssignQueueLabelsForPods", "FinishOrphanedWorkloads",
+    "AdmissionGatedBy", "AssignQueueLabelsForPods", "DeferRayServiceFinalizationForRedisCleanup",
+    "FinishOrphanedWorkloads",
     "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
-    "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "WorkloadIdentifierAnnotations",
-    "WorkloadPriorityClassDefaulting",
+    "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "ValidateRayAndSparkJobUpdates",
+    "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
 ))  # fmt: skip
 """Gates whose behaviour cannot be switched off."""
 
@@ -55,7 +56,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "CustomMetricLabels": _METRICS,
-    "DeferRayServiceFinalizationForRedisCleanup": "the Ray kinds are not built yet",
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "LWSImmutableGroupSize": "LeaderWorkerSets are not built yet",
@@ -66,7 +66,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
     "SparkApplicationIntegration": "SparkApplications are not built yet",
     "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
-    "ValidateRayAndSparkJobUpdates": "the Ray and Spark kinds are not built yet",
     "VisibilityOnDemand": "the visibility API is not built yet",
     **{
         gate.name: sentence
