@@ -14,6 +14,7 @@ import orjson
 
 from app.api import names
 from app.api import workload as wl
+from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
@@ -23,6 +24,7 @@ from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
 from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, ended, released
+from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -57,6 +59,8 @@ def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[typ
         index_children(store, integration, registry)
         if integration.groups is not None:
             _index_groups(store, integration, registry)
+        if kind is Pod:
+            index_named_jobs(store, registry)
 
 
 def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
@@ -138,7 +142,7 @@ def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tup
     return actions, why
 
 
-class _Job(Childhood, Matching):
+class _Job(Childhood, Matching, Sharing):
     """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> ReconcileResult:
@@ -212,6 +216,7 @@ class _Job(Childhood, Matching):
             if stopped and not charges.held(workload, self.cluster):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
+        self._share(workload)
         if self._tell_of_replacements(workload):
             return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:

@@ -79,6 +79,12 @@ def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool
     )
 
 
+def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
+    """Whether a job names a queue in one of its versions, or need not name one."""
+    named = any(each.metadata.labels.get(names.QUEUE_LABEL) for each in versions)
+    return named or lookups.options.manage_jobs_without_queue_name
+
+
 def _claims(job: Kind, integration: Integration[Any]) -> bool:
     """Whether the pods name a pod set of the ancestor's Workload, which its start adds to pod templates. The reconciler
     finds out whether that Workload charges for them."""
@@ -94,6 +100,10 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
+        if integration.validated_only_if_queued:
+            versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
+            if not _is_queued(lookups, *versions):
+                return ALLOWED
         if request.operation == CREATE:
             errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:
