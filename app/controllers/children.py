@@ -19,9 +19,9 @@ from app.api.meta import Kind, find_condition
 from app.api.pods import PodSpec
 from app.api.workload import ADMITTED, Workload
 from app.controllers.actions import Emit, RequeueAfter
+from app.controllers.charged import completed_requests
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
-from app.engine.requests import Exact, effective_pod, pod_requests, summarize
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
@@ -191,17 +191,7 @@ class Family:
 
     def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
-        cluster = self._cluster
-        limits = summarize(each for each in cluster.limit_ranges.values() if each.metadata.namespace == namespace)
-        overheads = {
-            each.metadata.name: each.overhead.pod_fixed
-            for each in cluster.runtime_classes.values()
-            if each.overhead is not None
-        }
-
-        def requests(of: PodSpec) -> Exact:
-            return pod_requests(effective_pod(of, overheads=overheads, limits=limits))
-
+        requests = completed_requests(namespace, self._cluster)
         try:
             wanted = requests(spec)
             most: dict[str, int] = {}

@@ -13,10 +13,12 @@ from app.api.core import Namespace, Pod, PriorityClass
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, jobreconciler, wakes
+from app.controllers import charges, jobreconciler, servingsets, wakes
+from app.controllers.actions import ReconcileResult
 from app.controllers.children import children_of
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
+from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
 from app.jobs.naming import split_job_key
 from app.kube.slices import ordered
@@ -40,13 +42,24 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
+    watches: list[Watch[Any, str]] = [Watch(cluster.jobs[integration.kind], concerned)]
+    if isinstance(integration, ServingSet):
+        watches.append(servingsets.watch_of_pods(cluster, integration))
     return Controller(
         name=integration.framework,
         kind=integration.kind,
-        decide=lambda key: jobreconciler.decide(key, cluster),
-        watches=[Watch(cluster.jobs[integration.kind], concerned)],
+        decide=lambda key: decide(key, cluster),
+        watches=watches,
         workers=WORKERS,
     )
+
+
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
+    """The next writes for the job, group or serving set of that key."""
+    framework, _ = split_job_key(key)
+    if isinstance(cluster.registry.known.get(framework), ServingSet):
+        return servingsets.decide(key, cluster)
+    return jobreconciler.decide(key, cluster)
 
 
 def dispatch(cluster: ClusterView) -> Dispatch:

@@ -20,6 +20,7 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.statefulset import StatefulSets
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -27,6 +28,7 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    StatefulSets(),
 )
 
 

@@ -52,6 +52,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
+        if integration.of_another_kind(job):
+            return ALLOWED
         if integration.held_by_parent(job):
             integration.hold(job, patch)
             return changed(patch)
@@ -93,6 +95,8 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
+        if integration.of_another_kind(new):
+            return ALLOWED
         if request.operation == CREATE:
             errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:

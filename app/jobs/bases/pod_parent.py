@@ -6,7 +6,7 @@ but the template's metadata. Source: Kueue's pkg/controller/jobs/deployment.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -57,17 +57,24 @@ class PodParent(Integration[J]):
 
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Copy queue and priority class into the pod template, with the annotation that gets its pods gated."""
-        metadata = self.template_metadata(job)
-        path = ("spec", "template", "metadata")
-        if metadata is None:
-            patch.add(*path, value={})
+        metadata, path = self.template_metadata(job), ("spec", "template")
+        self.annotate(metadata, patch, *path)
         labels = metadata.labels if metadata is not None else {}
+        patch.put(labels, *path, "metadata", "labels", key=names.MANAGED_LABEL, value="true")
+        self.label(job, labels, patch, *path)
+
+    def annotate(self, metadata: TemplateMetadata | None, patch: JsonPatch, *path: str) -> None:
+        """Add to the template at `path` the annotation that gets its pods gated."""
+        if metadata is None:
+            patch.add(*path, "metadata", value={})
         annotations = metadata.annotations if metadata is not None else {}
-        patch.put(annotations, *path, "annotations", key=names.POD_SUSPENDING_PARENT, value=self.framework)
-        patch.put(labels, *path, "labels", key=names.MANAGED_LABEL, value="true")
+        patch.put(annotations, *path, "metadata", "annotations", key=names.POD_SUSPENDING_PARENT, value=self.framework)
+
+    def label(self, job: J, labels: Mapping[str, str], patch: JsonPatch, *path: str) -> None:
+        """Copy queue and priority class into the template at `path`."""
         for key in (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL):
             if value := job.metadata.labels.get(key):
-                patch.put(labels, *path, "labels", key=key, value=value)
+                patch.put(labels, *path, "metadata", "labels", key=key, value=value)
 
     def update_errors(self, old: J, new: J) -> list[FieldError]:
         """The queue name must not change while pods are ready, and must never be removed."""

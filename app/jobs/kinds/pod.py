@@ -137,7 +137,8 @@ class PlainPod(Integration[Pod]):
 
     def skip(self, job: Pod) -> str:
         """Skips pods that the webhook did not gate: pods with neither the managed label nor the finalizer (which a pod
-        keeps that lost its label), and not `held_by_parent`; with `parents_only` all that are not `held_by_parent`.
+        keeps that lost its label), and not `held_by_parent`; with `parents_only` all that are not `held_by_parent`; and
+        gated pods that wait for the reconciler of their parent to make them members of a group.
 
         In Kueue the label alone counts, which only the parent's template adds to a pod that is `held_by_parent`: if
         there is no such parent, nothing notices that the gate was removed.
@@ -147,6 +148,8 @@ class PlainPod(Integration[Pod]):
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
             return "the framework pod is not enabled"
+        if pods.waits_for_group(job):
+            return "it is not yet a member of its parent's group"
         return ""
 
     def needs_queue(self, job: Pod) -> str:

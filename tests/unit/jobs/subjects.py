@@ -273,6 +273,7 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
     "pod": lambda body: 1,
+    "statefulset": lambda body: body["spec"].get("replicas", 1),
     "example.com/simulation": _simulation_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""
