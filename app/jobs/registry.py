@@ -19,6 +19,7 @@ from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.leaderworkerset import LeaderWorkerSets
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.statefulset import StatefulSets
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
@@ -29,6 +30,7 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     PlainPod(),
     Deployments(),
     StatefulSets(),
+    LeaderWorkerSets(),
 )
 
 

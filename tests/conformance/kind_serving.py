@@ -15,6 +15,7 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.bases.immutable import immutable_errors
+from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.naming import job_key
 from app.jobs.options import JobOptions
@@ -29,6 +30,7 @@ Json = Any
 Objects = dict[tuple[str, str], Json]
 _SETS: dict[str, tuple[str, type[Kind]]] = {
     "statefulset": ("statefulset", StatefulSet),
+    "leaderworkerset": ("leaderworkerset.x-k8s.io/leaderworkerset", LeaderWorkerSet),
 }
 _KINDS: dict[str, type[Kind]] = {
     each.KIND: each for each in (Pod, Workload, Namespace, PriorityClass, WorkloadPriorityClass)

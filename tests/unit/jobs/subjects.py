@@ -274,6 +274,9 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "jobset.x-k8s.io/jobset": _jobset_pods,
     "pod": lambda body: 1,
     "statefulset": lambda body: body["spec"].get("replicas", 1),
+    "leaderworkerset.x-k8s.io/leaderworkerset": lambda body: (
+        body["spec"].get("replicas", 1) * body["spec"]["leaderWorkerTemplate"].get("size", 1)
+    ),
     "example.com/simulation": _simulation_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""
