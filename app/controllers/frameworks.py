@@ -20,7 +20,7 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
-from app.jobs.naming import split_job_key
+from app.jobs.naming import job_key, split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
@@ -42,7 +42,23 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
+    def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The jobs whose pod templates are in the object that changed."""
+        latest = new or old
+        if latest is None or not wakes.job_concerned(
+            old, new, integration=registry.of(latest), options=cluster.options
+        ):
+            return ()
+        owners = [each.metadata.controller for each in (old, new) if each is not None]
+        return dict.fromkeys(
+            job_key(integration.framework, latest.metadata.namespace, owner.name)
+            for owner in owners
+            if owner is not None and registry.by_owner(owner) is integration
+        )
+
     watches: list[Watch[Any, str]] = [Watch(cluster.jobs[integration.kind], concerned)]
+    if integration.templates_in is not None and integration.templates_in in cluster.jobs:
+        watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     if isinstance(integration, ServingSet):
         watches.append(servingsets.watch_of_pods(cluster, integration))
     return Controller(

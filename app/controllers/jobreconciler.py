@@ -89,6 +89,8 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         integration = integration.groups
     else:
         job = store.get(name)
+        if job is not None and integration.templates_in is not None:
+            job = _joined(integration, job, integration.templates_in, cluster)
     if job is None:
         return ReconcileResult(*ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
@@ -97,6 +99,16 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         actions = [action for workload in unused for action in discarded(workload)]
         return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
     return _Job(integration, job, workloads, cluster).decide()
+
+
+def _joined(integration: Integration[Any], job: Kind, kind: type[Kind], cluster: ClusterView) -> Kind:
+    """A job with the object that has its pod templates, if that object was made for this very job."""
+    made = cluster.jobs[kind].get(job.metadata.key) if kind in cluster.jobs else None
+    owner = made.metadata.controller if made is not None else None
+    if made is None or owner is None or owner.uid != job.metadata.uid or raws.stripped(made):
+        return job
+    joined: Kind = integration.joined(job, made)
+    return joined
 
 
 def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], cluster: ClusterView) -> Kind:
@@ -210,6 +222,8 @@ class _Job(Childhood, Matching):
             return "the job has ended"
         if self.integration.active(self.job):
             return "pods of an earlier run are still there"
+        if why := self.integration.unread(self.job):
+            return why  # a change of the object that has the pod templates requeues the job
         body = build.body(self.integration, self.job, self.pod_sets, self._priority())
         namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
         self._remove_excess()

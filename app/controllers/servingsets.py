@@ -233,7 +233,7 @@ class _Set(Childhood, Matching):
         meta = pod.metadata
         if meta.deletion_timestamp or pods.is_over(pod):
             return
-        if (change := self._integration.joined(self.job, pod)) is not None:
+        if (change := self._integration.membership(self.job, pod)) is not None:
             self.actions.append(self._patch(change))
         elif self._integration.slipped_in(self.job, pod) and queue_name(self.job):
             self._add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))

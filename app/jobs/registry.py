@@ -18,10 +18,15 @@ from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
+from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.leaderworkerset import LeaderWorkerSets
+from app.jobs.kinds.mpijob import MPIJobs
+from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.statefulset import StatefulSets
+from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 ALL: Final[tuple[Integration[Any], ...]] = (
@@ -31,6 +36,15 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     Deployments(),
     StatefulSets(),
     LeaderWorkerSets(),
+    PyTorchJobs(),
+    TFJobs(),
+    XGBoostJobs(),
+    PaddleJobs(),
+    JAXJobs(),
+    MPIJobs(),
+    TrainJobs(),
+    InferenceServices(),
+    Notebooks(),
 )
 
 

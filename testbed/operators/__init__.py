@@ -10,9 +10,12 @@ from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
+from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
 from testbed.operators.running import RunningOperator
+from testbed.operators.trainer import OPERATOR as TRAINER
+from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
-OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS)}
+OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS, MPI_OPERATOR, TRAINER, TRAINING_OPERATOR)}
 """All there are, by name."""
 
 __all__ = ["OPERATORS", "Operator", "Places", "RunningOperator"]

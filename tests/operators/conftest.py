@@ -11,6 +11,8 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
+from tests.faults.crew import Crew
+from tests.turnstile import Turnstile
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -28,7 +30,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and running is not None:
         for name in _needed(item):
             if (found := running.get(name)) is not None:
-                report.sections.append((f"the end of the log of operator {name}", found.process.tail()))
+                report.sections.append((f"the end of the log of operator {name}", found.tail()))
     return report
 
 
@@ -53,6 +55,24 @@ def operators(
 
 def _needed(item: pytest.Item) -> list[str]:
     return [name for marker in item.iter_markers("operator") for name in marker.args]
+
+
+@pytest.fixture(scope="module")
+def crew(
+    control_plane: ControlPlane,
+    installation: Turnstile,
+    nodes: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Crew]:
+    """A webhook, a leader and a standby in the place of the session's Turnstile, with all kinds enabled."""
+    installation.stop()
+    crew = Crew(control_plane, installation.installation, directory=tmp_path_factory.mktemp("crew"))
+    try:
+        crew.start()
+        yield crew
+    finally:
+        crew.stop()
+        installation.start()
 
 
 @pytest.fixture

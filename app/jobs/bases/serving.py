@@ -70,7 +70,7 @@ class ServingSet(PodParent[J]):
         """Whether a pod of the set is neither gated nor a member of a group: no webhook has seen it."""
         return bool(self.component_of(job, pod)) and not pods.is_gated(pod) and not _is_member(pod)
 
-    def joined(self, job: J, pod: Pod) -> Change | None:
+    def membership(self, job: J, pod: Pod) -> Change | None:
         """The patch that makes a gated pod a member of its gang's group, or brings its queue in line with the set.
 
         None if nothing is to be written. A pod without a gate was never admitted as a member, and does not become one.

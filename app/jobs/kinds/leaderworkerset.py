@@ -115,14 +115,14 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         """Copy queue and priority class into both templates, with the annotations that get their pods gated."""
         leader = _leader(job)
         for name, metadata in _metadata(job).items():
-            path = (*PATH, name)
+            path = (*PATH, name, "metadata")
             self.annotate(metadata, patch, *path)
             annotations = metadata.annotations if metadata is not None else {}
             more = {names.POD_GROUP_SERVING: "true"}
             if name == "workerTemplate" and leader is not None and GROUP_NAME not in annotations:
                 more[names.POD_INDEX_OFFSET] = "1"
             for key, value in more.items():
-                patch.put(annotations, *path, "metadata", "annotations", key=key, value=value)
+                patch.put(annotations, *path, "annotations", key=key, value=value)
             self.label(job, metadata.labels if metadata is not None else {}, patch, *path)
 
     def create_errors(self, job: LeaderWorkerSet) -> list[FieldError]:
@@ -192,6 +192,10 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
             role = WORKER if LEADER_NAME in pod.metadata.annotations else LEADER
         total = str(job.spec.leader_worker_template.size)
         return {names.POD_GROUP_TOTAL_COUNT: total, names.POD_GROUP_SERVING: "true", names.ROLE_HASH: role}
+
+    def pods_ready(self, job: LeaderWorkerSet) -> bool:
+        """Whether all groups are ready."""
+        return job.status.ready_replicas >= job.spec.replicas
 
     def significant(self, job: LeaderWorkerSet) -> tuple[object, ...]:
         """The spec, and the number of groups."""

@@ -98,7 +98,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     def hold(self, job: StatefulSet, patch: JsonPatch) -> None:
         """Add the annotation that gets the pods gated. The reconciler labels each pod, so that a change of queue or
         priority class changes no template and rolls nothing out."""
-        self.annotate(self.template_metadata(job), patch, "spec", "template")
+        self.annotate(self.template_metadata(job), patch, *self.metadata_path)
 
     def update_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
         """What a pod requests may not change, and the number of pods only from and to zero: one Workload charges for
@@ -140,6 +140,10 @@ class StatefulSets(ServingSet[StatefulSet]):
             names.POD_GROUP_POD_INDEX_LABEL: POD_INDEX,
             names.ROLE_HASH: names.DEFAULT_PODSET,
         }
+
+    def pods_ready(self, job: StatefulSet) -> bool:
+        """Whether all replicas are ready."""
+        return job.status.ready_replicas >= job.wanted
 
     def significant(self, job: StatefulSet) -> tuple[object, ...]:
         """The spec, and the number of pods."""

@@ -17,6 +17,8 @@ from app.api.config.customkinds import CustomKind
 from app.api.meta import Kind
 from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.integration import Integration
+from app.jobs.kinds.jobset import JobSet
+from app.jobs.kinds.trainjob import TrainJob
 from app.jobs.registry import ALL, Registry
 
 Json = dict[str, Any]
@@ -64,14 +66,17 @@ REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
-    "type": ("Complete", "Completed", "Failed", "Other", "Ready", "TerminationTarget"),
+    "type": ("Complete", "Completed", "Succeeded", "Failed", "Other", "Ready", "Suspended", "TerminationTarget"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
+    "manager": ("kueue.x-k8s.io/manager", "example.com/other"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
+REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
+"""Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -117,6 +122,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
             return raw
+        case mi.DictType() if isinstance(info.value_type, mi.StructType):
+            return st.dictionaries(st.sampled_from(REPLICA_TYPES), fields(info.value_type, name, raw), max_size=3)
         case mi.DictType():
             return MAPS
         case mi.ListType():
@@ -133,7 +140,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    return item.get("name", id(item)) if isinstance(item, dict) else item
+    return item.get("name", item.get("manager", id(item))) if isinstance(item, dict) else item
 
 
 @cache
@@ -189,12 +196,45 @@ def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
         **({"annotations": dict(annotations)} if annotations else {}),
     }
     api_version = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
-    return {"apiVersion": api_version, "kind": kind.KIND, "metadata": meta, **body}
+    beside = {"jobSet": draw(_built(JobSet))} if kind is TrainJob else {}
+    return {"apiVersion": api_version, "kind": kind.KIND, "metadata": meta, **body, **beside}
 
 
 def decode(integration: Integration[Any], body: Json) -> Any:
-    """The object as Turnstile sees it."""
-    return integration.kind.decoder()(json.dumps(body).encode())
+    """The object as Turnstile sees it, with the JobSet that Trainer makes of a TrainJob."""
+    job = integration.kind.decoder()(json.dumps(body).encode())
+    if "jobSet" not in body:
+        return job
+    return integration.joined(job, JobSet.decoder()(json.dumps(_rendered(body)).encode()))
+
+
+def _rendered(body: Json) -> Json:
+    """The JobSet of a TrainJob: suspended with it, and with the runtime patch of Turnstile applied."""
+    job_set: Json = copy.deepcopy(body["jobSet"])
+    job_set["spec"]["suspend"] = body["spec"].get("suspend", False)
+    jobs = {each["name"]: each for each in job_set["spec"].get("replicatedJobs", [])}
+    for patch in body["spec"].get("runtimePatches", []):
+        changes = patch.get("trainingRuntimeSpec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", [])
+        for change in changes if patch.get("manager") == WORDS["manager"][0] else ():
+            given = change.get("template", {}).get("spec", {}).get("template", {})
+            if (name := change.get("name", "")) in jobs and given:
+                _patch_template(jobs[name]["template"]["spec"]["template"], given)
+    return job_set
+
+
+def _patch_template(template: Json, given: Json) -> None:
+    """Apply the part of a runtime patch that is about pods: maps are merged, tolerations replaced, gates added."""
+    metadata = template.setdefault("metadata", {})
+    for name, values in given.get("metadata", {}).items():
+        metadata[name] = {**metadata.get(name, {}), **values}
+    spec, changes = template["spec"], given.get("spec", {})
+    if "nodeSelector" in changes:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **changes["nodeSelector"]}
+    if "tolerations" in changes:
+        spec["tolerations"] = changes["tolerations"]
+    if "schedulingGates" in changes:
+        gates = spec.get("schedulingGates", [])
+        spec["schedulingGates"] = [*gates, *(each for each in changes["schedulingGates"] if each not in gates)]
 
 
 def without_pods(body: Json) -> Json:
@@ -214,7 +254,10 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
-    if body["kind"] == "Job" and body["spec"].get("suspend"):
+    if "jobSet" in body:
+        body["jobSet"]["status"] = still(body["jobSet"]["status"])
+    of_operator = body["spec"].get("runPolicy", {})
+    if (body["kind"] == "Job" and body["spec"].get("suspend")) or of_operator.get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
@@ -261,6 +304,20 @@ def _jobset_pods(body: Json) -> int:
     return pods
 
 
+def _replica_pods(name: str) -> Callable[[Json], int]:
+    """The replicas of all entries of a map; of workers that an autoscaler may add, too."""
+
+    def count(body: Json) -> int:
+        pods = 0
+        for replica_type, entry in body["spec"].get(name, {}).items():
+            elastic = body["spec"].get("elasticPolicy", {}) if replica_type == "worker" else {}
+            limit = elastic.get("maxReplicas", elastic.get("minReplicas", 0)) if "metrics" in elastic else 0
+            pods += max(entry.get("replicas", 1), limit)
+        return pods
+
+    return count
+
+
 def _simulation_pods(body: Json) -> int:
     spec = body["spec"]
     leaders = 1 if "leader" in spec and not body["status"].get("leadersDone") else 0
@@ -272,11 +329,18 @@ def _simulation_pods(body: Json) -> int:
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
+    "kubeflow.org/jaxjob": _replica_pods("jaxReplicaSpecs"),
+    "kubeflow.org/mpijob": _replica_pods("mpiReplicaSpecs"),
+    "kubeflow.org/paddlejob": _replica_pods("paddleReplicaSpecs"),
+    "kubeflow.org/pytorchjob": _replica_pods("pytorchReplicaSpecs"),
+    "kubeflow.org/tfjob": _replica_pods("tfReplicaSpecs"),
+    "kubeflow.org/xgboostjob": _replica_pods("xgbReplicaSpecs"),
     "pod": lambda body: 1,
     "statefulset": lambda body: body["spec"].get("replicas", 1),
     "leaderworkerset.x-k8s.io/leaderworkerset": lambda body: (
         body["spec"].get("replicas", 1) * body["spec"]["leaderWorkerTemplate"].get("size", 1)
     ),
+    "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""
