@@ -1,9 +1,9 @@
 """Decides about one serving set: the Workload of each of its gangs, and which pods join the gang's pod group.
 
 A gang is a pod group whose Workload the set owns, so `controllers.jobreconciler` starts and stops its pods: this module
-must never lift a gate. A Workload whose gang changed is rewritten while it waits, and deleted once it holds quota: the
-group then stops its pods, and a new Workload is created. A Workload keeps its quota while its pods may run, also when
-the set was scaled down. Source: Kueue's pkg/controller/jobs/statefulset and leaderworkerset.
+must never lift a gate. A Workload whose gang changed is rewritten while it waits, and replaced once no pod of the gang
+runs. A Workload keeps its quota while its pods may run, also when the set was scaled down. Source: Kueue's
+pkg/controller/jobs/statefulset and leaderworkerset.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from app.api.meta import find_condition, to_plain
 from app.api.pods import Container, PodSpec
 from app.api.workload import Workload
 from app.controllers import charges
-from app.controllers.actions import Create, Delete, ReconcileResult
+from app.controllers.actions import Create, ReconcileResult
 from app.controllers.children import Childhood
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Watch
@@ -44,6 +44,8 @@ PODS_BY_SET: Final = "set"
 """Index of pods by the key of the serving set that they say they belong to."""
 
 _NOT_HELD: Final = "it was created without a scheduling gate, and runs without quota"
+_CHANGED: Final = "Its pods ask for more than was admitted with Workload"
+_CHANGED_CURE: Final = "what is not charged for stays gated until it is scaled to zero and back"
 _FAILED_TO_START: Final = "FailedToStart"
 
 
@@ -180,8 +182,9 @@ class _Set(Childhood, Matching):
         self.actions.append(draft.patch())
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
-        """Rewrite a Workload without quota; delete one that has quota, which stops its pods. A Workload that charges
-        for more pods than there are is kept while they run."""
+        """Rewrite a Workload without quota; replace one with quota when none of its pods runs. Pods that run are never
+        stopped because their set was changed past its webhook: pods that are not charged for stay gated, and the quota
+        of pods that the set does not ask for any more is released."""
         meta = workload.metadata
         if not workload.quota_reserved:
             spec = build.spec_change(self.job, component.pod_sets, self._priority())
@@ -189,9 +192,26 @@ class _Set(Childhood, Matching):
             self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
         elif not pods_run:
             self._discard(workload)
-        elif not _alike(workload, component, fewer=True):
-            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
-            self._emit("DeletedWorkload", f"Deleted not matching Workload: {meta.key}")
+        elif _alike(workload, component, fewer=True):
+            draft = self.cluster.draft(workload)
+            draft.reclaim(self._given_back(workload, component))
+            if draft.changed:
+                self.actions.append(draft.patch())
+        else:
+            self._emit("NotCharged", f"{_CHANGED} {meta.key}; {_CHANGED_CURE}", warning=True)
+
+    def _given_back(self, workload: Workload, component: Component) -> dict[str, int]:
+        """Pods by pod set that the set does not ask for any more and that do not run; never fewer than before, as the
+        API server refuses."""
+        running = len(charges.pods_of(workload, self.cluster))
+        given = {each.name: each.count for each in workload.status.reclaimable_pods}
+        charged = sum(each.count for each in workload.spec.pod_sets) - sum(given.values())
+        for has, wants in zip(workload.spec.pod_sets, component.pod_sets, strict=True):
+            free = max(min(has.count - wants.count - given.get(has.name, 0), charged - running), 0)
+            if free:
+                given[has.name] = given.get(has.name, 0) + free
+                charged -= free
+        return given
 
     def _bring_up_to_date(self, workload: Workload) -> None:
         """Copy queue, admission gates and priority class of the set to a Workload. The API server refuses another queue
