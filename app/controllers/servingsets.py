@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 import orjson
 
-from app.api import names
+from app.api import names, rollout
 from app.api import workload as wl
 from app.api.core import Pod
 from app.api.errors import PermanentError
@@ -166,7 +166,7 @@ class _Set(Childhood, Matching):
             draft.unreserve(reason="PendingEvaluation", message="The workload is not on hold any more")
             self.actions.append(draft.patch())
         else:
-            self._bring_up_to_date(workload)
+            self._bring_up_to_date(workload, component)
 
     def _surplus(self, workload: Workload) -> None:
         """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
@@ -213,11 +213,12 @@ class _Set(Childhood, Matching):
                 charged -= free
         return given
 
-    def _bring_up_to_date(self, workload: Workload) -> None:
+    def _bring_up_to_date(self, workload: Workload, component: Component) -> None:
         """Copy queue, admission gates and priority class of the set to a Workload. The API server refuses another queue
         while quota is reserved."""
         meta, body = workload.metadata, dict[str, Any]()
         spec: dict[str, Any] = {}
+        annotations: dict[str, str | None] = {}
         queue = queue_name(self.job)
         if not workload.quota_reserved and queue and queue != (workload.spec.queue_name or ""):
             spec["queueName"] = queue
@@ -226,8 +227,12 @@ class _Set(Childhood, Matching):
             self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
         gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
         if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
-            body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates}}
+            annotations[names.ADMISSION_GATED_BY] = gates
             self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates or ""}"')
+        if component.rollout != meta.annotations.get(rollout.WORKLOAD, ""):
+            annotations[rollout.WORKLOAD] = component.rollout or None
+        if annotations:
+            body["metadata"] = {"annotations": annotations}
         if spec:
             body["spec"] = spec
         if body:

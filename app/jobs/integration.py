@@ -213,6 +213,10 @@ class Integration(ABC, Generic[J]):
         """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
         return
 
+    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
+        return
+
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
@@ -288,6 +292,10 @@ class Integration(ABC, Generic[J]):
     def workload_name(self, job: J) -> str:
         """Name of the Workload to create for a job."""
         return workload_name(self.kind, job.metadata.name, job.metadata.uid)
+
+    def annotations(self, job: J) -> Mapping[str, str]:
+        """Annotations of the Workload to create for a job, beside those copied from the job."""
+        return self.marks
 
     @abstractmethod
     def active(self, job: J) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from app.api import names
+from app.api import names, rollout
 from app.api.core import PriorityClass
 from app.api.errors import TurnstileError
 from app.api.meta import Kind, to_plain
@@ -140,7 +140,7 @@ def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet]
     }
     if integration.controls and (labels := job_uid_label(job)):
         metadata["labels"] = labels
-    if annotations := {**integration.marks, **copied_annotations(job)}:
+    if annotations := {**integration.annotations(job), **copied_annotations(job)}:
         metadata["annotations"] = annotations
     return {
         "apiVersion": names.API_VERSION,
@@ -161,6 +161,8 @@ def component_body(integration: ServingSet[Any], job: Kind, component: Component
     }
     if component.index is not None:
         annotations[names.COMPONENT_WORKLOAD_INDEX] = str(component.index)
+    if component.rollout:
+        annotations[rollout.WORKLOAD] = component.rollout
     return {
         "apiVersion": names.API_VERSION,
         "kind": Workload.KIND,

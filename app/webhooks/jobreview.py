@@ -63,6 +63,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         integration.defaults(job, patch)
         if _to_hold(job, integration, lookups):
             integration.hold(job, patch)
+            if request.operation == UPDATE:
+                integration.roll_out(decode(request.old_object), job, patch)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)

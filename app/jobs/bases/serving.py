@@ -31,6 +31,8 @@ class Component:
     workload: str
     pod_sets: tuple[JobPodSet, ...]
     index: int | None = None
+    rollout: str = ""
+    """Its place in a rollout of the set, as an annotation of the Workload."""
 
     @property
     def pods(self) -> int:

@@ -13,6 +13,7 @@ from app.api import names
 from app.api.core import Pod
 from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
+from app.api.rollout import Rollout
 from app.api.validation.errors import IMMUTABLE, FieldError, invalid
 from app.jobs import conditions
 from app.jobs.bases.immutable import immutable_errors
@@ -53,6 +54,7 @@ class _Templates(Object):
 
 class _RollingUpdate(Object):
     max_surge: int | str = 0
+    max_unavailable: int | str = 1
 
 
 class _RolloutStrategy(Object):
@@ -171,7 +173,11 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
             pod_sets.append(JobPodSet(name=LEADER, count=1, template=_without_domain(leader)))
             name, count = WORKER, count - 1
         pod_sets.append(JobPodSet(name=name, count=count, template=_without_domain(templates.worker_template)))
-        return [Component(self._workload(job, index), tuple(pod_sets), index) for index in range(job.groups)]
+        places = ("", "") if job.groups == job.spec.replicas else _places(job)
+        return [
+            Component(self._workload(job, index), tuple(pod_sets), index, places[index >= job.spec.replicas])
+            for index in range(job.groups)
+        ]
 
     def set_of(self, pod: Pod) -> str:
         """The set that the label of the pod names."""
@@ -203,6 +209,15 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
 
     def _workload(self, job: LeaderWorkerSet, index: int) -> str:
         return workload_name(self.kind, f"{job.metadata.name}-{index}", job.metadata.uid)
+
+
+def _places(job: LeaderWorkerSet) -> tuple[str, str]:
+    """The places in a rollout of the groups that are asked for, and of those that surge. A group that surges may take
+    the quota of another if the rollout may make no group unavailable; otherwise the rollout goes on without it."""
+    update = job.spec.rollout_strategy.rolling_update_configuration
+    replaces = update is not None and update.max_unavailable in (0, "0", "0%")
+    owner = f"leaderworkerset/{job.metadata.name}"
+    return Rollout(owner, 0, replaces=False).text, Rollout(owner, 1, replaces=replaces).text
 
 
 def _leader(job: LeaderWorkerSet) -> msgspec.Raw | None:
