@@ -243,7 +243,10 @@ class _Job(Childhood, Matching, Sharing):
         if workload.evicted:
             return self._evicted(workload)
         if workload.admitted:
-            return self._start(workload) if self.integration.waits(self.job) or self._half_stopped else "running"
+            if self.integration.waits(self.job) or self._half_stopped:
+                return self._start(workload)
+            self._prepare()
+            return "running"
         if not self.suspended:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "not admitted"

@@ -234,6 +234,10 @@ class Integration(ABC, Generic[J]):
         """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
         return False
 
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
+
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
         return []

@@ -433,6 +433,15 @@ def without_pods(body: Json) -> Json:
     return body
 
 
+def written(body: Json) -> Json:
+    """The spec as its user wrote it: without the runtime patch that a TrainJob has for Turnstile."""
+    spec = dict(body["spec"])
+    if "runtimePatches" in spec:
+        patches = spec["runtimePatches"]
+        spec["runtimePatches"] = [each for each in patches if each.get("manager") != WORDS["manager"][0]]
+    return spec
+
+
 def unfinished(body: Json) -> Json:
     """The object as if it had not ended."""
     body = copy.deepcopy(body)
