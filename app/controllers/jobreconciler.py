@@ -197,7 +197,7 @@ class _Job(Childhood, Matching):
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
             stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-            if stopped and not charges.held(workload, self.cluster):
+            if stopped and not charges.held(workload, self.cluster) and not self._unseen(workload):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
         if self._tell_of_replacements(workload):
@@ -305,12 +305,22 @@ class _Job(Childhood, Matching):
             return moved or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
+        if self._unseen(workload):
+            return "evicted, but pods may be created still"
         again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
         draft = self.cluster.draft(workload)
         draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
         draft.unreserve(reason="PendingEvaluation", message=condition.message)
         self.actions.append(draft.patch())
         return f"evicted: {condition.message}"
+
+    def _unseen(self, workload: Workload) -> bool:
+        """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
+        then the job is reconciled again when that is over."""
+        seconds = 0.0 if self.integration.acknowledges else charges.unseen_seconds(workload, self.cluster)
+        if seconds:
+            self.actions.append(RequeueAfter(seconds))
+        return bool(seconds)
 
     def _start(self, workload: Workload) -> str:
         if self._half_stopped:
