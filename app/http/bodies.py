@@ -24,8 +24,9 @@ SMALL: Final = 64 * 1024
 """Bytes of a body that is read without a turn: as many as a connection may hold undelivered anyway."""
 TURNS: Final = 8
 """Large bodies that are read at a time."""
-WAIT_SECONDS: Final = 10.0
-"""Seconds for which a large body waits for a turn: the default webhook timeout of the API server."""
+WAIT_SECONDS: Final = 30.0
+"""Seconds for which a large body waits for a turn: no API server waits for a webhook for longer. A client that is
+refused sooner only costs another handshake sooner."""
 TURN_SECONDS: Final = 1.0
 """Seconds that a large body has to arrive while others wait: the body of an API server arrives in milliseconds."""
 ANSWER_SECONDS: Final = 10.0
@@ -159,9 +160,10 @@ class Turns:
 
     def _end(self) -> None:
         """Give the turn to the next body."""
-        if self._waiting:
-            smallest = min(self._waiting.values())
-            following = next(turn for turn in reversed(self._waiting) if self._waiting[turn] == smallest)
+        waiting = {turn: length for turn, length in self._waiting.items() if not turn.done()}  # others were cancelled
+        if waiting:
+            smallest = min(waiting.values())
+            following = next(turn for turn in reversed(waiting) if waiting[turn] == smallest)
             del self._waiting[following]
             following.set_result(None)
         else:

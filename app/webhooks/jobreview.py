@@ -52,12 +52,17 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
+        if request.operation == UPDATE and integration.suspended_on_change:
+            if _outgrown(decode(request.old_object), job, integration, lookups):
+                integration.hold(job, patch)
+            return changed(patch)
         if integration.held_by_parent(job):
             integration.hold(job, patch)
             return changed(patch)
         if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
         add_default_labels(patch, job, lookups)
+        integration.defaults(job, patch)
         if meta.deletion_timestamp is None:
             _prepare_and_hold(patch, job, integration, lookups)
         return changed(patch)
@@ -93,6 +98,26 @@ def _has_queue(job: Kind, lookups: Lookups) -> bool:
     return lookups.options.manage_jobs_without_queue_name and namespace_is_managed(job.metadata.namespace, lookups)
 
 
+def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
+    """Whether a running job is changed so that its controller would make pods which its Workload is not charged for.
+
+    The job of a managed owner is not suspended, because its owner's controller would not resume it.
+    """
+    if integration.suspended(old) or integration.held(new) or not _is_queued(lookups, old, new):
+        return False
+    try:
+        outgrown = integration.outgrown(old, new)
+    except PermanentError:
+        outgrown = True  # the pods that it asks for cannot be read
+    return outgrown and managed_owner(new, lookups) is None
+
+
+def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
+    """Whether a job names a queue in one of its versions, or need not name one."""
+    named = any(each.metadata.labels.get(names.QUEUE_LABEL) for each in versions)
+    return named or lookups.options.manage_jobs_without_queue_name
+
+
 def _claims(job: Kind, integration: Integration[Any]) -> bool:
     """Whether the pods name a pod set of the ancestor's Workload, which its start adds to pod templates. The reconciler
     finds out whether that Workload charges for them."""
@@ -108,6 +133,10 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
+        if integration.validated_only_if_queued:
+            versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
+            if not _is_queued(lookups, *versions):
+                return ALLOWED
         if request.operation == CREATE:
             errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:

@@ -69,6 +69,7 @@ class BatchJob(TemplatedJob[Job]):
     summary = "suspended; may be admitted in part"
     built_in = True
     makes = frozenset({("", "Pod")})
+    partial = True
     takes_slices = True
     success = "Complete"
     acknowledges = True

@@ -38,15 +38,17 @@ class Clock:
 class TestWhoGivesWay:
     """The order in which connections give way, without sockets."""
 
-    def crowd(self, clock: Clock, *states: State, limit: int = 0) -> tuple[Connections, list[State]]:
-        """A full server with a connection in each state, a second apart; and the states of those that are cut."""
+    def crowd(
+        self, clock: Clock, *states: State, limit: int = 0, apart: float = 1.0
+    ) -> tuple[Connections, list[State]]:
+        """A full server with a connection in each state, seconds apart; and the states of those that are cut."""
         made = Connections(limit=limit or len(states), clock=clock)
         cut: list[State] = []
         for state in states:
             connection = made.enter(lambda: None)
             connection.cut = lambda each=connection: cut.append(each.state)
             made.move(connection, state)
-            clock.now += 1.0
+            clock.now += apart
         return made, cut
 
     async def test_half_a_handshake_goes_before_half_a_request_and_an_idle_connection_last(self) -> None:
@@ -99,9 +101,9 @@ class TestWhoGivesWay:
     async def test_every_state_has_its_deadline(self) -> None:
         """What is late is dropped though there is room."""
         clock = Clock()
-        made, cut = self.crowd(clock, *State, limit=100)
+        made, cut = self.crowd(clock, *State, limit=100, apart=0.0)
         for deadline in sorted(set(connections.DEADLINES.values())):
-            clock.now = 107.0 + deadline
+            clock.now = 100.0 + deadline
             made.sweep()
             assert set(cut) == {state for state in State if connections.DEADLINES[state] <= deadline}
         assert len(made) == 0
@@ -234,13 +236,15 @@ class TestTurns:
             async with turns.turn(1):
                 pass
 
-        async with turns.turn(1):
-            tasks = [asyncio.create_task(body()) for _ in range(2)]
-            await eventually(lambda: turns.waiting == 2)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert (turns.reading, turns.waiting) == (0, 0)
+        for leaves_first in (False, True):
+            async with turns.turn(1):
+                tasks = [asyncio.create_task(body()) for _ in range(2)]
+                await eventually(lambda: turns.waiting == 2)
+                if leaves_first:
+                    tasks[1].cancel()  # its turn would be next
+            tasks[0].cancel()
+            await asyncio.wait(tasks)
+            assert (turns.reading, turns.waiting) == (0, 0)
 
     async def test_bodies_that_never_end_keep_none_out(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         """Twenty clients each send almost all of the largest body; ten honest reviews of 1 MiB get through."""
