@@ -3,8 +3,9 @@
 A head pod gets the autoscaler's container and, for a RayJob with a sidecar, the submitter's; the Redis cleanup Job of a
 head with fault tolerance has one pod of the head's template with requests of its own. A worker pod gets an init
 container that waits for the head. Pure functions on the JSON of a PodTemplateSpec: they return the template that is
-charged, never the one that is written back, and raise msgspec.ValidationError for what is no template. Source: KubeRay's ray-operator/controllers/ray/common/pod.go; what is added
-to heads is Kueue's rule too, what is added to workers is not.
+charged, never the one that is written back, and raise msgspec.ValidationError for what is no template. Source:
+KubeRay's ray-operator/controllers/ray/common/pod.go; what is added to heads is Kueue's rule too, what is added to
+workers is not.
 """
 
 from collections.abc import Sequence
