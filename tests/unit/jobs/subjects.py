@@ -227,6 +227,8 @@ _DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     "tekton.dev/pipelinerun": _pipelineruns,
 }
 """Kinds whose objects follow from more than their structs."""
+
+
 def _components(draw: st.DrawFn) -> Json:
     """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
     where its templates are."""
@@ -489,6 +491,8 @@ def _pipelinerun_pods(body: Json) -> int:
     tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
     at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
     return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
+
+
 def _appwrapper_pods(body: Json) -> int:
     pods = 0
     for component in body["spec"]["components"]:
