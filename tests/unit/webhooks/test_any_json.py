@@ -30,6 +30,24 @@ def quota() -> Json:
     return {"coveredResources": ["cpu"], "flavors": [{"name": "spot", "resources": resources}]}
 
 
+def rays(template: Json) -> dict[str, Json]:
+    """The specs of Ray's kinds."""
+    cluster = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}},
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [
+            {"groupName": "a", "replicas": 2, "maxReplicas": 4, "numOfHosts": 2, "template": template}
+        ],
+    }
+    return {
+        "RayCluster": cluster,
+        "RayJob": {"rayClusterSpec": cluster, "submissionMode": "K8sJobMode", "shutdownAfterJobFinishes": True},
+        "RayService": {"rayClusterConfig": cluster},
+    }
+
+
 def seeds() -> dict[str, Json]:
     """A rich valid object a kind; the mutator starts here."""
     annotations = {
@@ -111,6 +129,15 @@ def seeds() -> dict[str, Json]:
                 "dynamicAllocation": {"enabled": False},
             },
             "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
+        },
+        **{
+            kind.lower(): {
+                "apiVersion": "ray.io/v1",
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": spec,
+            }
+            for kind, spec in rays(template).items()
         },
         "simulation": {
             "apiVersion": "example.com/v1",
