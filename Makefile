@@ -59,6 +59,10 @@ test: build ## Run all tests but those of test-attacks and test-operators, in tw
 test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)
 	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)
 
+.PHONY: build-operators
+build-operators: build ## Build the job operators of the test bed (a minute or two each the first time, then nothing; NAMES="jobset lws" for some)
+	@$(PY) -m testbed build --operators $(NAMES)
+
 .PHONY: test-operators
 test-operators: build ## Run the tests with real job operators, which are built on demand (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(ARGS)
