@@ -582,6 +582,10 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
     "ray.io/rayjob": _rayjob_pods,
     "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
+    "statefulset": lambda body: body["spec"].get("replicas", 1),
+    "leaderworkerset.x-k8s.io/leaderworkerset": lambda body: (
+        body["spec"].get("replicas", 1) * body["spec"]["leaderWorkerTemplate"].get("size", 1)
+    ),
     "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
     "tekton.dev/pipelinerun": _pipelinerun_pods,

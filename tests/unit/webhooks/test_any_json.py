@@ -70,6 +70,23 @@ def seeds() -> dict[str, Json]:
             "spec": {"template": template},
             "status": {"readyReplicas": 1},
         },
+        "statefulset": {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {"replicas": 2, "template": template},
+            "status": {"replicas": 1, "readyReplicas": 1},
+        },
+        "leaderworkerset": {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "replicas": 2,
+                "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template},
+            },
+            "status": {"replicas": 1, "readyReplicas": 1},
+        },
         "jobset": {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
