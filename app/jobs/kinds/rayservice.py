@@ -48,6 +48,7 @@ class RayServices(RayKind[RayService]):
     framework = "ray.io/rayservice"
     summary = "suspended; a pod set for the head and for each worker group"
     makes = frozenset({(RAY, "RayCluster")})
+    serves = True
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")
