@@ -85,7 +85,7 @@ _PYTORCH = (
         "stopped",
     ),
     Attack("Resume a PyTorchJob that waits for quota.", _resume, "refused"),
-    Attack("Create a large Pod that says that a running PyTorchJob controls it.", _forged_pod),
+    Attack("Create a large Pod that says that a running PyTorchJob controls it.", _forged_pod, "refused"),
 )
 
 
