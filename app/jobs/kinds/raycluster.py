@@ -50,7 +50,6 @@ class RayClusters(RayKind[RayCluster]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
-    serves = True
     inelastic = (
         "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
         f'ElasticJobsViaWorkloadSlices feature gate and set the "{names.ELASTIC_JOB}": "true" annotation'

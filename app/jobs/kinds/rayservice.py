@@ -49,7 +49,6 @@ class RayServices(RayKind[RayService]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({(RAY, "RayCluster")})
-    serves = True
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")
