@@ -236,6 +236,7 @@ class Integration(ABC, Generic[J]):
     def outgrown(self, old: J, new: J) -> bool:
         """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
         return False
+
     def prepare(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
         than it is charged for."""
