@@ -147,13 +147,16 @@ class Family:
         if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
             return
         allowance = allowed_by(workload)
+        found: set[str] = set()
         for claim in self._cluster.registry.of(job).claims(job):
             pods = 0
             for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
                 integration = self._cluster.registry.of(sibling)
                 pods += integration.claimed(sibling, claim.pod_set)
                 over = pods > allowance.counts[claim.pod_set]
-                if over and sibling is not job and not integration.suspended(sibling):
+                uid = sibling.metadata.uid
+                if over and sibling is not job and uid not in found and not integration.suspended(sibling):
+                    found.add(uid)
                     yield sibling
 
     def _problem(self, job: Kind, parent: Kind, allowance: Allowance) -> str:

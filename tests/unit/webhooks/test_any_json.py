@@ -30,6 +30,24 @@ def quota() -> Json:
     return {"coveredResources": ["cpu"], "flavors": [{"name": "spot", "resources": resources}]}
 
 
+def rays(template: Json) -> dict[str, Json]:
+    """The specs of Ray's kinds."""
+    cluster = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}},
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [
+            {"groupName": "a", "replicas": 2, "maxReplicas": 4, "numOfHosts": 2, "template": template}
+        ],
+    }
+    return {
+        "RayCluster": cluster,
+        "RayJob": {"rayClusterSpec": cluster, "submissionMode": "K8sJobMode", "shutdownAfterJobFinishes": True},
+        "RayService": {"rayClusterConfig": cluster},
+    }
+
+
 def seeds() -> dict[str, Json]:
     """A rich valid object a kind; the mutator starts here."""
     annotations = {
@@ -51,6 +69,23 @@ def seeds() -> dict[str, Json]:
             "metadata": {"name": "x", "labels": labels, "annotations": annotations},
             "spec": {"template": template},
             "status": {"readyReplicas": 1},
+        },
+        "statefulset": {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {"replicas": 2, "template": template},
+            "status": {"replicas": 1, "readyReplicas": 1},
+        },
+        "leaderworkerset": {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "replicas": 2,
+                "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template},
+            },
+            "status": {"replicas": 1, "readyReplicas": 1},
         },
         "jobset": {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -111,6 +146,15 @@ def seeds() -> dict[str, Json]:
                 "dynamicAllocation": {"enabled": False},
             },
             "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
+        },
+        **{
+            kind.lower(): {
+                "apiVersion": "ray.io/v1",
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": spec,
+            }
+            for kind, spec in rays(template).items()
         },
         "simulation": {
             "apiVersion": "example.com/v1",
