@@ -113,7 +113,7 @@ def _workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
 
 
 def _charged_to(pod: Pod) -> list[str]:
-    if not may_run(pod):
+    if not may_run(pod) or (pods.is_gated(pod) and not _is_bound(pod)):
         return []
     meta, owner = pod.metadata, pod.metadata.controller
     workload = meta.annotations.get(names.WORKLOAD)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.conditions import instant
+from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.pods import PodSpec
@@ -22,7 +23,7 @@ from app.api.workload import ADMITTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
-from app.engine.requests import Exact, effective_pod, pod_requests, summarize
+from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
@@ -194,15 +195,18 @@ class Family:
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
             for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
-                if integration.finished(child) is None and not (
-                    child.metadata.deletion_timestamp and not integration.active(child)
-                ):
+                gone = child.metadata.deletion_timestamp and not integration.active(child)
+                if integration.finished(child) is None and not gone and not self.left_over(child, parent):
                     found.append(child)
                     pods += integration.claimed(child, pod_set)
         if pods <= allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def left_over(self, child: Kind, parent: Kind) -> bool:
+        """Whether a child has no pods, and its owner's controller may have made another one instead."""
+        return self._cluster.registry.of(parent).stops_children and not runs_still(child, self._cluster)
 
     def own_workload(self, job: Kind) -> bool:
         """Whether a job has an unfinished Workload itself."""
@@ -214,17 +218,7 @@ class Family:
 
     def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
-        cluster = self._cluster
-        limits = summarize(each for each in cluster.limit_ranges.values() if each.metadata.namespace == namespace)
-        overheads = {
-            each.metadata.name: each.overhead.pod_fixed
-            for each in cluster.runtime_classes.values()
-            if each.overhead is not None
-        }
-
-        def requests(of: PodSpec) -> Exact:
-            return pod_requests(effective_pod(of, overheads=overheads, limits=limits))
-
+        requests = self._cluster.requests_in(namespace)
         try:
             wanted = requests(spec)
             most: dict[str, int] = {}
@@ -251,6 +245,10 @@ class Childhood(Reconcile):
             named = queue_name(self.job) or any(each.spec.queue_name for each in self._unfinished)
             everything = self.cluster.options.manage_jobs_without_queue_name
             return "" if named or everything else self._unless_followed("no queue name")
+        if isinstance(self.job, Pod) and (workload := sharing(self.job, self.cluster)) is not None:
+            if self.outcome is not None:
+                self._finalize()
+            return f"started within what Workload {workload.metadata.key} reserves"
         try:
             ancestor = self._ancestor()
         except LookupError as error:
@@ -273,10 +271,11 @@ class Childhood(Reconcile):
                 self._emit("Suspended", "Kueue managed child job suspended")
             return f"queued with {ancestor.kind} {ancestor.name}"
         problem = ancestor.fault
-        if not problem and self._judged(workload):
+        if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
+        self._prepare()
         for sibling in family.beyond(self.job, ancestor, workload):
             if self._suspend(self.cluster.registry.of(sibling), sibling):
                 note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"

@@ -8,7 +8,7 @@ sets.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -144,6 +144,8 @@ class Integration(ABC, Generic[J]):
     """The kind's name in Kueue's `integrations.frameworks`."""
     summary: str = ""
     """How the kind's pods are held, for the table of kinds."""
+    gate: ClassVar[str] = ""
+    """The feature gate without which the kind cannot be enabled."""
     built_in: ClassVar[bool] = False
     """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
     watched: ClassVar[bool] = True
@@ -155,6 +157,9 @@ class Integration(ABC, Generic[J]):
     this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    pods_label: ClassVar[str] = ""
+    """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
+    and the reconcile of the job starts them within what its Workload reserves in all."""
     templates_in: ClassVar[type[Kind] | None] = None
     """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
     makes it, with the name of the job."""
@@ -203,7 +208,15 @@ class Integration(ABC, Generic[J]):
         kind = self.kind
         return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
 
+    def creates(self, made: tuple[str, str]) -> bool:
+        """Whether the kind's own controller creates objects of that group and kind."""
+        return made in self.makes
+
     # --- called by the webhooks
+
+    def of_another_kind(self, job: J) -> bool:
+        """Whether the object belongs to a job of another kind, whose webhook holds its pods: it is left alone."""
+        return False
 
     def held_by_parent(self, job: J) -> bool:
         """Whether the job's owner requires its pods to be held, whatever its queue and namespace are."""
@@ -217,16 +230,21 @@ class Integration(ABC, Generic[J]):
         """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
         return
 
+    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
+        return
+
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
 
-    def complete(self, job: J, patch: JsonPatch) -> None:
-        """Add to `patch` what a new job needs beside being held, or not, so that its quota follows its pods."""
-
     def outgrown(self, old: J, new: J) -> bool:
         """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
         return False
+
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
 
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
@@ -299,6 +317,10 @@ class Integration(ABC, Generic[J]):
     def workload_name(self, job: J) -> str:
         """Name of the Workload to create for a job."""
         return workload_name(self.kind, job.metadata.name, job.metadata.uid)
+
+    def annotations(self, job: J) -> Mapping[str, str]:
+        """Annotations of the Workload to create for a job, beside those copied from the job."""
+        return self.marks
 
     @abstractmethod
     def active(self, job: J) -> bool:
@@ -396,8 +418,20 @@ class GroupIntegration(Integration[J]):
     controls = False
 
     @abstractmethod
-    def compose(self, name: str, members: Sequence[Any], workload: Workload | None, *, now: datetime) -> J:
-        """The group `name`, with the Workload of the same name. There is at least one member."""
+    def compose(
+        self,
+        name: str,
+        members: Sequence[Any],
+        workload: Workload | None,
+        *,
+        now: datetime,
+        covers: Callable[[str, Any], bool] | None = None,
+    ) -> J:
+        """The group `name`, with the Workload of the same name. There is at least one member.
+
+        `covers` is given where the Workload was made for the owner of the members: whether it charges for a member, as
+        one of the pod set of that name.
+        """
 
     @abstractmethod
     def fits(self, job: J) -> bool:

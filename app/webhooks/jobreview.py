@@ -1,9 +1,9 @@
 """The webhooks of all job kinds: defaults and suspension on create, validation on create and update.
 
 Each kind's integration (`app.jobs.integration`) provides what is specific to the kind; the order of the steps is the
-same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. A child of a managed
-job is not changed if its pods name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters
-yet, so `managedBy` must never be set here.
+same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. What else a kind
+needs (`prepare`) is Turnstile's. A child of a managed job is not suspended if its pods name a pod set of the owner's
+Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be set here.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
-from app.webhooks.lookups import Lookups, managed_owner, namespace_is_managed
+from app.webhooks.lookups import Lookups, Undecided, managed_owner, namespace_is_managed
 from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
 
 
@@ -52,6 +52,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
+        if integration.of_another_kind(job):
+            return ALLOWED
         if request.operation == UPDATE and integration.suspended_on_change:
             if _outgrown(decode(request.old_object), job, integration, lookups):
                 integration.hold(job, patch)
@@ -63,26 +65,44 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             return ALLOWED
         add_default_labels(patch, job, lookups)
         integration.defaults(job, patch)
-        if _to_hold(job, integration, lookups):
-            integration.hold(job, patch)
-        if request.operation == CREATE:
-            integration.complete(job, patch)
+        if meta.deletion_timestamp is None:
+            old = decode(request.old_object) if request.operation == UPDATE else None
+            _prepare_and_hold(patch, old, job, integration, lookups)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
 
-def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
-    meta = job.metadata
-    if integration.held(job) or meta.deletion_timestamp is not None:
-        return False
-    if (ancestor := managed_owner(job, lookups)) is not None:
-        charged = ancestor.job is None or (not ancestor.fault and _claims(job, integration))
-        return not charged and namespace_is_managed(meta.namespace, lookups)
-    has_queue = bool(meta.labels.get(names.QUEUE_LABEL))
-    return (has_queue or lookups.options.manage_jobs_without_queue_name) and (
-        has_queue or namespace_is_managed(meta.namespace, lookups)
-    )
+def _prepare_and_hold(
+    patch: JsonPatch, old: Kind | None, job: Kind, integration: Integration[Any], lookups: Lookups
+) -> None:
+    """Prepare a job that is queued, or that a queued job makes; hold it unless the owner's Workload charges for it."""
+    held = integration.held(job)
+    try:
+        ancestor = managed_owner(job, lookups)
+        if ancestor is None:
+            queued, charged = _has_queue(job, lookups), False
+        elif ancestor.job is None:
+            return
+        else:
+            charged = not ancestor.fault and _claims(job, integration)
+            queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
+    except Undecided:
+        if held:
+            return  # the reconciler prepares it
+        raise
+    if queued:
+        integration.prepare(job, patch)
+        if not (held or charged):
+            integration.hold(job, patch)
+            if old is not None:
+                integration.roll_out(old, job, patch)
+
+
+def _has_queue(job: Kind, lookups: Lookups) -> bool:
+    if job.metadata.labels.get(names.QUEUE_LABEL):
+        return True
+    return lookups.options.manage_jobs_without_queue_name and namespace_is_managed(job.metadata.namespace, lookups)
 
 
 def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
@@ -120,6 +140,8 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
+        if integration.of_another_kind(new):
+            return ALLOWED
         if integration.validated_only_if_queued:
             versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
             if not _is_queued(lookups, *versions):

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 from app.api.core import Job, Namespace, PriorityClass
-from app.api.meta import Kind
+from app.api.meta import Kind, without_nulls
 from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
@@ -137,7 +137,7 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     given = table.get("reconcileKey") or next(iter(asked), None)
     if given:
         return f"{given['Namespace']}/{given['Name']}"
-    objects = [table[name] for name in ("job", "trainJob") if table.get(name)] or table.get("pods") or []
+    objects = [table[name] for name in ("job", "trainJob", "sparkApp") if table.get(name)] or table.get("pods") or []
     return world.key_of(objects[0]) if objects else ""
 
 
@@ -165,7 +165,7 @@ def _cluster(objects: dict[tuple[str, str], Json], options: JobOptions, *, named
 def _complete(item: Json, *, named: bool) -> Json:
     """With a uid, which the recording leaves out where the API server would give one: the name stands for it, unless
     not even the job has one, since the name of the Workload is made of that."""
-    item = copy.deepcopy(item)
+    item = without_nulls(item)
     meta = item["metadata"]
     for each in (meta, *(meta.get("ownerReferences") or ())):
         each["uid"] = each.get("uid") or (each["name"] if named else "")
@@ -192,6 +192,9 @@ def _seen(item: Json, *, timed: bool) -> Json:
         status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
         status = bare(status) or None
     spec = without_topology(item.get("spec"))
+    if any(kind == "SparkApplication" for kind, _, _ in owners):  # Kueue does not charge for Spark's memory overhead
+        for each in spec["podSets"]:
+            each["template"]["spec"].pop("overhead", None)
     template = spec.get("template", {}).get("metadata", {})
     (template.get("annotations") or {}).pop("kueue.x-k8s.io/workload", None)
     return {**bare(meta), "owners": owners, "spec": bare(spec), "status": status}

@@ -67,7 +67,7 @@ class RayClusters(RayKind[RayCluster]):
             errors.append(forbidden("spec.enableInTreeAutoscaling", detail))
         return errors
 
-    def complete(self, job: RayCluster, patch: JsonPatch) -> None:
+    def defaults(self, job: RayCluster, patch: JsonPatch) -> None:
         """Have the RayCluster of an admitted RayJob deleted after its pods.
 
         KubeRay retries a RayJob when the RayCluster object is gone, and would run the pods of two. A RayCluster that
