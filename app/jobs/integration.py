@@ -199,6 +199,9 @@ class Integration(ABC, Generic[J]):
     counts: ClassVar[Mapping[str, int | None]] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
+    acknowledges: bool = False
+    """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
+    jobs that are stopped within seconds after their admission is kept until these are over."""
     marks: ClassVar[Mapping[str, str]] = {}
     """Annotations of each Workload created for a job of the kind."""
 

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from app.api import names
+from app.api.core import Job
 from app.api.workload import Workload
 from app.jobs.bases.ray import RayKind
 from app.jobs.kinds.raycluster import RayCluster
@@ -71,6 +72,28 @@ class Ray(Cluster):
         }
         self.put(RayCluster, {"metadata": meta, "spec": config})
 
+    def clean_up(self) -> None:
+        """KubeRay's write: the Job that cleans up Redis, of the head's template."""
+        owner = self.get(RayCluster, "team/ray-abcde")
+        assert owner is not None
+        reference = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": "ray-abcde",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        meta = {
+            "name": "clean",
+            "namespace": "team",
+            "ownerReferences": [reference],
+            "creationTimestamp": "2026-01-02T03:04:00Z",
+        }
+        head = copy.deepcopy(owner["spec"]["headGroupSpec"]["template"])
+        head["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "200m", "memory": "256Mi"}}
+        self.put(Job, {"metadata": meta, "spec": {"suspend": False, "template": head}})
+        self.settle("batch/job:team/clean")
+
     def says(self, *, suspended: bool, name: str = "ray-abcde") -> None:
         """KubeRay's report of a RayCluster."""
         conditions = [{"type": "RayClusterSuspended", "status": "True" if suspended else "False"}]
@@ -120,6 +143,18 @@ def test_a_cluster_beyond_the_charge_is_stopped_when_its_sibling_is_looked_at() 
     ray.settle(CLUSTER)
     assert ray.suspended("ray-fghij")
     assert not ray.suspended()
+
+
+def test_a_suspended_cluster_that_kuberay_has_replaced_is_not_counted() -> None:
+    """KubeRay deletes it a minute later; until then it neither needs quota nor takes it from the new one."""
+    ray = running(RayServices())
+    ray.patch(RayCluster, "team/ray-abcde", {"spec": {"suspend": True}})
+    ray.says(suspended=True)
+    ray.make("ray-fghij", second=2)
+    for key in ("ray.io/raycluster:team/ray-fghij", CLUSTER):
+        ray.settle(key)
+    assert not ray.suspended("ray-fghij")
+    assert len(ray.workloads) == 1
 
 
 def test_an_evicted_service_stops_its_clusters_and_waits_for_them() -> None:
@@ -179,6 +214,8 @@ def test_a_deleted_service_keeps_its_quota_until_its_cluster_has_cleaned_up() ->
     ray.later(seconds=60)
     ray.settle(ray.key)
     assert ray.condition("Finished") is None
+    ray.clean_up()
+    assert ray.get(Job, "team/clean")["spec"]["suspend"] is False  # type: ignore[index]
     ray.patch(RayCluster, "team/ray-abcde", {"metadata": {"finalizers": []}})
     ray.settle(ray.key)
     assert ray.condition("Finished") is not None

@@ -21,6 +21,7 @@ from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
 from app.jobs.podsets import PodSetInfo
 from app.jobs.workload import limited_reclaimable
+from app.kube.raws import stripped
 from app.webhooks.jobreview import mutating
 from tests.unit.jobs.subjects import (
     CAN_RUN,
@@ -356,6 +357,13 @@ def test_what_an_answer_depends_on_is_significant(kind: str, data: st.DataObject
             integration.pods_ready(seen)
             if integration.significant(seen) == significant:
                 assert answers(integration, seen, infos, pod_sets) == before, changed
+
+
+@EVERY_KIND
+def test_an_object_without_a_template_is_not_taken_for_one_that_was_cached_without(kind: str) -> None:
+    """Its templates would be waited for: such an object would never be queued."""
+    integration = integration_of(kind)
+    assert not stripped(decode(integration, {"metadata": {"name": "train"}}))
 
 
 def test_every_queued_kind_is_charged_by_a_second_opinion() -> None:
