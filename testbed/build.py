@@ -49,6 +49,16 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a module's source before it is built: `old`, which stands in `file` once, becomes `new`."""
+
+    module: str
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
 class Toolbox:
     """Where the built programs and the carried folders are, by name."""
 
@@ -71,12 +81,15 @@ class Module:
     tools: tuple[Tool, ...]
     carried: tuple[Carried, ...] = ()
     link: str = ""
+    edits: tuple[Edit, ...] = ()
 
     def cache(self) -> Path:
-        """`$XDG_CACHE_HOME` (or `~/.cache`) `/turnstile/testbed/<hash of go.mod and go.sum>`."""
+        """`$XDG_CACHE_HOME` (or `~/.cache`) `/turnstile/testbed/<hash of go.mod, go.sum and the edits>`."""
         digest = hashlib.sha256()
         for name in ("go.mod", "go.sum"):
             digest.update((self.directory / name).read_bytes())
+        for edit in self.edits:
+            digest.update(repr(edit).encode())
         home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         return Path(home) / "turnstile" / "testbed" / digest.hexdigest()[:16]
 
@@ -104,10 +117,11 @@ class Module:
     def _make(self, toolbox: Toolbox, report: Report) -> None:
         started = time.monotonic()
         missing = self._missing(toolbox)
-        for number, tool in enumerate(missing, 1):
-            report(f"[{number}/{len(missing)}] building {tool.name} ({tool.package})")
-            seconds = self._build(tool, toolbox.directory / tool.name, report)
-            report(f"[{number}/{len(missing)}] built {tool.name} in {seconds:.0f} s")
+        with self._edited(toolbox.directory) as flags:
+            for number, tool in enumerate(missing, 1):
+                report(f"[{number}/{len(missing)}] building {tool.name} ({tool.package})")
+                seconds = self._build(tool, toolbox.directory / tool.name, flags, report)
+                report(f"[{number}/{len(missing)}] built {tool.name} in {seconds:.0f} s")
         if missing:
             report(f"{len(missing)} tools built in {time.monotonic() - started:.0f} s, kept in {toolbox.directory}")
         for carried in self.carried:
@@ -149,7 +163,26 @@ class Module:
             ["go", *arguments], cwd=self.directory, env=_environment(), capture_output=True, text=True, check=False
         )
 
-    def _build(self, tool: Tool, target: Path, report: Report) -> float:
+    @contextmanager
+    def _edited(self, directory: Path) -> Iterator[list[str]]:
+        """The flags of `go build` that have it take the edited modules instead of those in the module cache."""
+        if not self.edits:
+            yield []
+            return
+        with tempfile.TemporaryDirectory(prefix=".edited-", dir=directory) as temporary:
+            for name in ("go.mod", "go.sum"):
+                shutil.copyfile(self.directory / name, Path(temporary, name))
+            pins = Path(temporary, "go.mod")
+            for number, module in enumerate(sorted({edit.module for edit in self.edits})):
+                copy = Path(temporary, str(number))
+                _copy_tree(self._source(module), copy, _link)
+                for edit in self.edits:
+                    if edit.module == module:
+                        _apply(edit, copy / edit.file)
+                self._go("mod", "edit", f"-replace={module}={copy}", str(pins)).check_returncode()
+            yield [f"-modfile={pins}"]
+
+    def _build(self, tool: Tool, target: Path, flags: list[str], report: Report) -> float:
         """Build one tool and put it at `target` atomically; returns the seconds it took."""
         started = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=target.parent) as directory:
@@ -159,6 +192,7 @@ class Module:
                 "go",
                 "build",
                 "-mod=readonly",
+                *flags,
                 "-trimpath",
                 "-ldflags",
                 f"-s -w {self.link}".strip(),
@@ -186,23 +220,18 @@ class Module:
 
     def _copy(self, carried: Carried, target: Path) -> None:
         """Copy a folder out of the module cache, which may be emptied at any time."""
-        downloaded = self._go("mod", "download", carried.module)
-        found = self._go("list", "-m", "-f", "{{.Dir}}", carried.module)
-        if downloaded.returncode or found.returncode:
-            raise BuildError(
-                f"the module {carried.module} cannot be fetched: {downloaded.stderr}{found.stderr}".strip()
-            )
-        source = Path(found.stdout.strip()) / carried.folder
         with tempfile.TemporaryDirectory(prefix=f".{carried.name}-", dir=target.parent) as directory:
             copy = Path(directory) / carried.name
-            # Without the module cache's read-only modes.
-            for path in (source, *sorted(source.rglob("*"))):
-                to = copy / path.relative_to(source)
-                if path.is_dir():
-                    to.mkdir()
-                else:
-                    shutil.copyfile(path, to)
+            _copy_tree(self._source(carried.module) / carried.folder, copy)
             copy.replace(target)
+
+    def _source(self, module: str) -> Path:
+        """Where the module cache has a module."""
+        downloaded = self._go("mod", "download", module)
+        found = self._go("list", "-m", "-f", "{{.Dir}}", module)
+        if downloaded.returncode or found.returncode:
+            raise BuildError(f"the module {module} cannot be fetched: {downloaded.stderr}{found.stderr}".strip())
+        return Path(found.stdout.strip())
 
 
 BED = Module(
@@ -224,6 +253,32 @@ BED = Module(
 def ensure(report: Report | None = None) -> Toolbox:
     """The bed's own tools."""
     return BED.ensure(report)
+
+
+def _copy_tree(source: Path, target: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:
+    """Copy a folder of the module cache without its read-only modes."""
+    for path in (source, *sorted(source.rglob("*"))):
+        to = target / path.relative_to(source)
+        if path.is_dir():
+            to.mkdir()
+        else:
+            copy(path, to)
+
+
+def _link(path: Path, to: Path) -> None:
+    """Some modules have hundreds of megabytes."""
+    try:
+        to.hardlink_to(path)
+    except OSError:  # another file system
+        shutil.copyfile(path, to)
+
+
+def _apply(edit: Edit, file: Path) -> None:
+    text = file.read_text() if file.exists() else ""
+    if text.count(edit.old) != 1:
+        raise BuildError(f"{edit.file} of {edit.module} has {edit.old!r} {text.count(edit.old)} times instead of once")
+    file.unlink()  # it may be a link to the module cache's own
+    file.write_text(text.replace(edit.old, edit.new))
 
 
 def _environment() -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.conditions import instant
+from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.pods import PodSpec
@@ -21,7 +22,7 @@ from app.api.workload import ADMITTED, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
-from app.engine.requests import Exact, effective_pod, pod_requests, summarize
+from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
@@ -191,17 +192,7 @@ class Family:
 
     def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
-        cluster = self._cluster
-        limits = summarize(each for each in cluster.limit_ranges.values() if each.metadata.namespace == namespace)
-        overheads = {
-            each.metadata.name: each.overhead.pod_fixed
-            for each in cluster.runtime_classes.values()
-            if each.overhead is not None
-        }
-
-        def requests(of: PodSpec) -> Exact:
-            return pod_requests(effective_pod(of, overheads=overheads, limits=limits))
-
+        requests = self._cluster.requests_in(namespace)
         try:
             wanted = requests(spec)
             most: dict[str, int] = {}
@@ -228,6 +219,10 @@ class Childhood(Reconcile):
             named = queue_name(self.job) or any(each.spec.queue_name for each in self._unfinished)
             everything = self.cluster.options.manage_jobs_without_queue_name
             return "" if named or everything else self._unless_followed("no queue name")
+        if isinstance(self.job, Pod) and (workload := sharing(self.job, self.cluster)) is not None:
+            if self.outcome is not None:
+                self._finalize()
+            return f"started within what Workload {workload.metadata.key} reserves"
         try:
             ancestor = self._ancestor()
         except LookupError as error:

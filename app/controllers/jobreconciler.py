@@ -14,6 +14,7 @@ import orjson
 
 from app.api import names
 from app.api import workload as wl
+from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
@@ -23,6 +24,7 @@ from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
 from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, ended, released
+from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -57,6 +59,8 @@ def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[typ
         index_children(store, integration, registry)
         if integration.groups is not None:
             _index_groups(store, integration, registry)
+        if kind is Pod:
+            index_named_jobs(store, registry)
 
 
 def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
@@ -84,6 +88,8 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         integration = integration.groups
     else:
         job = store.get(name)
+        if job is not None and integration.templates_in is not None:
+            job = _joined(integration, job, integration.templates_in, cluster)
     if job is None:
         return ReconcileResult(*_ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
@@ -92,6 +98,16 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         actions = [action for workload in unused for action in discarded(workload)]
         return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
     return _Job(integration, job, workloads, cluster).decide()
+
+
+def _joined(integration: Integration[Any], job: Kind, kind: type[Kind], cluster: ClusterView) -> Kind:
+    """A job with the object that has its pod templates, if that object was made for this very job."""
+    made = cluster.jobs[kind].get(job.metadata.key) if kind in cluster.jobs else None
+    owner = made.metadata.controller if made is not None else None
+    if made is None or owner is None or owner.uid != job.metadata.uid or raws.stripped(made):
+        return job
+    joined: Kind = integration.joined(job, made)
+    return joined
 
 
 def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], cluster: ClusterView) -> Kind:
@@ -126,7 +142,7 @@ def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tup
     return actions, why
 
 
-class _Job(Childhood, Matching):
+class _Job(Childhood, Matching, Sharing):
     """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> ReconcileResult:
@@ -200,6 +216,7 @@ class _Job(Childhood, Matching):
             if stopped and not charges.held(workload, self.cluster):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
+        self._share(workload)
         if self._tell_of_replacements(workload):
             return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:
@@ -228,6 +245,8 @@ class _Job(Childhood, Matching):
             return "the job has ended"
         if self.integration.active(self.job):
             return "pods of an earlier run are still there"
+        if why := self.integration.unread(self.job):
+            return why  # a change of the object that has the pod templates requeues the job
         body = build.body(self.integration, self.job, self.pod_sets, self._priority())
         namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
         self._remove_excess()

@@ -106,6 +106,8 @@ class Matching(Grouping):
             return False
         if self._group is not None:
             return self._group.fits(self.job)
+        if self.integration.unread(self.job):
+            return True
         if workload.quota_reserved:
             try:
                 infos = podsets.infos_of(workload, lambda name: self.cluster.flavors.get(name) or _DELETED_FLAVOR)

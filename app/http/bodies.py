@@ -1,12 +1,13 @@
 """Reads request bodies with a limit and a deadline, and answers with JSON or a Kubernetes Status.
 
-Never trusts the declared length of a body: counts its bytes while they arrive. All bodies that are held at a time share
-a budget (`Budget`); when it is spent, the bodies that have been arriving for longest are refused in favor of new ones.
+Never trusts the declared length of a body: counts its bytes while they arrive. A body of up to `SMALL` bytes, as
+nearly all reviews are, is read at once. Of larger ones a few are read at a time (`Turns`); the others wait unread, in
+buffers of the kernel, so that they cost neither memory nor the CPU to decrypt them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
 
@@ -16,17 +17,18 @@ from starlette.types import Receive, Scope, Send
 BODY_LIMIT: Final = 3 * 1024 * 1024
 """Maximum bytes of a review. The API server stores at most 1.5 MiB per object, and a review may carry two. It sends
 each object to be converted in a review of its own, also those of a list."""
-BODY_DEADLINE: Final = 10.0
-"""Seconds from the headers of a request to the end of its body: the default webhook timeout of the API server."""
-LINGER_SECONDS: Final = 2.0
-"""Seconds for which a body that was refused is still read, so that its sender can read the answer."""
-_LINGER_UNREAD: Final = 0.5
-"""The same for a body that was refused because too much arrives: it is left where it is, and the sender has to wait."""
-_LINGER_BYTES: Final = 4 * BODY_LIMIT
-BUDGET: Final = 32 * 1024 * 1024
-"""Bytes of all bodies held at a time. A body that arrives in one piece is answered at once and not counted."""
-GRACE: Final = 0.5
-"""Seconds within which no body gives way to another: the body of an API server has arrived by then."""
+LINGER_SECONDS: Final = 0.5
+"""Seconds between the answer to a request whose body was not read and the end of its connection: closing at once would
+reset the connection before the client has read the answer."""
+SMALL: Final = 64 * 1024
+"""Bytes of a body that is read without a turn: as many as a connection may hold undelivered anyway."""
+TURNS: Final = 8
+"""Large bodies that are read at a time."""
+WAIT_SECONDS: Final = 30.0
+"""Seconds for which a large body waits for a turn: no API server waits for a webhook for longer. A client that is
+refused sooner only costs another handshake sooner."""
+TURN_SECONDS: Final = 1.0
+"""Seconds that a large body has to arrive while others wait: the body of an API server arrives in milliseconds."""
 ANSWER_SECONDS: Final = 10.0
 """Seconds within which a client must have read an answer that is larger than a piece."""
 _PIECE: Final = 64 * 1024
@@ -37,7 +39,6 @@ REASONS: Final = {
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
-    408: "Timeout",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
     429: "TooManyRequests",
@@ -88,56 +89,91 @@ class Refused(Exception):
         self.unread = unread
 
 
-class Body:
-    """A body that is held: its bytes so far, and how to refuse it while it still arrives."""
+class Turns:
+    """Decides which large bodies are read: at most `limit` at a time.
 
-    __slots__ = ("bytes", "give_way", "since")
+    The smallest waiting body is next, of equal ones the newest: clients that flood the server declare as much as they
+    may, and go on waiting.
+    """
 
-    def __init__(self, give_way: Callable[[], object], since: float) -> None:
-        self.give_way = give_way
-        self.since = since
-        self.bytes = 0
-
-
-class Budget:
-    """The bytes of all bodies held at a time, at most `limit`."""
-
-    def __init__(self, limit: int = BUDGET) -> None:
+    def __init__(self, limit: int = TURNS) -> None:
         self.limit = limit
-        self.held = 0
         self.refused = 0
-        self._arriving: dict[Body, None] = {}
+        """Bodies that were refused because others waited, or that never had a turn."""
+        self._arriving: dict[asyncio.Timeout, float] = {}
+        self._taken = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
 
-    @contextmanager
-    def body(self, give_way: Callable[[], object]) -> Iterator[Body]:
-        """Hold a body within the block; `give_way` is called if it is to be refused while it arrives."""
-        body = Body(give_way, asyncio.get_running_loop().time())
-        self._arriving[body] = None
+    @property
+    def reading(self) -> int:
+        """The bodies that have a turn, including those that have arrived and are still in use."""
+        return self._taken
+
+    @property
+    def waiting(self) -> int:
+        """The bodies that wait for a turn."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def turn(self, length: int) -> AsyncIterator[None]:
+        """The turn of a body of that length, until nothing of the body is held any more. Raises Refused if none comes
+        within WAIT_SECONDS."""
+        if self._taken < self.limit:
+            self._taken += 1
+        else:
+            await self._wait(length)
         try:
-            yield body
+            yield
         finally:
-            self._arriving.pop(body, None)
-            self.held -= body.bytes
+            self._end()
 
-    def arrived(self, body: Body) -> None:
-        """The body is complete: it no longer gives way."""
-        self._arriving.pop(body, None)
-
-    def grow(self, body: Body, more: int) -> None:
-        """Hold more bytes of a body; those that have been arriving for longest give way. Raises Refused without."""
-        late = asyncio.get_running_loop().time() - GRACE
-        while self.held + more > self.limit:
-            longest = next(iter(self._arriving), None)
-            if longest is body or longest is None or longest.since > late:
-                self.refused += 1
-                raise Refused(429, "too many reviews arrive at a time: try again", unread=body in self._arriving)
-            del self._arriving[longest]
-            self.held -= longest.bytes
-            longest.bytes = 0
+    @asynccontextmanager
+    async def arriving(self) -> AsyncIterator[None]:
+        """The part of a turn in which the body arrives. Raises Refused if others wait and it takes TURN_SECONDS."""
+        deadline = asyncio.timeout(None)
+        try:
+            async with deadline:
+                self._arriving[deadline] = asyncio.get_running_loop().time() + TURN_SECONDS
+                if self._waiting:
+                    self._hurry()
+                yield
+        except TimeoutError:
             self.refused += 1
-            longest.give_way()
-        self.held += more
-        body.bytes += more
+            raise Refused(429, "the body arrives too slowly for a server that is this busy", unread=True) from None
+        finally:
+            self._arriving.pop(deadline, None)
+
+    async def _wait(self, length: int) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = length
+        self._hurry()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await turn
+        except BaseException as error:
+            if self._waiting.pop(turn, None) is None:  # the turn came together with the timeout or the cancellation
+                self._end()
+            if isinstance(error, TimeoutError):
+                self.refused += 1
+                raise Refused(429, "too many large reviews arrive at a time: try again", unread=True) from None
+            raise
+
+    def _end(self) -> None:
+        """Give the turn to the next body."""
+        waiting = {turn: length for turn, length in self._waiting.items() if not turn.done()}  # others were cancelled
+        if waiting:
+            smallest = min(waiting.values())
+            following = next(turn for turn in reversed(waiting) if waiting[turn] == smallest)
+            del self._waiting[following]
+            following.set_result(None)
+        else:
+            self._taken -= 1
+
+    def _hurry(self) -> None:
+        """Limit the time of the bodies that arrive: others wait."""
+        for deadline, end in self._arriving.items():
+            deadline.reschedule(end)
+        self._arriving.clear()
 
 
 async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: Headers = ()) -> None:
@@ -159,18 +195,35 @@ async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: 
                 await send({"type": "http.response.body", "body": body[begin:end], "more_body": end < len(body)})
 
 
-async def refuse(receive: Receive, send: Send, refused: Refused, *, closing: bool) -> None:
+async def refuse(send: Send, refused: Refused, *, closing: bool) -> None:
     """Answer with the Status of a refused request."""
     body = status_body(refused.code, refused.message)
     headers = _HEADERS.get(refused.code, ())
     if refused.unread:
-        await _answer_and_linger(receive, send, refused.code, body, headers)
+        await _answer_and_linger(send, refused.code, body, headers)
         return
     await answer(send, refused.code, body, closing=closing, headers=headers)
 
 
-async def read_body(scope: Scope, receive: Receive, budget: Budget, *, limit: int = BODY_LIMIT) -> bytes | None:
-    """The body of a review, None if the client disconnected. Raises Refused if the request cannot be a review."""
+@asynccontextmanager
+async def body_of(
+    scope: Scope, receive: Receive, turns: Turns, *, limit: int = BODY_LIMIT
+) -> AsyncIterator[bytes | None]:
+    """The body of a review, None if the client disconnected; a large body has its turn until the block ends.
+
+    Raises Refused if the request cannot be a review.
+    """
+    length = _declared(scope, limit)
+    if length <= SMALL:
+        yield await _receive_body(receive, limit)
+        return
+    async with turns.turn(length):
+        async with turns.arriving():
+            body = await _receive_body(receive, limit)
+        yield body
+
+
+def _declared(scope: Scope, limit: int) -> int:
     if scope["method"] != "POST":
         raise Refused(405, f"{scope['method']} is not possible here: POST a review")
     content_type, length = b"", 0
@@ -184,63 +237,29 @@ async def read_body(scope: Scope, receive: Receive, budget: Budget, *, limit: in
         raise Refused(415, f"content type {shown!r} is not understood: send application/json")
     if length > limit:
         raise Refused(413, f"the body has {length} bytes, the limit is {limit}", unread=True)
-    return await _receive_body(receive, budget, limit)
+    return length
 
 
-async def _receive_body(receive: Receive, budget: Budget, limit: int) -> bytes | None:
-    gave_way = False
-    try:
-        async with asyncio.timeout(BODY_DEADLINE) as deadline:
-
-            def give_way() -> None:
-                nonlocal gave_way
-                gave_way = True
-                if not deadline.expired():
-                    deadline.reschedule(0.0)
-
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            if not message["more_body"]:
-                whole: bytes = message["body"]
-                if len(whole) > limit:
-                    raise Refused(413, f"the body has {len(whole)} bytes, the limit is {limit}")
-                return whole
-            with budget.body(give_way) as body:
-                parts = bytearray()
-                while True:
-                    budget.grow(body, len(message["body"]))
-                    parts += message["body"]
-                    if len(parts) > limit:
-                        raise Refused(413, f"the body has more than {limit} bytes", unread=message["more_body"])
-                    if not message["more_body"]:
-                        return bytes(parts)
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-    except TimeoutError:
-        if gave_way:
-            raise Refused(429, "the body arrives too slowly for a server that is this busy", unread=True) from None
-        raise Refused(408, f"the body did not arrive within {BODY_DEADLINE:g} s", unread=True) from None
+async def _receive_body(receive: Receive, limit: int) -> bytes | None:
+    parts = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        if not message["more_body"] and not parts:
+            whole: bytes = message["body"]
+            return whole
+        parts += message["body"]
+        if len(parts) > limit:
+            raise Refused(413, f"the body has more than {limit} bytes", unread=message["more_body"])
+        if not message["more_body"]:
+            return bytes(parts)
 
 
-async def _answer_and_linger(receive: Receive, send: Send, code: int, reply: bytes, more: Headers) -> None:
-    """Answer first, then read on for a while: closing at once would reset the connection before the client reads it."""
+async def _answer_and_linger(send: Send, code: int, reply: bytes, more: Headers) -> None:
+    """Answer, and close the connection a little later, without reading what the client still sends."""
     headers = [_JSON, _CLOSE, (b"content-length", b"%d" % len(reply)), *more]
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": reply, "more_body": True})
-    if code == 429:
-        await asyncio.sleep(_LINGER_UNREAD)
-        await send({"type": "http.response.body", "body": b""})
-        return
-    left = _LINGER_BYTES
-    try:
-        async with asyncio.timeout(LINGER_SECONDS):
-            while left > 0:
-                message = await receive()
-                if message["type"] == "http.disconnect" or not message["more_body"]:
-                    break
-                left -= len(message["body"])
-    except TimeoutError:
-        pass
+    await asyncio.sleep(LINGER_SECONDS)
     await send({"type": "http.response.body", "body": b""})

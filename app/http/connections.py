@@ -30,9 +30,9 @@ class State(IntEnum):
 
 
 DEADLINES: Final = {
-    State.HANDSHAKE: 5.0,
-    State.HEAD: 5.0,
-    State.BODY: 13.0,  # BODY_DEADLINE, LINGER_SECONDS and one second
+    State.HANDSHAKE: 10.0,
+    State.HEAD: 30.0,
+    State.BODY: 33.0,  # longer than WAIT_SECONDS, TURN_SECONDS and LINGER_SECONDS of bodies together
     State.SILENT: 120.0,
     State.IDLE: 120.0,
     State.TRUSTED: 120.0,
@@ -40,7 +40,8 @@ DEADLINES: Final = {
 }
 """Seconds for which a connection may be in a state.
 
-No API server waits for a webhook for longer than 30 s, and for Turnstile's admission webhooks for longer than 5 s.
+No API server waits for a webhook for longer than 30 s. An unfinished connection is kept as long while there are places:
+a client that means harm would only open another one, and a handshake costs more than a connection that is kept.
 SILENT and IDLE are longer than the 90 s for which the API server keeps idle connections, so that the API server closes
 them first: a review sent while the webhook closes its connection is not retried, and the write under review fails.
 """

@@ -213,7 +213,9 @@ class _Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self._receiving:
+        if self._receiving:  # a graceful close would decrypt what the client still sends
+            self._cut()
+        else:
             self._connections.move(self._connection, State.IDLE)
 
     def send_400_response(self, msg: str) -> None:

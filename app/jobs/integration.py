@@ -157,6 +157,12 @@ class Integration(ABC, Generic[J]):
     this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    pods_label: ClassVar[str] = ""
+    """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
+    and the reconcile of the job starts them within what its Workload reserves in all."""
+    templates_in: ClassVar[type[Kind] | None] = None
+    """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
+    makes it, with the name of the job."""
     rights: tuple[Right, ...] = ()
     """The controller's RBAC rules beside getting, listing, watching and patching jobs of the kind."""
     defaulted_on: ClassVar[frozenset[str]] = frozenset({"CREATE"})
@@ -171,12 +177,22 @@ class Integration(ABC, Generic[J]):
     """Whether an evicted job can run again, so that its Workload is requeued."""
     takes_prebuilt: ClassVar[bool] = True
     """Whether a job may name a prebuilt Workload."""
+    partial: ClassVar[bool] = False
+    """Whether a job may ask to be admitted with fewer pods."""
+    serves: ClassVar[bool] = False
+    """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
     validated_only_if_queued: ClassVar[bool] = False
     """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
+    suspend_path: tuple[str, ...] = ()
+    """Path of the field that suspends a job, such as `("spec", "runPolicy", "suspend")`; empty if no field does. A
+    policy of the chart lets only Turnstile unset it for a queued job."""
+    counts: ClassVar[Mapping[str, int | None]] = {}
+    """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
+    job runs, with the value of an absent field; None if such a field is not compared."""
     marks: ClassVar[Mapping[str, str]] = {}
     """Annotations of each Workload created for a job of the kind."""
 
@@ -199,6 +215,10 @@ class Integration(ABC, Generic[J]):
     def held(self, job: J) -> bool:
         """Whether the job needs no change to keep its pods from running."""
         return self.suspended(job)
+
+    def defaults(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+        return
 
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
@@ -234,6 +254,17 @@ class Integration(ABC, Generic[J]):
 
     def skip(self, job: J) -> str:
         """Why the reconciler ignores this object; empty if it does not."""
+        return ""
+
+    def joined(self, job: J, made: Kind) -> J:
+        """The job together with the object of `templates_in` that was made for it."""
+        return job
+
+    def unread(self, job: J) -> str:
+        """Why the job's pod sets cannot be told for now; empty if they can.
+
+        Meanwhile no Workload is made for the job, its Workload is taken to fit, and the job is not started.
+        """
         return ""
 
     def needs_queue(self, job: J) -> str:

@@ -125,15 +125,27 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
 
 
-def rewrite(patch: JsonPatch, template: bytes | msgspec.Raw, path: tuple[str | int, ...], wanted: Directives) -> None:
+def rewrite(
+    patch: JsonPatch,
+    template: bytes | msgspec.Raw,
+    path: tuple[str | int, ...],
+    wanted: Directives,
+    *,
+    without_metadata: bool = False,
+) -> None:
     """Add to `patch` the operations that give the template at `path` the directives `wanted`; none if it has them.
 
-    `template` is the JSON of the template as it is now.
+    `template` is the JSON of the template as it is now. `without_metadata`: metadata that would be empty is removed.
     """
     current, target = _placed(Directives.of(_decode_template(template))), _placed(wanted)
     if current == target:
         return
     plain = orjson.loads(bytes(template))
+    kept = {name for (parent, name), value in target.items() if parent == "metadata" and value}
+    if without_metadata and not kept and (plain.get("metadata") or {}).keys() <= {"labels", "annotations"}:
+        if "metadata" in plain:
+            patch.remove(*path, "metadata")
+        current |= {("metadata", "labels"): {}, ("metadata", "annotations"): {}}
     for (parent, key), value in target.items():
         if value == current[parent, key]:
             continue

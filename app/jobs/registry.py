@@ -19,9 +19,15 @@ from app.jobs.integration import Integration
 from app.jobs.kinds.appwrapper import AppWrappers
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
+from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.mpijob import MPIJobs
+from app.jobs.kinds.notebook import Notebooks
+from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.sparkapplication import SparkApplications
+from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
+from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
 _COUNTED: Final[tuple[Integration[Any], ...]] = (
@@ -30,6 +36,16 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     PlainPod(),
     Deployments(),
     SparkApplications(),
+    PyTorchJobs(),
+    TFJobs(),
+    XGBoostJobs(),
+    PaddleJobs(),
+    JAXJobs(),
+    MPIJobs(),
+    TrainJobs(),
+    InferenceServices(),
+    Notebooks(),
+    PipelineRuns(),
 )
 ALL: Final[tuple[Integration[Any], ...]] = (*_COUNTED, AppWrappers(_COUNTED))
 

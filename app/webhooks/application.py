@@ -5,10 +5,11 @@ from collections.abc import Collection, Mapping
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from app.http.bodies import Budget
+from app.http.bodies import Turns
 from app.http.connections import Connections
 from app.http.health import Health
 from app.http.probes import MetricsReaders, any_reader, create_probes
+from app.webhooks.conversion import TURNS as CONVERSION_TURNS
 from app.webhooks.conversion import Conversions
 from app.webhooks.dispatch import Dispatcher
 from app.webhooks.metrics import ReviewMetrics, ServerMetrics
@@ -29,10 +30,10 @@ def create_app(
     `clients` are the names of clients that may ask for reviews, None for all clients. `/metrics` shows `registry` to
     `readers`; the counters of the reviews and of `connections` are added to it.
     """
-    budget, conversion_budget = Budget(), Budget()
+    turns, conversion_turns = Turns(), Turns(CONVERSION_TURNS)
     app = create_probes(health=health, registry=registry, title="Turnstile webhooks", readers=readers)
-    conversions = Conversions(app, health=health, registry=registry, budget=conversion_budget)
+    conversions = Conversions(app, health=health, registry=registry, turns=conversion_turns)
     metrics = ReviewMetrics(registry, handlers)
     if connections is not None:
-        registry.register(ServerMetrics(connections, {"review": budget, "convert": conversion_budget}))
-    return Dispatcher(conversions, handlers, health=health, metrics=metrics, budget=budget, clients=clients)
+        registry.register(ServerMetrics(connections, {"review": turns, "convert": conversion_turns}))
+    return Dispatcher(conversions, handlers, health=health, metrics=metrics, turns=turns, clients=clients)

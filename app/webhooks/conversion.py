@@ -20,13 +20,13 @@ from app.api import names
 from app.api.errors import InvalidValue
 from app.api.meta import Object
 from app.api.v1beta1.conversion import convert
-from app.http.bodies import Budget, Refused, answer, read_body, refuse
+from app.http.bodies import Refused, Turns, answer, body_of, refuse
 from app.http.health import Health
 from app.webhooks.review import Malformed, read_review
 
 PATH: Final = "/convert"
-MEMORY: Final = 4
-"""How many times the bytes of a review its conversion holds: the review, the converted objects, twice the answer."""
+TURNS: Final = 3
+"""Large conversions at a time. One holds four times its bytes: the review, the converted objects, twice the answer."""
 API_VERSION: Final = "apiextensions.k8s.io/v1"
 KIND: Final = "ConversionReview"
 _SLICE: Final = 0.001
@@ -53,13 +53,13 @@ _reviews: Final = msgspec.json.Decoder(_Review)
 class Conversions:
     """The ASGI application that answers `/convert` and leaves every other path to `app`.
 
-    Everybody may ask: no API server presents a certificate when it calls a conversion webhook. So conversions have a
-    budget of their own.
+    Everybody may ask: no API server presents a certificate when it calls a conversion webhook. So large conversions
+    have turns of their own.
     """
 
-    def __init__(self, app: ASGIApp, *, health: Health, registry: CollectorRegistry, budget: Budget) -> None:
+    def __init__(self, app: ASGIApp, *, health: Health, registry: CollectorRegistry, turns: Turns) -> None:
         self._app = app
-        self._budget = budget
+        self._turns = turns
         self._health = health
         self._objects = Counter(
             "turnstile_webhook_conversions_total",
@@ -81,12 +81,9 @@ class Conversions:
             return
         started = time.perf_counter()
         try:
-            body = await read_body(scope, receive, self._budget)
-            if body is None:
-                return
-            with self._budget.body(lambda: None) as held:
-                self._budget.arrived(held)
-                self._budget.grow(held, MEMORY * len(body))
+            async with body_of(scope, receive, self._turns) as body:
+                if body is None:
+                    return
                 try:
                     request = read(body)
                 except Malformed as error:
@@ -97,7 +94,7 @@ class Conversions:
                 del request
                 await answer(send, 200, reply, closing=self._health.draining)
         except Refused as refused:
-            await refuse(receive, send, refused, closing=self._health.draining)
+            await refuse(send, refused, closing=self._health.draining)
         self._seconds.observe(time.perf_counter() - started)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.http.bodies import REASONS, Budget, Refused, answer, read_body, refuse
+from app.http.bodies import REASONS, Refused, Turns, answer, body_of, refuse
 from app.http.health import Health
 from app.webhooks.metrics import ReviewMetrics
 from app.webhooks.review import Handler, Malformed, read, write
@@ -32,14 +32,14 @@ class Dispatcher:
         *,
         health: Health,
         metrics: ReviewMetrics,
-        budget: Budget,
+        turns: Turns,
         clients: Collection[str] | None = None,
     ) -> None:
         self._app = app
         self._handlers = dict(handlers)
         self._health = health
         self._metrics = metrics
-        self._budget = budget
+        self._turns = turns
         self._clients = clients
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,13 +52,13 @@ class Dispatcher:
         try:
             if self._clients is not None:
                 _check_client(scope, self._clients)
-            body = await read_body(scope, receive, self._budget)
-            if body is None:
-                return
-            operation, outcome, reply = _review(path, handler, body)
+            async with body_of(scope, receive, self._turns) as body:
+                if body is None:
+                    return
+                operation, outcome, reply = _review(path, handler, body)
         except Refused as refused:
             operation, outcome = refused.operation, REASONS[refused.code]
-            await refuse(receive, send, refused, closing=self._health.draining)
+            await refuse(send, refused, closing=self._health.draining)
         else:
             await answer(send, 200, reply, closing=self._health.draining)
         self._metrics.observe(path, operation, outcome, time.perf_counter() - started)

@@ -58,6 +58,7 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
         add_default_labels(patch, job, lookups)
+        integration.defaults(job, patch)
         if _to_hold(job, integration, lookups):
             integration.hold(job, patch)
         return changed(patch)

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from app.http.bodies import Budget
+from app.http.bodies import Turns
 from app.http.connections import Connections
 
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
@@ -53,9 +53,9 @@ class ReviewMetrics:
 class ServerMetrics(Collector):
     """The connections of the webhook server and the bodies that it holds."""
 
-    def __init__(self, connections: Connections, budgets: Mapping[str, Budget]) -> None:
+    def __init__(self, connections: Connections, turns: Mapping[str, Turns]) -> None:
         self._connections = connections
-        self._budgets = budgets
+        self._turns = turns
 
     def collect(self) -> Iterator[Metric]:
         """The figures of this moment."""
@@ -71,12 +71,17 @@ class ServerMetrics(Collector):
         for (state, cause), count in self._connections.dropped.items():
             dropped.add_metric([state.name.lower(), cause], count)
         yield dropped
-        held = GaugeMetricFamily("turnstile_webhook_body_bytes", "Bytes of bodies that are held.", labels=["kind"])
-        refused = CounterMetricFamily(
-            "turnstile_webhook_bodies_refused", "Bodies refused because too many bytes were held.", labels=["kind"]
+        large = GaugeMetricFamily(
+            "turnstile_webhook_large_bodies",
+            "Bodies of more than 64 KiB: those that are read, and those that wait for their turn.",
+            labels=["kind", "state"],
         )
-        for kind, budget in self._budgets.items():
-            held.add_metric([kind], budget.held)
-            refused.add_metric([kind], budget.refused)
-        yield held
+        refused = CounterMetricFamily(
+            "turnstile_webhook_bodies_refused", "Large bodies refused because others waited.", labels=["kind"]
+        )
+        for kind, turns in self._turns.items():
+            large.add_metric([kind, "reading"], turns.reading)
+            large.add_metric([kind, "waiting"], turns.waiting)
+            refused.add_metric([kind], turns.refused)
+        yield large
         yield refused

@@ -1,14 +1,17 @@
-"""Writes the attacks into docs/security.md, from the docstrings of the tests: `python -m tests.attacks.page`."""
+"""Writes the attacks into docs/security.md: `python -m tests.attacks.page`.
+
+Those of `tests/attacks` from the docstrings of the tests, those of each job kind from the table of kinds.
+"""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from tests.documents import ROOT
+from tests.operators.rows import ROWS, Row
 
 PAGE = ROOT / "docs" / "security.md"
-BEGIN, END = "<!-- attacks -->\n", "<!-- end of attacks -->\n"
 REFUSALS = {"forbidden", "raises", "refused"}
 """What a test calls to assert that the API server refuses a request."""
 REACTION = "comes_back_within_quota"
@@ -59,16 +62,36 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def written() -> str:
-    """The tables on the page."""
-    found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), PAGE.read_text(), re.DOTALL)
-    return found[1] if found else ""
+def kinds() -> str:
+    """A table of all attacks on jobs of each kind."""
+    lines = ["| kind | attack | what happens |", "|---|---|---|"]
+    lines += [line for row in ROWS for line in _attacks(row)]
+    return "\n".join(lines) + "\n"
+
+
+def _attacks(row: Row) -> Iterator[str]:
+    for attack in row.attacks:
+        yield f"| {row.title} | {attack.sentence} | {attack.ends or 'refused, charged or stopped'} |"
+
+
+WRITTEN: Final = {
+    ("<!-- attacks -->\n", "<!-- end of attacks -->\n"): tables,
+    ("<!-- attacks on kinds -->\n", "<!-- end of attacks on kinds -->\n"): kinds,
+}
+
+
+def renewed(text: str) -> str:
+    """The page with the tables as they are now."""
+    for (begin, end), table in WRITTEN.items():
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = before + begin + table() + end + after
+    return text
 
 
 def main() -> None:
-    """Write the tables."""
-    text = PAGE.read_text()
-    PAGE.write_text(text.replace(BEGIN + written() + END, BEGIN + tables() + END))
+    """Replace the tables on the page."""
+    PAGE.write_text(renewed(PAGE.read_text()))
 
 
 if __name__ == "__main__":

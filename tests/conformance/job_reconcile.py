@@ -10,17 +10,15 @@ import copy
 import dataclasses
 from typing import Any
 
-from app.api.core import Job, Namespace, Pod, PriorityClass
+from app.api.core import Job, Namespace, PriorityClass
 from app.api.meta import Kind, without_nulls
 from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.jobs.kinds.appwrapper import AppWrapper
-from app.jobs.kinds.jobset import JobSet
-from app.jobs.kinds.sparkapplication import SparkApplication
 from app.jobs.options import JobOptions, PodsReadyOptions
-from tests.conformance import world
+from app.jobs.registry import ALL
+from tests.conformance import kind_trainjob, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare
@@ -30,24 +28,12 @@ Json = Any
 _KINDS: dict[str, type[Kind]] = {
     kind.KIND: kind
     for kind in (
-        Job,
-        JobSet,
-        AppWrapper,
-        SparkApplication,
-        Pod,
-        Workload,
-        Namespace,
-        ResourceFlavor,
-        PriorityClass,
-        WorkloadPriorityClass,
+        *(each.kind for each in ALL),
+        *(Workload, Namespace, ResourceFlavor, PriorityClass, WorkloadPriorityClass),
     )
 }
-_FRAMEWORKS = {
-    "appwrapper": ("workload.codeflare.dev/appwrapper", "AppWrapper"),
-    "jobset": ("jobset.x-k8s.io/jobset", "JobSet"),
-    "pod": ("pod", "Pod"),
-    "sparkapplication": ("sparkoperator.k8s.io/sparkapplication", "SparkApplication"),
-}
+_FRAMEWORKS = {each.framework.rpartition("/")[2]: (each.framework, each.kind.KIND) for each in ALL}
+"""Framework and kind by the package of a suite: `controller.jobs.jobset.TestReconciler`."""
 
 
 def check(case: Case, run: dict[str, Json]) -> list[str] | None:
@@ -66,8 +52,9 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case _:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
+    before |= {("JobSet", world.key_of(item)): item for item in kind_trainjob.made_by_trainer(list(before.values()))}
     after = left_by_kueue(before, run)
-    framework, kind = _FRAMEWORKS.get(case.suite.split(".")[2], ("batch/job", "Job"))
+    framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
     options = _options(case)
     named = bool(before.get((kind, name), {}).get("metadata", {}).get("uid"))
@@ -144,7 +131,8 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     given = table.get("reconcileKey") or next(iter(asked), None)
     if given:
         return f"{given['Namespace']}/{given['Name']}"
-    objects = [each for name in ("job", "sparkApp") if (each := table.get(name))] or table.get("pods") or []
+    names = ("job", "trainJob", "sparkApp")
+    objects = [table[name] for name in names if table.get(name)] or table.get("pods") or []
     return world.key_of(objects[0]) if objects else ""
 
 

@@ -16,13 +16,23 @@ LEASE = resource_path("coordination.k8s.io/v1", "leases", "turnstile-controller"
 
 
 class Crew:
-    """One webhook and two controllers under one configuration file."""
+    """One webhook and two controllers under one configuration file, if there is one.
 
-    def __init__(self, control_plane: ControlPlane, installation: Installation, configuration: Path) -> None:
+    Decision logs are written to the directory.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        installation: Installation,
+        *,
+        directory: Path,
+        configuration: Path | None = None,
+    ) -> None:
         self.control_plane = control_plane
         self.installation = installation
-        self._arguments = ("--config", str(configuration))
-        self._directory = configuration.parent
+        self._arguments = () if configuration is None else ("--config", str(configuration))
+        self._directory = directory
         self.decision_logs: list[Path] = []
         self.webhook: Process | None = None
         self.controllers: list[Process] = []

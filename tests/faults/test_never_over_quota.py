@@ -68,7 +68,7 @@ def crew(control_plane: ControlPlane, turnstile: Turnstile, tmp_path: Path, fair
     configuration = tmp_path / "config.yaml"
     configuration.write_text(FAIR if fair else CLASSICAL)
     turnstile.stop()
-    crew = Crew(control_plane, turnstile.installation, configuration)
+    crew = Crew(control_plane, turnstile.installation, directory=tmp_path, configuration=configuration)
     try:
         crew.start()
         yield crew

@@ -11,6 +11,9 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
+from tests.cluster.scenario import Scenario
+from tests.faults.crew import Crew
+from tests.turnstile import Turnstile
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -28,7 +31,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and running is not None:
         for name in _needed(item):
             if (found := running.get(name)) is not None:
-                report.sections.append((f"the end of the log of operator {name}", found.process.tail()))
+                report.sections.append((f"the end of the log of operator {name}", found.tail()))
     return report
 
 
@@ -51,8 +54,46 @@ def operators(
     return installed_operators
 
 
+@pytest.fixture
+def namespace(
+    request: pytest.FixtureRequest, namespace: str, installed_operators: dict[str, RunningOperator]
+) -> Iterator[str]:
+    """As for every test; objects of the operators' kinds are deleted too, for they would make their pods again."""
+    yield namespace
+    for name in _needed(request.node):
+        installed_operators[name].clear(namespace)
+
+
+@pytest.fixture
+def scenario(
+    request: pytest.FixtureRequest, scenario: Scenario, installed_operators: dict[str, RunningOperator]
+) -> Iterator[Scenario]:
+    """As for every test; objects of the operators' kinds are deleted too, for they would make their pods again."""
+    yield scenario
+    for name in _needed(request.node):
+        installed_operators[name].clear(scenario.namespace)
+
+
 def _needed(item: pytest.Item) -> list[str]:
     return [name for marker in item.iter_markers("operator") for name in marker.args]
+
+
+@pytest.fixture(scope="module")
+def crew(
+    control_plane: ControlPlane,
+    installation: Turnstile,
+    nodes: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Crew]:
+    """A webhook, a leader and a standby in the place of the session's Turnstile, with all kinds enabled."""
+    installation.stop()
+    crew = Crew(control_plane, installation.installation, directory=tmp_path_factory.mktemp("crew"))
+    try:
+        crew.start()
+        yield crew
+    finally:
+        crew.stop()
+        installation.start()
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 The webhook copies queue and priority class into the pod template, with an annotation that makes the Pod webhook gate
 each pod. So a changed label changes the template, which the parent's controller rolls out. Must never change anything
 but the template's metadata. Source: Kueue's pkg/controller/jobs/deployment.
+
+Some controllers copy the labels and annotations of their object to all pods of it (`MetadataParent`). For those the
+webhook adds label and annotation to the object's own metadata.
 """
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from app.api import names
 from app.api.meta import Kind, Object
@@ -34,10 +37,13 @@ class TemplateMetadata(Object):
 class PodParent(Integration[J]):
     """A kind whose pods are queued separately."""
 
+    metadata_path: ClassVar[tuple[str, ...]] = ("spec", "template", "metadata")
+    """Where the metadata of the pods is in the object."""
     watched = False
     needs = ("pod",)
     defaulted_on = frozenset({"CREATE", "UPDATE"})
     takes_prebuilt = False
+    serves = True
 
     @abstractmethod
     def template_metadata(self, job: J) -> TemplateMetadata | None:
@@ -58,7 +64,7 @@ class PodParent(Integration[J]):
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Copy queue and priority class into the pod template, with the annotation that gets its pods gated."""
         metadata = self.template_metadata(job)
-        path = ("spec", "template", "metadata")
+        path = self.metadata_path
         if metadata is None:
             patch.add(*path, value={})
         labels = metadata.labels if metadata is not None else {}
@@ -98,3 +104,13 @@ class PodParent(Integration[J]):
     def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
         """Nothing to stop."""
         return Stop()
+
+
+class MetadataParent(PodParent[J]):
+    """A kind whose controller copies labels and annotations of the object to each of its pods."""
+
+    metadata_path: ClassVar = ("metadata",)
+
+    def template_metadata(self, job: J) -> TemplateMetadata:
+        """The metadata of the object itself."""
+        return TemplateMetadata(labels=job.metadata.labels, annotations=job.metadata.annotations)

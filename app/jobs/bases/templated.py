@@ -34,7 +34,8 @@ J = TypeVar("J", bound=Kind)
 class Template:
     """A pod template of a job: the pod set made from it, and its place in the object.
 
-    `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`.
+    `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`. `shown`
+    is the path as error messages write it where it goes through a map: `spec.replicaSpecs[Worker].template`.
     """
 
     pod_set: str
@@ -42,6 +43,7 @@ class Template:
     raw: msgspec.Raw
     path: tuple[str | int, ...]
     min_count: int | None = None
+    shown: str = ""
 
     @property
     def directives(self) -> Directives:
@@ -62,7 +64,7 @@ class Template:
     @property
     def field(self) -> str:
         """The path as error messages write it: `spec.replicatedJobs[0].template.spec.template`."""
-        return dotted(self.path)
+        return self.shown or dotted(self.path)
 
 
 class TemplatedJob(Integration[J]):
@@ -166,7 +168,9 @@ class TemplatedJob(Integration[J]):
         templates = self.readable_templates(job)
         if pod_sets is not None and len(pod_sets) == len(templates):
             for template, pod_set in zip(templates, pod_sets, strict=True):
-                rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
+                wanted = pod_set.template
+                bare = wanted.metadata is None
+                rewrite(patch, template.raw, template.path, Directives.of(wanted), without_metadata=bare)
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 

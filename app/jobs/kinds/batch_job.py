@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import orjson
@@ -63,8 +63,10 @@ class BatchJob(TemplatedJob[Job]):
     summary = "suspended; may be admitted in part"
     built_in = True
     makes = frozenset({("", "Pod")})
+    partial = True
     takes_slices = True
     success = "Complete"
+    counts: ClassVar = {"spec.parallelism": 1, "spec.completions": None}
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})
 

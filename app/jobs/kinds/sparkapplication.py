@@ -133,6 +133,7 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
     validated_only_if_queued = True
+    counts: ClassVar = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     # --- pod sets

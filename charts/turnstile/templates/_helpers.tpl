@@ -126,7 +126,25 @@ admitted before their kind was switched off are followed to their end. */}}
 {{- $rights = append $rights (dict "group" $group "resource" .resource "verbs" .verbs) -}}
 {{- end -}}
 {{- $_ := set $kind "rights" $rights -}}
+{{- $_ := set $kind "suspend" (default "spec.suspend" $entry.suspend) -}}
+{{- $counts := list -}}
+{{- range $entry.podSets -}}
+{{- if not .each -}}
+{{- range .count -}}
+{{- $counts = append $counts (dict "path" .path "default" (hasKey . "default" | ternary .default 1)) -}}
+{{- with .atMost -}}{{- $counts = append $counts (dict "path" . "default" nil) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $kind "counts" $counts -}}
 {{- toJson $kind -}}
+{{- end -}}
+
+{{/* CEL of the field at a path of an object, which may be absent. Call with (list "oldObject" "spec.suspend"). The names
+are indexes, because a name that is a word of CEL or has a hyphen cannot stand behind a dot. */}}
+{{- define "turnstile.optionalField" -}}
+{{- index . 0 -}}
+{{- range splitList "." (index . 1) -}}[?'{{ . }}']{{- end -}}
 {{- end -}}
 
 {{/* Whether jobs without a queue name are managed too: "true" or empty. */}}

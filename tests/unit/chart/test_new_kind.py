@@ -147,6 +147,15 @@ def test_the_chart_renders_its_rights_webhooks_and_roles(way: str, request: pyte
     assert all(each.startswith("simulation") for each in people)
 
 
+@pytest.mark.parametrize("way", ["built", "described"])
+def test_the_policy_of_queued_jobs_covers_it(way: str, request: pytest.FixtureRequest) -> None:
+    """Who resumes it, and whether it grows, is decided by the API server."""
+    policies = of_kind(request.getfixturevalue(way), "ValidatingAdmissionPolicy")
+    (queued,) = [each["spec"] for each in policies if each["metadata"]["name"] == "turnstile-queued"]
+    assert ["simulations"] in [rule["resources"] for rule in queued["matchConstraints"]["resourceRules"]]
+    assert [each for each in queued["validations"] if '["example.com/simulations"]' in each["expression"]]
+
+
 def test_a_described_kind_may_be_called_like_one_that_is_built(helm: Helm, tmp_path: Path) -> None:
     """Names of webhook entries and roles tell them apart."""
     entry = {**yaml.safe_load(ENTRY), "kind": "Job", "plural": "jobs"}

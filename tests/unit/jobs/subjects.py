@@ -17,6 +17,8 @@ from app.api.config.customkinds import CustomKind
 from app.api.meta import Kind
 from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.integration import Integration
+from app.jobs.kinds.jobset import JobSet
+from app.jobs.kinds.trainjob import TrainJob
 from app.jobs.registry import ALL, Registry
 
 Json = dict[str, Any]
@@ -65,15 +67,8 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
     "type": (
-        "Complete",
-        "Completed",
-        "Failed",
-        "Other",
-        "PodsReady",
-        "QuotaReserved",
-        "Ready",
-        "ResourcesDeployed",
-        "TerminationTarget",
+        *("Complete", "Completed", "Succeeded", "Failed", "Other", "Ready", "Suspended", "TerminationTarget"),
+        *("PodsReady", "QuotaReserved", "ResourcesDeployed"),
     ),
     "state": ("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
@@ -81,8 +76,11 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
+    "manager": ("kueue.x-k8s.io/manager", "example.com/other"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
+REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
+"""Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -128,6 +126,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
             return raw
+        case mi.DictType() if isinstance(info.value_type, mi.StructType):
+            return st.dictionaries(st.sampled_from(REPLICA_TYPES), fields(info.value_type, name, raw), max_size=3)
         case mi.DictType():
             return MAPS
         case mi.ListType():
@@ -144,7 +144,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    return item.get("name", id(item)) if isinstance(item, dict) else item
+    return item.get("name", item.get("manager", id(item))) if isinstance(item, dict) else item
 
 
 @cache
@@ -270,20 +270,51 @@ def _sparkapplication(draw: st.DrawFn) -> Json:
     return body
 
 
-_OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+@st.composite
+def _pipelineruns(draw: st.DrawFn) -> Json:
+    """Tasks that are embedded or referred to, some after others, some with a matrix."""
+    tasks: list[Json] = []
+    for name in draw(st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True)):
+        steps = draw(st.lists(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from("12")), max_size=2))
+        task: Json = {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": each}} for each in steps]}}
+        task = draw(st.sampled_from([task, {"name": name, "taskRef": {"name": "x"}}]))
+        if draw(st.booleans()):
+            task["runAfter"] = [each["name"] for each in tasks]
+        elif tasks and draw(st.booleans()):
+            task["params"] = [{"name": "x", "value": f"$(tasks.{tasks[-1]['name']}.results.y)"}]
+        if draw(st.booleans()):
+            task["matrix"] = {"params": [{"name": "m", "value": draw(st.lists(st.just("x"), min_size=1, max_size=3))}]}
+        tasks.append(task)
+    pipelines: list[Json] = [{"pipelineSpec": {"tasks": tasks, "finally": tasks[:1]}}, {"pipelineRef": {"name": "x"}}]
+    spec: Json = dict(draw(st.sampled_from(pipelines)))
+    if status := draw(st.sampled_from(["", "PipelineRunPending", "Cancelled", "StoppedRunFinally"])):
+        spec["status"] = status
+    if draw(st.booleans()):
+        spec["taskRunTemplate"] = {"podTemplate": {"priorityClassName": draw(KEYS)}}
+    conditions = st.fixed_dictionaries({"type": st.just("Succeeded"), "status": st.sampled_from(WORDS["status"])})
+    status = draw(
+        st.fixed_dictionaries(
+            {}, optional={"startTime": st.sampled_from(WORDS["startTime"]), "conditions": st.lists(conditions)}
+        )
+    )
+    return {"spec": spec, "status": status}
+
+
+_DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
+    "tekton.dev/pipelinerun": _pipelineruns,
     "workload.codeflare.dev/appwrapper": _appwrapper,
 }
-"""Kinds that cannot be drawn field by field."""
+"""Kinds whose objects follow from more than their structs."""
 
 
 @st.composite
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    own = _OWN.get(integration.framework)
-    body = draw(own() if own is not None else _built(kind))
+    drawn = _DRAWN.get(integration.framework)
+    body = draw(drawn() if drawn is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
     meta = {
         "name": "train",
@@ -295,12 +326,45 @@ def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
         **({"annotations": dict(annotations)} if annotations else {}),
     }
     api_version = f"{kind.GROUP}/{kind.VERSION}" if kind.GROUP else kind.VERSION
-    return {"apiVersion": api_version, "kind": kind.KIND, "metadata": meta, **body}
+    beside = {"jobSet": draw(_built(JobSet))} if kind is TrainJob else {}
+    return {"apiVersion": api_version, "kind": kind.KIND, "metadata": meta, **body, **beside}
 
 
 def decode(integration: Integration[Any], body: Json) -> Any:
-    """The object as Turnstile sees it."""
-    return integration.kind.decoder()(json.dumps(body).encode())
+    """The object as Turnstile sees it, with the JobSet that Trainer makes of a TrainJob."""
+    job = integration.kind.decoder()(json.dumps(body).encode())
+    if "jobSet" not in body:
+        return job
+    return integration.joined(job, JobSet.decoder()(json.dumps(_rendered(body)).encode()))
+
+
+def _rendered(body: Json) -> Json:
+    """The JobSet of a TrainJob: suspended with it, and with the runtime patch of Turnstile applied."""
+    job_set: Json = copy.deepcopy(body["jobSet"])
+    job_set["spec"]["suspend"] = body["spec"].get("suspend", False)
+    jobs = {each["name"]: each for each in job_set["spec"].get("replicatedJobs", [])}
+    for patch in body["spec"].get("runtimePatches", []):
+        changes = patch.get("trainingRuntimeSpec", {}).get("template", {}).get("spec", {}).get("replicatedJobs", [])
+        for change in changes if patch.get("manager") == WORDS["manager"][0] else ():
+            given = change.get("template", {}).get("spec", {}).get("template", {})
+            if (name := change.get("name", "")) in jobs and given:
+                _patch_template(jobs[name]["template"]["spec"]["template"], given)
+    return job_set
+
+
+def _patch_template(template: Json, given: Json) -> None:
+    """Apply the part of a runtime patch that is about pods: maps are merged, tolerations replaced, gates added."""
+    metadata = template.setdefault("metadata", {})
+    for name, values in given.get("metadata", {}).items():
+        metadata[name] = {**metadata.get(name, {}), **values}
+    spec, changes = template["spec"], given.get("spec", {})
+    if "nodeSelector" in changes:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **changes["nodeSelector"]}
+    if "tolerations" in changes:
+        spec["tolerations"] = changes["tolerations"]
+    if "schedulingGates" in changes:
+        gates = spec.get("schedulingGates", [])
+        spec["schedulingGates"] = [*gates, *(each for each in changes["schedulingGates"] if each not in gates)]
 
 
 def without_pods(body: Json) -> Json:
@@ -320,7 +384,10 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
-    if body["kind"] == "Job" and body["spec"].get("suspend"):
+    if "jobSet" in body:
+        body["jobSet"]["status"] = still(body["jobSet"]["status"])
+    of_operator = body["spec"].get("runPolicy", {})
+    if (body["kind"] == "Job" and body["spec"].get("suspend")) or of_operator.get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == "AppWrapper":
         body["status"]["conditions"] = []
@@ -372,6 +439,20 @@ def _jobset_pods(body: Json) -> int:
     return pods
 
 
+def _replica_pods(name: str) -> Callable[[Json], int]:
+    """The replicas of all entries of a map; of workers that an autoscaler may add, too."""
+
+    def count(body: Json) -> int:
+        pods = 0
+        for replica_type, entry in body["spec"].get(name, {}).items():
+            elastic = body["spec"].get("elasticPolicy", {}) if replica_type == "worker" else {}
+            limit = elastic.get("maxReplicas", elastic.get("minReplicas", 0)) if "metrics" in elastic else 0
+            pods += max(entry.get("replicas", 1), limit)
+        return pods
+
+    return count
+
+
 def _simulation_pods(body: Json) -> int:
     spec = body["spec"]
     leaders = 1 if "leader" in spec and not body["status"].get("leadersDone") else 0
@@ -417,12 +498,27 @@ def _sparkapplication_pods(body: Json) -> int:
     return 1 + executors
 
 
+def _pipelinerun_pods(body: Json) -> int:
+    """At least the tasks that wait for no other task run at once."""
+    tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
+    at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
+    return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
+    "kubeflow.org/jaxjob": _replica_pods("jaxReplicaSpecs"),
+    "kubeflow.org/mpijob": _replica_pods("mpiReplicaSpecs"),
+    "kubeflow.org/paddlejob": _replica_pods("paddleReplicaSpecs"),
+    "kubeflow.org/pytorchjob": _replica_pods("pytorchReplicaSpecs"),
+    "kubeflow.org/tfjob": _replica_pods("tfReplicaSpecs"),
+    "kubeflow.org/xgboostjob": _replica_pods("xgbReplicaSpecs"),
     "pod": lambda body: 1,
+    "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication_pods,
+    "tekton.dev/pipelinerun": _pipelinerun_pods,
     "workload.codeflare.dev/appwrapper": _appwrapper_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""

@@ -107,9 +107,12 @@ class Client:
             return await self.reply()
 
     async def closed(self) -> bool:
-        """Wait until the server closes the connection."""
-        async with asyncio.timeout(10):
-            return await self.reader.read() == b""
+        """Wait until the server closes the connection, or resets it."""
+        try:
+            async with asyncio.timeout(10):
+                return await self.reader.read() == b""
+        except ConnectionError:
+            return True
 
     def close(self) -> None:
         """Go away at once."""

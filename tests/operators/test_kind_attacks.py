@@ -1,0 +1,116 @@
+"""What a tenant does to an admitted job of each kind, with its real operator, to run more pods than were admitted.
+
+What runs is counted from the pods alone. docs/security.md lists the attacks (`python -m tests.attacks.page` writes them
+there).
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed import ApiError, ControlPlane
+from testbed.client import Json, wait_until
+from tests.attacks.conftest import EDIT, QUIET_SECONDS
+from tests.audits import assert_passes
+from tests.cluster.scenario import Scenario
+from tests.operators.rows import ROWS, Attack, Row
+from tests.operators.trial import Trial, trial_of
+from tests.turnstile import Turnstile
+
+TENANT = "eve"
+WITHIN_SECONDS = 10.0
+"""Seconds after an attack in which no more than the quota runs again."""
+OPERATED = {row.api_version.rpartition("/")[0] for row in ROWS if row.operators}
+"""The API groups of kinds with an operator."""
+REFUSALS = (400, 403, 409, 422)
+"""The codes of a refused request; any other error is one of the attack itself."""
+REST_SECONDS = 30.0
+"""Seconds after an attack in which nothing changes any more, and no quota is reserved for what does not run."""
+
+
+@pytest.fixture
+def trial(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, str], row: Row) -> Iterator[Trial]:
+    """A queue with quota for one job of the row, in an empty namespace that a tenant may edit."""
+    with trial_of(row, control_plane) as made:
+        yield made
+
+
+@pytest.fixture
+def tenant(control_plane: ControlPlane, trial: Trial) -> Scenario:
+    """The namespace as a tenant may change it: Kubernetes' `edit`, and all objects of the operators."""
+    namespace = trial.scenario.namespace
+    rbac = "rbac.authorization.k8s.io"
+    role = {"name": TENANT, "namespace": namespace}
+    rules = [
+        {"apiGroups": sorted(OPERATED), "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
+    ]
+    objects: list[Json] = [{"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": role, "rules": rules}]
+    objects += [
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{TENANT}-{name}".lower(), "namespace": namespace},
+            "roleRef": {"apiGroup": rbac, "kind": kind, "name": name},
+            "subjects": [{"apiGroup": rbac, "kind": "User", "name": TENANT}],
+        }
+        for kind, name in (("ClusterRole", EDIT), ("Role", TENANT))
+    ]
+    for each in objects:
+        control_plane.api.create(each)
+    made = Scenario(control_plane.api_as(TENANT), namespace)
+    wait_until(lambda: _may_list(trial.row, made), timeout=10, describe=lambda: "the tenant has no rights")
+    return made
+
+
+def _may_list(row: Row, scenario: Scenario) -> bool:
+    try:
+        scenario.api.get(row.path(scenario, "").rstrip("/"))
+        row.pods_of(scenario, "")
+    except ApiError as error:
+        if error.code == 403:
+            return False
+        raise
+    return True
+
+
+@pytest.mark.parametrize(
+    ("row", "attack"),
+    [
+        pytest.param(row, attack, id=f"{row.name}: {attack.sentence}", marks=row.marks)
+        for row in ROWS
+        for attack in row.attacks
+    ],
+)
+def test_it_runs_within_its_quota(trial: Trial, tenant: Scenario, attack: Attack) -> None:
+    """The attempt is refused, or no more than the quota runs soon after it, and none is held for what does not run."""
+    trial.create("job")
+    trial.wait_runs("job")
+    admitted = {pod["metadata"]["uid"] for pod in trial.pods("job")}
+    refusal: ApiError | None = None
+    try:
+        attack.act(tenant, "job")
+    except ApiError as error:
+        refusal = error
+    assert refusal is None or refusal.code in REFUSALS, refusal
+    assert f'User "{TENANT}" cannot' not in str(refusal), "the roles of the tenant refuse what the attack is about"
+    trial.wait_after_attack(
+        lambda: trial.sentry.runs <= trial.quota,
+        timeout=WITHIN_SECONDS,
+        describe=lambda: f"{float(trial.sentry.runs):g} CPUs run, {trial.quota} are the quota",
+    )
+    trial.wait_after_attack(
+        lambda: _at_rest(trial),
+        timeout=REST_SECONDS,
+        describe=lambda: f"not at rest: {float(trial.sentry.runs_or_will):g} CPUs run or will",
+    )
+    assert_passes(trial.scenario.api, trial.scenario.namespace, about=f" in\n{trial.story()}\n")
+    stopped = trial.sentry.most > trial.quota or not admitted <= {pod["metadata"]["uid"] for pod in trial.pods("job")}
+    answer = "refused" if refusal is not None else "stopped" if stopped else "charged"
+    print(f"{answer}: {refusal or trial.story()}")
+    assert attack.ends in (answer, None)
+
+
+def _at_rest(trial: Trial) -> bool:
+    will = trial.sentry.runs_or_will
+    return trial.sentry.quiet_for(QUIET_SECONDS) and trial.sentry.runs <= trial.quota and trial.reserved <= will
