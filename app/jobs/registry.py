@@ -35,7 +35,6 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
-    SparkApplications(),
     PyTorchJobs(),
     TFJobs(),
     XGBoostJobs(),
@@ -46,6 +45,7 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     InferenceServices(),
     Notebooks(),
     PipelineRuns(),
+    SparkApplications(),
 )
 ALL: Final[tuple[Integration[Any], ...]] = (*_COUNTED, AppWrappers(_COUNTED))
 

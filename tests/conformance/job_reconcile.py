@@ -131,8 +131,7 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     given = table.get("reconcileKey") or next(iter(asked), None)
     if given:
         return f"{given['Namespace']}/{given['Name']}"
-    names = ("job", "trainJob", "sparkApp")
-    objects = [table[name] for name in names if table.get(name)] or table.get("pods") or []
+    objects = [table[name] for name in ("job", "trainJob", "sparkApp") if table.get(name)] or table.get("pods") or []
     return world.key_of(objects[0]) if objects else ""
 
 

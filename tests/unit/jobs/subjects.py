@@ -67,8 +67,17 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
     "type": (
-        *("Complete", "Completed", "Succeeded", "Failed", "Other", "Ready", "Suspended", "TerminationTarget"),
-        *("PodsReady", "QuotaReserved", "ResourcesDeployed"),
+        "Complete",
+        "Completed",
+        "Succeeded",
+        "Failed",
+        "Other",
+        "PodsReady",
+        "QuotaReserved",
+        "Ready",
+        "ResourcesDeployed",
+        "Suspended",
+        "TerminationTarget",
     ),
     "state": ("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
@@ -184,6 +193,42 @@ def _configured(draw: st.DrawFn) -> Json:
 
 
 @st.composite
+def _pipelineruns(draw: st.DrawFn) -> Json:
+    """Tasks that are embedded or referred to, some after others, some with a matrix."""
+    tasks: list[Json] = []
+    for name in draw(st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True)):
+        steps = draw(st.lists(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from("12")), max_size=2))
+        task: Json = {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": each}} for each in steps]}}
+        task = draw(st.sampled_from([task, {"name": name, "taskRef": {"name": "x"}}]))
+        if draw(st.booleans()):
+            task["runAfter"] = [each["name"] for each in tasks]
+        elif tasks and draw(st.booleans()):
+            task["params"] = [{"name": "x", "value": f"$(tasks.{tasks[-1]['name']}.results.y)"}]
+        if draw(st.booleans()):
+            task["matrix"] = {"params": [{"name": "m", "value": draw(st.lists(st.just("x"), min_size=1, max_size=3))}]}
+        tasks.append(task)
+    pipelines: list[Json] = [{"pipelineSpec": {"tasks": tasks, "finally": tasks[:1]}}, {"pipelineRef": {"name": "x"}}]
+    spec: Json = dict(draw(st.sampled_from(pipelines)))
+    if status := draw(st.sampled_from(["", "PipelineRunPending", "Cancelled", "StoppedRunFinally"])):
+        spec["status"] = status
+    if draw(st.booleans()):
+        spec["taskRunTemplate"] = {"podTemplate": {"priorityClassName": draw(KEYS)}}
+    conditions = st.fixed_dictionaries({"type": st.just("Succeeded"), "status": st.sampled_from(WORDS["status"])})
+    status = draw(
+        st.fixed_dictionaries(
+            {}, optional={"startTime": st.sampled_from(WORDS["startTime"]), "conditions": st.lists(conditions)}
+        )
+    )
+    return {"spec": spec, "status": status}
+
+
+_DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+    CONFIGURED.framework: _configured,
+    "tekton.dev/pipelinerun": _pipelineruns,
+}
+"""Kinds whose objects follow from more than their structs."""
+
+
 def _components(draw: st.DrawFn) -> Json:
     """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
     where its templates are."""
@@ -270,43 +315,12 @@ def _sparkapplication(draw: st.DrawFn) -> Json:
     return body
 
 
-@st.composite
-def _pipelineruns(draw: st.DrawFn) -> Json:
-    """Tasks that are embedded or referred to, some after others, some with a matrix."""
-    tasks: list[Json] = []
-    for name in draw(st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True)):
-        steps = draw(st.lists(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from("12")), max_size=2))
-        task: Json = {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": each}} for each in steps]}}
-        task = draw(st.sampled_from([task, {"name": name, "taskRef": {"name": "x"}}]))
-        if draw(st.booleans()):
-            task["runAfter"] = [each["name"] for each in tasks]
-        elif tasks and draw(st.booleans()):
-            task["params"] = [{"name": "x", "value": f"$(tasks.{tasks[-1]['name']}.results.y)"}]
-        if draw(st.booleans()):
-            task["matrix"] = {"params": [{"name": "m", "value": draw(st.lists(st.just("x"), min_size=1, max_size=3))}]}
-        tasks.append(task)
-    pipelines: list[Json] = [{"pipelineSpec": {"tasks": tasks, "finally": tasks[:1]}}, {"pipelineRef": {"name": "x"}}]
-    spec: Json = dict(draw(st.sampled_from(pipelines)))
-    if status := draw(st.sampled_from(["", "PipelineRunPending", "Cancelled", "StoppedRunFinally"])):
-        spec["status"] = status
-    if draw(st.booleans()):
-        spec["taskRunTemplate"] = {"podTemplate": {"priorityClassName": draw(KEYS)}}
-    conditions = st.fixed_dictionaries({"type": st.just("Succeeded"), "status": st.sampled_from(WORDS["status"])})
-    status = draw(
-        st.fixed_dictionaries(
-            {}, optional={"startTime": st.sampled_from(WORDS["startTime"]), "conditions": st.lists(conditions)}
-        )
-    )
-    return {"spec": spec, "status": status}
-
-
-_DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+_OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
-    "tekton.dev/pipelinerun": _pipelineruns,
     "workload.codeflare.dev/appwrapper": _appwrapper,
 }
-"""Kinds whose objects follow from more than their structs."""
+"""Kinds that cannot be drawn field by field."""
 
 
 @st.composite
@@ -315,6 +329,8 @@ def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     kind = integration.kind
     drawn = _DRAWN.get(integration.framework)
     body = draw(drawn() if drawn is not None else _built(kind))
+    own = _OWN.get(integration.framework)
+    body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
     meta = {
         "name": "train",
@@ -461,6 +477,13 @@ def _simulation_pods(body: Json) -> int:
     )
 
 
+def _pipelinerun_pods(body: Json) -> int:
+    """At least the tasks that wait for no other task run at once."""
+    tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
+    at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
+    return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
+
+
 def _appwrapper_pods(body: Json) -> int:
     pods = 0
     for component in body["spec"]["components"]:
@@ -498,13 +521,6 @@ def _sparkapplication_pods(body: Json) -> int:
     return 1 + executors
 
 
-def _pipelinerun_pods(body: Json) -> int:
-    """At least the tasks that wait for no other task run at once."""
-    tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
-    at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
-    return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
-
-
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
@@ -517,8 +533,8 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "pod": lambda body: 1,
     "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
-    "sparkoperator.k8s.io/sparkapplication": _sparkapplication_pods,
     "tekton.dev/pipelinerun": _pipelinerun_pods,
+    "sparkoperator.k8s.io/sparkapplication": _sparkapplication_pods,
     "workload.codeflare.dev/appwrapper": _appwrapper_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""

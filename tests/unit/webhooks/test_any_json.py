@@ -58,6 +58,29 @@ def seeds() -> dict[str, Json]:
             "metadata": {"name": "x", "labels": labels, "annotations": annotations},
             "spec": {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": template}}}]},
         },
+        "inferenceservice": {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "status": {"conditions": [{"type": "PredictorReady", "status": "True"}]},
+        },
+        "notebook": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "Notebook",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "status": {"readyReplicas": 1},
+        },
+        "pipelinerun": {
+            "apiVersion": "tekton.dev/v1",
+            "kind": "PipelineRun",
+            "metadata": {
+                "name": "x",
+                "labels": labels,
+                "annotations": {**annotations, "kueue.konflux-ci.dev/requests-cpu": "1"},
+            },
+            "spec": {"pipelineSpec": {"tasks": [{"name": "a"}]}, "workspaces": [{"name": "a"}]},
+            "status": {"startTime": "2026-01-02T03:04:05Z", "conditions": [{"type": "Succeeded", "status": "True"}]},
+        },
         "appwrapper": {
             "apiVersion": "workload.codeflare.dev/v1beta2",
             "kind": "AppWrapper",
@@ -88,29 +111,6 @@ def seeds() -> dict[str, Json]:
                 "dynamicAllocation": {"enabled": False},
             },
             "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
-        },
-        "inferenceservice": {
-            "apiVersion": "serving.kserve.io/v1beta1",
-            "kind": "InferenceService",
-            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
-            "status": {"conditions": [{"type": "PredictorReady", "status": "True"}]},
-        },
-        "notebook": {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "Notebook",
-            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
-            "status": {"readyReplicas": 1},
-        },
-        "pipelinerun": {
-            "apiVersion": "tekton.dev/v1",
-            "kind": "PipelineRun",
-            "metadata": {
-                "name": "x",
-                "labels": labels,
-                "annotations": {**annotations, "kueue.konflux-ci.dev/requests-cpu": "1"},
-            },
-            "spec": {"pipelineSpec": {"tasks": [{"name": "a"}]}, "workspaces": [{"name": "a"}]},
-            "status": {"startTime": "2026-01-02T03:04:05Z", "conditions": [{"type": "Succeeded", "status": "True"}]},
         },
         "simulation": {
             "apiVersion": "example.com/v1",
