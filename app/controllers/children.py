@@ -8,6 +8,7 @@ reconciled. Must never create a Workload, and never resume a job: the job's own 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -18,7 +19,7 @@ from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.pods import PodSpec
-from app.api.workload import ADMITTED, Workload
+from app.api.workload import ADMITTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
@@ -31,7 +32,8 @@ from app.kube import raws
 from app.kube.store import Store
 
 CHILDREN: Final = "owner"
-"""Index of jobs by the uid of the controller owner and the pod set that the pods name (`uid/workers`)."""
+"""Index of jobs by the uid of the controller owner, and by that uid with the pod set that the pods name
+(`uid/workers`)."""
 
 _STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
 _CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
@@ -42,12 +44,13 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
 
     def owned(job: Kind) -> list[str]:
         owner = job.metadata.controller
-        if owner is None or raws.stripped(job) or not registry.made(job):
+        if owner is None or not registry.made(job):
             return []
-        try:
-            return [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
-        except PermanentError:
-            return []
+        found = [owner.uid]
+        if not raws.stripped(job):
+            with suppress(PermanentError):
+                found += [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
+        return found
 
     if not integration.top_level:
         store.add_index(CHILDREN, owned)
@@ -69,6 +72,22 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
                     seen.add(child.metadata.uid)
                     owners.append(child.metadata.uid)
                     yield cluster.registry.key_of(child)
+
+
+def runs_still(child: Kind, cluster: ClusterView) -> bool:
+    """Whether a child has pods, or may get pods."""
+    integration = cluster.registry.of(child)
+    return integration.finished(child) is None and (not integration.suspended(child) or integration.active(child))
+
+
+def wind_down(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for."""
+    return any(
+        cluster.registry.of(child).winds_down(child)
+        for owner in workload.metadata.owner_references
+        for store in _stores(cluster).values()
+        for child in store.by_index(CHILDREN, owner.uid)
+    )
 
 
 def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
@@ -249,6 +268,7 @@ class Childhood(Reconcile):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
+        self._prepare()
         for sibling in family.beyond(self.job, ancestor, workload):
             if self._suspend(self.cluster.registry.of(sibling), sibling):
                 note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
@@ -281,6 +301,34 @@ class Childhood(Reconcile):
                 self._stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
         return problem
+
+    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+        """Stop the job, and its children where its own controller need not. The stop is complete when no child runs."""
+        complete = super()._stop(pod_sets, reason=reason, message=message)
+        return self._stop_children() and complete
+
+    def _stop_children(self) -> bool:
+        """Suspend the children where the job's own controller need not. Returns whether no child runs any more."""
+        children = self._running_children()
+        for child in children:
+            integration = self.cluster.registry.of(child)
+            if not (integration.suspended(child) or child.metadata.deletion_timestamp):
+                self._suspend(integration, child)
+                self._emit("Suspended", "Kueue managed child job suspended", about=[child])
+        return not children
+
+    def _running_children(self) -> list[Kind]:
+        """The children that have pods, or may get pods, of a job whose controller need not stop them."""
+        if not self.integration.stops_children:
+            return []
+        family = Family(self.cluster)
+        return [
+            child
+            for kind, store in _stores(self.cluster).items()
+            if (kind.GROUP, kind.KIND) in self.integration.makes
+            for child in store.by_index(CHILDREN, self.job.metadata.uid)
+            if runs_still(child, self.cluster) and not family.own_workload(child)
+        ]
 
     def _suspend(self, integration: Integration[Any], job: Kind) -> bool:
         """Suspend a job. Returns whether its kind has a suspend field."""

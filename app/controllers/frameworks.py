@@ -14,13 +14,13 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges, jobreconciler, wakes
-from app.controllers.children import children_of
+from app.controllers.children import children_of, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from app.jobs.bases import pods
 from app.jobs.integration import Integration
-from app.jobs.naming import job_key, split_job_key
+from app.jobs.naming import group_of, job_key, split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
@@ -35,12 +35,21 @@ def controllers(cluster: ClusterView) -> list[Controller]:
 
 
 def _controller(integration: Integration[Any], cluster: ClusterView) -> Controller:
-    registry = cluster.registry
+    registry, kind = cluster.registry, integration.kind
 
     def concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
         if not wakes.job_concerned(old, new, integration=integration, options=cluster.options):
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
+
+    def child_stopped(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The owner, whose stop may wait for that."""
+        owner = old.metadata.controller if old is not None else None
+        if old is None or owner is None or (group_of(owner), owner.kind) != (kind.GROUP, kind.KIND):
+            return ()
+        if not runs_still(old, cluster) or (new is not None and runs_still(new, cluster)):
+            return ()
+        return (job_key(integration.framework, old.metadata.namespace, owner.name),)
 
     def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
         """The jobs whose pod templates are in the object that changed."""
@@ -56,12 +65,15 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             if owner is not None and registry.by_owner(owner) is integration
         )
 
-    watches = [Watch(cluster.jobs[integration.kind], concerned)]
+    watches = [Watch(cluster.jobs[kind], concerned)]
+    if integration.stops_children:
+        made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
+        watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
         watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     return Controller(
         name=integration.framework,
-        kind=integration.kind,
+        kind=kind,
         decide=lambda key: jobreconciler.decide(key, cluster),
         watches=watches,
         workers=WORKERS,

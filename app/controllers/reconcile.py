@@ -146,6 +146,13 @@ class Reconcile:
         classes = build.PriorityClasses(self.cluster.workload_priority_classes, self.cluster.priority_classes)
         return build.priority_of(self.integration, self.job, classes)
 
+    def _prepare(self) -> None:
+        """Add the patch that prepares a job which has not been prepared by the webhook or a start, or was changed."""
+        patch = JsonPatch()
+        self.integration.prepare(self.job, patch)
+        if patch and self.outcome is None:
+            self.actions.append(self._patch(Change(patch, fresh=True)))
+
     def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.cluster.now)

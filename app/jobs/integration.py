@@ -185,6 +185,12 @@ class Integration(ABC, Generic[J]):
     """Whether a job may ask to be elastic (workload slices)."""
     validated_only_if_queued: ClassVar[bool] = False
     """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
+    suspended_on_change: ClassVar[bool] = False
+    """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
+    Workload."""
+    stops_children: ClassVar[bool] = False
+    """Whether the reconciler suspends the children of an evicted job itself, and keeps its quota until they have no
+    pods: the kind's own controller does not stop them in every case, or does not report when they have stopped."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()
@@ -223,6 +229,14 @@ class Integration(ABC, Generic[J]):
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
+
+    def outgrown(self, old: J, new: J) -> bool:
+        """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
+        return False
+
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
 
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
@@ -303,6 +317,14 @@ class Integration(ABC, Generic[J]):
     def waits(self, job: J) -> bool:
         """Whether the job has held pods that an admission would start."""
         return self.suspended(job)
+
+    def on_hold(self, job: J) -> bool:
+        """Whether the job must not be admitted, because its own controller would not run it."""
+        return False
+
+    def winds_down(self, job: J) -> bool:
+        """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
+        return False
 
     def due(self, job: J) -> float | None:
         """Seconds until an answer of this integration changes without a change of the job; None if never."""

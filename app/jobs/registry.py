@@ -25,6 +25,9 @@ from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.raycluster import RayClusters
+from app.jobs.kinds.rayjob import RayJobs
+from app.jobs.kinds.rayservice import RayServices
 from app.jobs.kinds.sparkapplication import SparkApplications
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
 from app.jobs.kinds.trainjob import TrainJobs
@@ -35,6 +38,9 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     JobSets(),
     PlainPod(),
     Deployments(),
+    RayClusters(),
+    RayJobs(),
+    RayServices(),
     PyTorchJobs(),
     TFJobs(),
     XGBoostJobs(),

@@ -16,6 +16,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.selectors import LabelSelector
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.kinds.raycluster import RayCluster
 from app.jobs.options import JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL
 from tests.conformance import kind_trainjob, world
@@ -115,9 +116,14 @@ def left_by_kueue(before: dict[tuple[str, str], Json], run: dict[str, Json]) -> 
 
 
 def _settle(cluster: Cluster, key: str) -> None:
-    """Look until nothing is written, and again when the Job controller has removed the pods of what is suspended."""
+    """Look until nothing is written, and again when the Job controller, or KubeRay, has removed the pods of what is
+    suspended."""
     cluster.settle(key)
     framework, _, name = key.partition(":")
+    ray = cluster.get(RayCluster, name) if framework == "ray.io/raycluster" else None
+    if ray is not None and ray["spec"].get("suspend"):
+        cluster.patch(RayCluster, name, {"status": {"state": "suspended"}})
+        cluster.settle(key)
     job = cluster.get(Job, name) if framework == "batch/job" else None
     if job is not None and job["spec"].get("suspend") and (job.get("status") or {}).get("active"):
         cluster.patch(Job, name, {"status": {"active": 0, "ready": 0}})

@@ -16,6 +16,7 @@ from msgspec import inspect as mi
 from app.api.config.customkinds import CustomKind
 from app.api.meta import Kind
 from app.jobs.bases.configured import ConfiguredJobs
+from app.jobs.bases.ray import ClusterSpec
 from app.jobs.integration import Integration
 from app.jobs.kinds.jobset import JobSet
 from app.jobs.kinds.trainjob import TrainJob
@@ -74,22 +75,34 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
         "Other",
         "PodsReady",
         "QuotaReserved",
+        "RayClusterSuspended",
         "Ready",
         "ResourcesDeployed",
         "Suspended",
         "TerminationTarget",
     ),
-    "state": ("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
+    "groupName": ("workers", "more", "Others"),
+    "submissionMode": ("K8sJobMode", "SidecarMode", "HTTPMode"),
+    "state": (
+        *("ready", "suspended", "failed"),
+        *("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
+    ),
+    "jobDeploymentStatus": ("Initializing", "Running", "Suspending", "Suspended", "ValidationFailed", "Complete"),
+    "jobStatus": ("RUNNING", "SUCCEEDED", "FAILED"),
     "manager": ("kueue.x-k8s.io/manager", "example.com/other"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
 REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
 """Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
+LEFT_OUT: Final = ("submitterPodTemplate",)
+"""Templates that a job need not have; a start writes them, and a stop leaves them."""
+RAW: Final = {"rayClusterConfig": ClusterSpec}
+"""What is in fields that stay JSON; in all others there is a pod template."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -134,7 +147,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
         case mi.StrType():
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
-            return raw
+            return fields(mi.type_info(RAW[name]), name, raw) if name in RAW else raw
         case mi.DictType() if isinstance(info.value_type, mi.StructType):
             return st.dictionaries(st.sampled_from(REPLICA_TYPES), fields(info.value_type, name, raw), max_size=3)
         case mi.DictType():
@@ -145,7 +158,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             required, optional = {}, {}
             for field in info.fields:
                 needed = field.required or isinstance(field.type, (mi.RawType, mi.StructType))
-                needed = needed or field.encode_name == "name"
+                needed = needed and field.encode_name not in LEFT_OUT
+                needed = needed or field.encode_name in ("name", "groupName", "rayClusterSpec")
                 (required if needed else optional)[field.encode_name] = fields(field.type, field.encode_name, raw)
             everything = st.fixed_dictionaries({**required, **optional})
             return everything | st.fixed_dictionaries(required, optional=optional)
@@ -153,7 +167,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    return item.get("name", item.get("manager", id(item))) if isinstance(item, dict) else item
+    names = ("name", "groupName", "manager")
+    return next((item[each] for each in names if each in item), id(item)) if isinstance(item, dict) else item
 
 
 @cache
@@ -229,6 +244,7 @@ _DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
 """Kinds whose objects follow from more than their structs."""
 
 
+@st.composite
 def _components(draw: st.DrawFn) -> Json:
     """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
     where its templates are."""
@@ -319,6 +335,7 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
     CONFIGURED.framework: _configured,
     "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
     "workload.codeflare.dev/appwrapper": _appwrapper,
+    "tekton.dev/pipelinerun": _pipelineruns,
 }
 """Kinds that cannot be drawn field by field."""
 
@@ -327,8 +344,6 @@ _OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    drawn = _DRAWN.get(integration.framework)
-    body = draw(drawn() if drawn is not None else _built(kind))
     own = _OWN.get(integration.framework)
     body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
@@ -400,6 +415,10 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
+    if body["kind"] == "RayCluster":
+        body["status"] |= {"state": "suspended", "conditions": [{"type": "RayClusterSuspended", "status": "True"}]}
+    if body["kind"] == "RayJob":
+        body["status"]["jobDeploymentStatus"] = "Suspended"
     if "jobSet" in body:
         body["jobSet"]["status"] = still(body["jobSet"]["status"])
     of_operator = body["spec"].get("runPolicy", {})
@@ -423,6 +442,8 @@ def unfinished(body: Json) -> Json:
         status["phase"] = "Running"
     if body["kind"] == "SparkApplication":
         status["applicationState"] = {"state": "RUNNING"}
+    if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+        status["jobDeploymentStatus"] = "Running"
     return body
 
 
@@ -521,6 +542,24 @@ def _sparkapplication_pods(body: Json) -> int:
     return 1 + executors
 
 
+def _ray_pods(cluster: Json) -> int:
+    """A head and its workers: at least `minReplicas`, with autoscaling up to `maxReplicas`, each of several hosts."""
+    pods = 1
+    for group in cluster.get("workerGroupSpecs", []):
+        replicas = max(group.get("replicas", 0), group.get("minReplicas", 0))
+        if cluster.get("enableInTreeAutoscaling"):
+            replicas = max(replicas, group.get("maxReplicas", 0))
+        pods += replicas * group.get("numOfHosts", 1)
+    return pods
+
+
+def _rayjob_pods(body: Json) -> int:
+    spec = body["spec"]
+    if spec.get("clusterSelector"):
+        return 0
+    return _ray_pods(spec["rayClusterSpec"]) + (spec.get("submissionMode") == "K8sJobMode")
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
@@ -531,6 +570,9 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "kubeflow.org/tfjob": _replica_pods("tfReplicaSpecs"),
     "kubeflow.org/xgboostjob": _replica_pods("xgbReplicaSpecs"),
     "pod": lambda body: 1,
+    "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
+    "ray.io/rayjob": _rayjob_pods,
+    "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
     "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
     "tekton.dev/pipelinerun": _pipelinerun_pods,
