@@ -153,6 +153,10 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return []
         return [target for workload in charges.waiting_for(old, cluster) for target in _targets(workload)]
 
+    def counted(target: Target) -> bool:
+        integration = registry.by_framework(target[0])
+        return integration is not None and integration.counts_pods
+
     def _targets(workload: Workload) -> list[Target]:
         """What is reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""
         jobs = [_target(job) for job in registry.jobs_of(workload)]
