@@ -4,9 +4,14 @@ No process runs in the pods: kwok plays their phases. `spark-submit` is played b
 the driver, which makes the executors, by the row.
 """
 
+import copy
+import json
+
 from testbed.client import Json, resource_path
 from tests.cluster.scenario import Scenario
 from tests.operators.rows.row import Attack, Row, end_pods, labelled, metadata, pod_spec
+from tests.operators.spark import VERSION as SPARK
+from tests.operators.spark import application, application_path, play_driver
 
 VERSION = "workload.codeflare.dev/v1beta2"
 WRAPPED = labelled("workload.codeflare.dev/appwrapper")
@@ -99,6 +104,55 @@ def _scale_deployment(scenario: Scenario, name: str) -> None:
     scenario.api.patch(f"{path}/scale", {"spec": {"replicas": 9}})
 
 
+# ---------------------------------------------------------------------------------------------- the Spark operator
+
+OF_APPLICATION = labelled("sparkoperator.k8s.io/app-name")
+
+
+def _application(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
+    return application(name, namespace=scenario.namespace, executors=2, cpu=cpu, queue=queue)
+
+
+def _play(scenario: Scenario, name: str) -> None:
+    play_driver(scenario.api, scenario.namespace, name)
+
+
+def _change(scenario: Scenario, name: str, spec: Json) -> None:
+    scenario.api.patch(application_path(scenario.namespace, name), {"spec": spec})
+
+
+def _more_executors(scenario: Scenario, name: str) -> None:
+    _change(scenario, name, {"executor": {"instances": 9}})
+
+
+def _larger_driver(scenario: Scenario, name: str) -> None:
+    _change(scenario, name, {"driver": {"coreRequest": "9"}})
+
+
+def _dynamic(scenario: Scenario, name: str) -> None:
+    _change(scenario, name, {"dynamicAllocation": {"enabled": True, "maxExecutors": 9}})
+
+
+def _dynamic_by_property(scenario: Scenario, name: str) -> None:
+    _change(scenario, name, {"sparkConf": {"spark.dynamicAllocation.enabled": "true"}})
+
+
+def _greedy_driver(scenario: Scenario, name: str) -> None:
+    """What the program in the driver can do with the rights that it needs anyway."""
+    path = resource_path("v1", "configmaps", f"{name}-driver-conf-map", namespace=scenario.namespace)
+    template = json.loads(scenario.api.get(path)["data"]["executor"])
+    for number in range(3, 10):
+        executor = copy.deepcopy(template)
+        executor["metadata"]["name"] = f"{name}-driver-exec-{number}"
+        scenario.api.create(executor)
+
+
+def _another_driver(scenario: Scenario, name: str) -> None:
+    """A submission that fails is repeated; until then the quota must not be given away."""
+    policy = {"type": "Always", "onFailureRetryInterval": 1, "onSubmissionFailureRetryInterval": 1}
+    _change(scenario, name, {"restartPolicy": policy})
+
+
 ROWS = (
     Row(
         name="appwrapper",
@@ -136,5 +190,28 @@ ROWS = (
         end=None,
         written=_components_as_written,
         attacks=(Attack("Scale a wrapped Deployment through its subresource.", _scale_deployment, "stopped"),),
+    ),
+    Row(
+        name="sparkapplication",
+        api_version=SPARK,
+        kind="SparkApplication",
+        plural="sparkapplications",
+        framework="sparkoperator.k8s.io/sparkapplication",
+        operators=("sparkoperator",),
+        make=_application,
+        pods=3,
+        select=OF_APPLICATION,
+        end=end_pods(OF_APPLICATION),
+        play=_play,
+        beside={"memory": "100Gi"},
+        stand_in="There is no Spark: the test bed plays spark-submit, the test the driver, which makes executors.",
+        attacks=(
+            Attack("Raise the executors of a SparkApplication that runs.", _more_executors, "refused"),
+            Attack("Raise the cores of its driver.", _larger_driver),
+            Attack("Switch dynamic allocation on.", _dynamic, "refused"),
+            Attack("Switch dynamic allocation on in `sparkConf`.", _dynamic_by_property, "refused"),
+            Attack("Let the program in the driver make more executors than it should.", _greedy_driver, "stopped"),
+            Attack("Have the operator start driver after driver.", _another_driver),
+        ),
     ),
 )
