@@ -132,7 +132,9 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     gate = "SparkApplicationIntegration"
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
+    counts_pods = True
     validated_only_if_queued = True
+    counts: ClassVar = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     # --- pod sets
