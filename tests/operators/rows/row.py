@@ -15,8 +15,8 @@ from testbed.client import Json, resource_path
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
 Answer = Literal["refused", "charged", "stopped"]
-"""To an attack: the API server refused the request; at no time did pods of more than the quota run, and no pod was
-stopped; pods were stopped, or ran until they were."""
+"""To an attack: the API server refused the request; at no time did pods of more than the quota run; pods of the job
+were stopped, or such that ran without quota."""
 
 PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 
