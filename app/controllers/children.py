@@ -27,6 +27,7 @@ from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
+from app.jobs.naming import job_key
 from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
@@ -147,13 +148,16 @@ class Family:
         if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
             return
         allowance = allowed_by(workload)
+        found: set[str] = set()
         for claim in self._cluster.registry.of(job).claims(job):
             pods = 0
             for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
                 integration = self._cluster.registry.of(sibling)
                 pods += integration.claimed(sibling, claim.pod_set)
                 over = pods > allowance.counts[claim.pod_set]
-                if over and sibling is not job and not integration.suspended(sibling):
+                uid = sibling.metadata.uid
+                if over and sibling is not job and uid not in found and not integration.suspended(sibling):
+                    found.add(uid)
                     yield sibling
 
     def _problem(self, job: Kind, parent: Kind, allowance: Allowance) -> str:
@@ -191,15 +195,18 @@ class Family:
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
             for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
-                if integration.finished(child) is None and not (
-                    child.metadata.deletion_timestamp and not integration.active(child)
-                ):
+                gone = child.metadata.deletion_timestamp and not integration.active(child)
+                if integration.finished(child) is None and not gone and not self.left_over(child, parent):
                     found.append(child)
                     pods += integration.claimed(child, pod_set)
         if pods <= allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def left_over(self, child: Kind, parent: Kind) -> bool:
+        """Whether a child has no pods, and its owner's controller may have made another one instead."""
+        return self._cluster.registry.of(parent).stops_children and not runs_still(child, self._cluster)
 
     def own_workload(self, job: Kind) -> bool:
         """Whether a job has an unfinished Workload itself."""
@@ -264,7 +271,7 @@ class Childhood(Reconcile):
                 self._emit("Suspended", "Kueue managed child job suspended")
             return f"queued with {ancestor.kind} {ancestor.name}"
         problem = ancestor.fault
-        if not problem and self._judged(workload):
+        if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
@@ -371,11 +378,21 @@ class Childhood(Reconcile):
         return admitted is not None and created is not None and created > admitted + timedelta(seconds=RETRY_SECONDS)
 
     def _workload_of(self, ancestor: Kind) -> Workload | None:
-        """The newest unfinished Workload of a job."""
+        """The newest unfinished Workload of a job, or of the owner of a job that is being deleted.
+
+        The owner may be gone before what it made has cleaned up.
+        """
+        registry, meta = self.cluster.registry, ancestor.metadata
+        uids, keys = {meta.uid}, [registry.key_of(ancestor)]
+        owner = meta.controller if meta.deletion_timestamp else None
+        if owner is not None and (integration := registry.by_owner(owner)) is not None:
+            uids.add(owner.uid)
+            keys.append(job_key(integration.framework, meta.namespace, owner.name))
         workloads = [
             each
-            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(ancestor))
-            if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
+            for key in keys
+            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+            if not each.finished and any(o.uid in uids for o in each.metadata.owner_references)
         ]
         return max(
             workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None

@@ -13,12 +13,14 @@ from app.api.core import Namespace, Pod, PriorityClass
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, jobreconciler, wakes
+from app.controllers import charges, jobreconciler, servingsets, wakes
+from app.controllers.actions import ReconcileResult
 from app.controllers.children import children_of, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
 from app.jobs.bases import pods
+from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
 from app.jobs.naming import group_of, job_key, split_job_key
 from app.kube.slices import ordered
@@ -65,19 +67,29 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             if owner is not None and registry.by_owner(owner) is integration
         )
 
-    watches = [Watch(cluster.jobs[kind], concerned)]
+    watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
     if integration.stops_children:
         made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
         watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
         watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
+    if isinstance(integration, ServingSet):
+        watches.append(servingsets.watch_of_pods(cluster, integration))
     return Controller(
         name=integration.framework,
         kind=kind,
-        decide=lambda key: jobreconciler.decide(key, cluster),
+        decide=lambda key: decide(key, cluster),
         watches=watches,
         workers=WORKERS,
     )
+
+
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
+    """The next writes for the job, group or serving set of that key."""
+    framework, _ = split_job_key(key)
+    if isinstance(cluster.registry.known.get(framework), ServingSet):
+        return servingsets.decide(key, cluster)
+    return jobreconciler.decide(key, cluster)
 
 
 def dispatch(cluster: ClusterView) -> Dispatch:

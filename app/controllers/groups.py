@@ -54,7 +54,8 @@ class Grouping(Reconcile):
             return False
         before = len(self.actions)
         self._add(self._group.tidy(self.job))
-        return self._own(workload) or len(self.actions) > before
+        owns = not build.of_a_set(workload) and self._own(workload)
+        return owns or len(self.actions) > before
 
     def _own(self, workload: Workload) -> bool:
         """Add the job as owner of a Workload that no other object controls. Returns whether anything was written."""

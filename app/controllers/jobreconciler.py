@@ -12,19 +12,21 @@ from typing import Any, Final
 
 import orjson
 
-from app.api import names
 from app.api import workload as wl
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready
-from app.controllers.actions import Action, Create, ReconcileResult, RequeueAfter
-from app.controllers.children import Childhood, index_children, wind_down
+from app.controllers.actions import Create, ReconcileResult, RequeueAfter
+from app.controllers.charged import Charge
+from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
-from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, ended, released
+from app.controllers.orphans import ownerless
+from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
+from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
@@ -47,7 +49,6 @@ from app.kube.store import Store
 JOBS_BY_GROUP: Final = "group"
 """Index of objects by the key of their group (`pod:team-a/group/train`)."""
 
-_AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
 _HELD: Final = "Job is on hold"
@@ -63,6 +64,7 @@ def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[typ
             _index_groups(store, integration, registry)
         if kind is Pod:
             index_named_jobs(store, registry)
+            index_sets(store, registry)
 
 
 def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
@@ -86,6 +88,8 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
             for each in store.by_index(JOBS_BY_GROUP, key)
             if not integration.skip(each) or each.metadata.uid in charged
         ]
+        if not members:
+            workloads = [each for each in workloads if not (build.of_a_set(each) and each.metadata.owner_references)]
         job = _composed(integration.groups, group, members, cluster) if members else None
         integration = integration.groups
     else:
@@ -93,7 +97,7 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         if job is not None and integration.templates_in is not None:
             job = _joined(integration, job, integration.templates_in, cluster)
     if job is None:
-        return ReconcileResult(*_ownerless(workloads, cluster, "the job is gone"))
+        return ReconcileResult(*ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
         # A Workload that was made before the object joined the group keeps the quota of the pods that run.
         unused = [each for each in workloads if not charges.held(each, cluster)]
@@ -116,35 +120,9 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
     name = next((found for each in members if (found := prebuilt_name(each))), group)
     workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{name}")
-    composed: Kind = integration.compose(group, members, workload, now=cluster.now)
+    covers = Charge(workload, cluster).covers if workload is not None and build.of_a_set(workload) else None
+    composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers)
     return composed
-
-
-def _ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tuple[list[Action], str]:
-    """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
-    their finalizer so that the garbage collector can delete them."""
-    actions: list[Action] = []
-    for workload in workloads:
-        meta = workload.metadata
-        if charges.held(workload, cluster):
-            why = f"{why}, but pods still run"
-            actions.extend(ended(workload, cluster))
-            continue
-        if wind_down(workload, cluster):
-            why = f"{why}, but what it made cleans up"
-            continue
-        if seconds := charges.unseen_seconds(workload, cluster):
-            actions.append(RequeueAfter(seconds))
-            why = f"{why}, but pods may be created still"
-            continue
-        made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
-        if not workload.finished and not meta.deletion_timestamp and made_for_job:
-            draft = cluster.draft(workload)
-            draft.finish("OwnerNotFound", "The workload's owner no longer exists")
-            actions.append(draft.patch())
-        else:
-            actions.extend(released(workload))
-    return actions, why
 
 
 class _Job(Childhood, Matching, Sharing):
@@ -188,7 +166,7 @@ class _Job(Childhood, Matching, Sharing):
             return ""
         if self.integration.winds_down(self.job):
             return "the job is being deleted, and cleans up"
-        actions, why = _ownerless(self.workloads, self.cluster, "the job is being deleted")
+        actions, why = ownerless(self.workloads, self.cluster, "the job is being deleted")
         self.actions.extend(actions)
         if not any(charges.held(each, self.cluster) for each in self.workloads):
             self._finalize()
@@ -220,7 +198,7 @@ class _Job(Childhood, Matching, Sharing):
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
             stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-            if stopped and not charges.held(workload, self.cluster):
+            if stopped and not charges.held(workload, self.cluster) and not self._unseen(workload):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
         self._share(workload)
@@ -360,12 +338,18 @@ class _Job(Childhood, Matching, Sharing):
             return moved or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
-        again = condition.reason in _AGAIN_IN_QUEUE and self.integration.keeps_reassignment
-        draft = self.cluster.draft(workload)
-        draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
-        draft.unreserve(reason="PendingEvaluation", message=condition.message)
-        self.actions.append(draft.patch())
+        if self._unseen(workload):
+            return "evicted, but pods may be created still"
+        self.actions.append(taken_back(workload, self.cluster, requeues=self.integration.keeps_reassignment))
         return f"evicted: {condition.message}"
+
+    def _unseen(self, workload: Workload) -> bool:
+        """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
+        then the job is reconciled again when that is over."""
+        seconds = 0.0 if self.integration.acknowledges else charges.unseen_seconds(workload, self.cluster)
+        if seconds:
+            self.actions.append(RequeueAfter(seconds))
+        return bool(seconds)
 
     def _start(self, workload: Workload) -> str:
         if self._half_stopped:

@@ -77,7 +77,7 @@ class Matching(Grouping):
         if owner is None and self._has_foreign_pods(workload):
             self.actions.append(RequeueAfter(RETRY_SECONDS))
             return None, f"prebuilt workload {name} is charged for pods of another job"
-        if owner is None and self._own(workload):
+        if owner is None and not build.of_a_set(workload) and self._own(workload):
             return None, f"takes over prebuilt workload {name}"
         if not workload.finished and not self._fits(workload):
             if self.outcome is None and (self._to_stop or self._pods_hold_quota([workload])):
@@ -91,6 +91,8 @@ class Matching(Grouping):
 
     def _has_foreign_pods(self, workload: Workload) -> bool:
         """Whether pods of a job that is gone run under a Workload: it was orphaned, and has no quota for other pods."""
+        if build.of_a_set(workload):
+            return False  # it is never left to another job: its name is made of the uid of its set
         pods = charges.pods_of(workload, self.cluster)
         return any((pod.metadata.controller or pod.metadata).uid not in self._uids for pod in pods)
 
@@ -100,7 +102,7 @@ class Matching(Grouping):
             owner = workload.metadata.controller
             if owner is None or owner.uid != self.job.metadata.uid:
                 return False
-        elif workload.finished or workload.metadata.deletion_timestamp:
+        elif workload.finished or workload.metadata.deletion_timestamp or build.of_a_set(workload):
             return True
         if workload.spec.maximum_execution_time_seconds != max_execution_seconds(self.job):
             return False

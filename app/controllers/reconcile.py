@@ -11,8 +11,9 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
+from app.api import workload as wl
 from app.api.core import Pod
-from app.api.meta import Kind
+from app.api.meta import Kind, find_condition
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
 from app.controllers import charges
@@ -26,6 +27,7 @@ from app.kube import raws
 
 RETRY_SECONDS: Final = 5.0
 """Seconds until a job is reconciled again that needs a missing object whose creation requeues no job."""
+_AGAIN_IN_QUEUE: Final = frozenset(("Preempted", "NodeFailures"))
 TEMPLATES_ARE_READ: Final = "its pod templates are being read"
 
 
@@ -54,6 +56,17 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
         return []
     left = [pod.metadata for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
     return [Delete(Pod, meta.namespace, meta.name, uid=meta.uid) for meta in left]
+
+
+def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> Patch:
+    """Release the quota of an evicted Workload whose pods are gone, and set Requeued."""
+    condition = find_condition(workload.status.conditions, wl.EVICTED)
+    assert condition is not None
+    again = condition.reason in _AGAIN_IN_QUEUE and requeues
+    draft = cluster.draft(workload)
+    draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
+    draft.unreserve(reason="PendingEvaluation", message=condition.message)
+    return draft.patch()
 
 
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
@@ -111,7 +124,11 @@ class Reconcile:
         return [
             each
             for each in self.workloads
-            if not each.finished and any(owner.uid in uids for owner in each.metadata.owner_references)
+            if not each.finished
+            and (
+                any(owner.uid in uids for owner in each.metadata.owner_references)
+                or (self._group is not None and build.of_a_set(each))
+            )
         ]
 
     def _unless_followed(self, why: str) -> str:
@@ -170,7 +187,8 @@ class Reconcile:
                 continue
             target = step.target or self.job
             meta = target.metadata
-            self.actions.append(Delete(self.integration.kind, meta.namespace, meta.name, uid=meta.uid))
+            kind = self.integration.kind if step.target is None else type(step.target)
+            self.actions.append(Delete(kind, meta.namespace, meta.name, uid=meta.uid))
             if step.event is not None:
                 self._emit(*step.event, about=[target])
 
@@ -188,7 +206,8 @@ class Reconcile:
         self._add(self.integration.finalize(self.job))
 
     def _patch(self, change: Change) -> Patch:
-        return job_patch(self.integration.kind, self.job, change)
+        kind = self.integration.kind if change.target is None else type(change.target)
+        return job_patch(kind, self.job, change)
 
     def _emit(self, reason: str, note: str, *, warning: bool = False, about: Sequence[Kind] | None = None) -> None:
         """Add an event on the objects `about`, by default on the job; for a group, on its oldest member."""

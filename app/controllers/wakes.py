@@ -34,7 +34,7 @@ def job_concerned(old: Kind | None, new: Kind | None, *, integration: Integratio
     """Whether a job has to be reconciled after this change of the job."""
     if all(each is None or integration.skip(each) for each in (old, new)):
         return False
-    if old is None or new is None or _metadata(old.metadata) != _metadata(new.metadata):
+    if old is None or new is None or metadata_of(old.metadata) != metadata_of(new.metadata):
         return True
     if raws.stripped(old) != raws.stripped(new):
         return True
@@ -54,10 +54,10 @@ def workload_concerned(old: Workload | None, new: Workload | None) -> bool:
     """Whether a Workload has to be reconciled after this change; once finished, only if its metadata changed."""
     if old is None or new is None or not (old.finished and new.finished):
         return True
-    return _to_release(old, new) or _metadata(old.metadata) != _metadata(new.metadata)
+    return _to_release(old, new) or metadata_of(old.metadata) != metadata_of(new.metadata)
 
 
-def _metadata(meta: ObjectMeta) -> tuple[object, ...]:
+def metadata_of(meta: ObjectMeta) -> tuple[object, ...]:
     """The metadata that decisions read, without the finalizer `kueue.x-k8s.io/resource-in-use`."""
     finalizers = [each for each in meta.finalizers if each != names.RESOURCE_IN_USE]
     deletion = meta.deletion_timestamp, meta.deletion_grace_period_seconds
@@ -73,7 +73,7 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
     status = workload.status
     return (
         workload.metadata.generation,
-        _metadata(workload.metadata),
+        metadata_of(workload.metadata),
         workload.quota_reserved,
         workload.admitted,
         find_condition(status.conditions, wl.EVICTED),

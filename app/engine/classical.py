@@ -70,6 +70,11 @@ class Classical:
         yield from discard(ordered, self.preemptor.pace)
         return targets
 
+    def take_over(self, candidates: list[Candidate]) -> Sliced[list[Target]]:
+        """Victims among these only, in their order of preemption."""
+        yield from self.preemptor.sort(candidates)
+        return (yield from self._take(candidates, borrow=True))
+
     def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
         """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
         node, requests, pace = self.queue.node, self.requests, self.preemptor.pace

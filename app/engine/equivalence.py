@@ -45,4 +45,6 @@ def scheduling_hash(info: "Info") -> str:
     content: list[object] = [pod_sets, info.priority]
     if info.allowed_flavors is not None:
         content.append(sorted(info.allowed_flavors))
+    if info.rollout is not None:
+        content.append(info.rollout)
     return hashlib.sha256(_encode(content)).hexdigest()[:16]

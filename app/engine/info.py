@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from app.api import rollout
 from app.api.meta import Condition, find_condition
 from app.api.pods import PodSpec, Quantity, Toleration
 from app.api.quantity import MAX_INT64, to_int
@@ -166,6 +167,7 @@ class Info:
         "replaces",
         "reserved",
         "reserved_at",
+        "rollout",
         "surroundings",
         "tags",
         "totals",
@@ -211,12 +213,14 @@ class Info:
         self.last_assignment: LastAssignment | None = None
         self.allowed_flavors: frozenset[str] | None = None
         self.replaces: str | None = None
+        self.rollout: rollout.Rollout | None = None
         self.tags: Any = None
         if meta.annotations:
             if options.gates.concurrent_admission and ALLOWED_FLAVORS in meta.annotations:
                 self.allowed_flavors = frozenset(meta.annotations[ALLOWED_FLAVORS].split(","))
             if options.gates.elastic_jobs_via_workload_slices:
                 self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
+            self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
         self._hash: str | None = None
         self._usage: Amounts | None = None
         self._effective: list[EffectivePod] | None = None
@@ -301,6 +305,7 @@ class Info:
         info.active = self.active
         info.finished = self.finished
         info.replaces = self.replaces
+        info.rollout = self.rollout
         info.allowed_flavors = self.allowed_flavors
         info.last_assignment = None
         info.tags = None

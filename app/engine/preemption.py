@@ -170,7 +170,10 @@ class Preemptor:
     def _search(
         self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
     ) -> Sliced[Targets]:
-        if self._fair is not None:
+        rolled = None if info.rollout is None else (yield from self._older(queue, info, pairs))
+        if rolled is not None:
+            found = yield from Classical(self, queue, info, requests, pairs).take_over(rolled)
+        elif self._fair is not None:
             found = yield from self._find_fair(queue, info, requests, pairs)
         else:
             found = yield from Classical(self, queue, info, requests, pairs).run()
@@ -228,6 +231,28 @@ class Preemptor:
             line_usage = self._usage_of_line(queue, other.local_queue) if self._with_usage else None
             right = variant if isinstance(variant, int) else variant(other)
             into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))
+
+    def _older(self, queue: "ClusterQueue", info: "Info", pairs: set[FlavorResource]) -> Sliced[list[Candidate] | None]:
+        """The workloads of older revisions of the same rollout whose quota this one may take, whatever the policies
+        are; None if no other revision has quota. In a rollout a pod takes nobody else's quota: that of the old revision
+        is about to be free."""
+        mine = info.rollout
+        assert mine is not None
+        found: list[Candidate] | None = None
+        for other in queue.workloads.values():
+            self.pace.left -= 1
+            if self.pace.left <= 0:
+                yield
+            theirs = other.rollout
+            if theirs is None or (theirs.owner, other.namespace) != (mine.owner, info.namespace):
+                continue
+            if theirs.revision == mine.revision:
+                continue
+            found = found or []
+            gone = other.key in self.gone or other.key in self._state.overdue
+            if theirs.revision < mine.revision and mine.replaces and not gone and not pairs.isdisjoint(other.usage):
+                found.append(Candidate(other, queue, self.rank(other, queue, queue), WITHIN_QUEUE, None))
+        return found
 
     def _usage_of_line(self, queue: "ClusterQueue", local_queue: str) -> float | None:
         """Nothing is sampled while a cycle is under way, so it is worked out once."""

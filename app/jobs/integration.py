@@ -8,7 +8,7 @@ sets.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -201,6 +201,9 @@ class Integration(ABC, Generic[J]):
     counts: ClassVar[Mapping[str, int | None]] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
+    acknowledges: bool = False
+    """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
+    jobs that are stopped within seconds after their admission is kept until these are over."""
     marks: ClassVar[Mapping[str, str]] = {}
     """Annotations of each Workload created for a job of the kind."""
 
@@ -216,6 +219,10 @@ class Integration(ABC, Generic[J]):
 
     # --- called by the webhooks
 
+    def of_another_kind(self, job: J) -> bool:
+        """Whether the object belongs to a job of another kind, whose webhook holds its pods: it is left alone."""
+        return False
+
     def held_by_parent(self, job: J) -> bool:
         """Whether the job's owner requires its pods to be held, whatever its queue and namespace are."""
         return False
@@ -226,6 +233,10 @@ class Integration(ABC, Generic[J]):
 
     def defaults(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what a new job of this kind needs, whether it is queued or not."""
+        return
+
+    def roll_out(self, old: J, new: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a changed job needs that is held, beside what `hold` adds to every job."""
         return
 
     @abstractmethod
@@ -311,6 +322,10 @@ class Integration(ABC, Generic[J]):
     def workload_name(self, job: J) -> str:
         """Name of the Workload to create for a job."""
         return workload_name(self.kind, job.metadata.name, job.metadata.uid)
+
+    def annotations(self, job: J) -> Mapping[str, str]:
+        """Annotations of the Workload to create for a job, beside those copied from the job."""
+        return self.marks
 
     @abstractmethod
     def active(self, job: J) -> bool:
@@ -408,8 +423,20 @@ class GroupIntegration(Integration[J]):
     controls = False
 
     @abstractmethod
-    def compose(self, name: str, members: Sequence[Any], workload: Workload | None, *, now: datetime) -> J:
-        """The group `name`, with the Workload of the same name. There is at least one member."""
+    def compose(
+        self,
+        name: str,
+        members: Sequence[Any],
+        workload: Workload | None,
+        *,
+        now: datetime,
+        covers: Callable[[str, Any], bool] | None = None,
+    ) -> J:
+        """The group `name`, with the Workload of the same name. There is at least one member.
+
+        `covers` is given where the Workload was made for the owner of the members: whether it charges for a member, as
+        one of the pod set of that name.
+        """
 
     @abstractmethod
     def fits(self, job: J) -> bool:

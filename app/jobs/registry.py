@@ -21,6 +21,7 @@ from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.inferenceservice import InferenceServices
 from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.leaderworkerset import LeaderWorkerSets
 from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.notebook import Notebooks
 from app.jobs.kinds.pipelinerun import PipelineRuns
@@ -29,6 +30,7 @@ from app.jobs.kinds.raycluster import RayClusters
 from app.jobs.kinds.rayjob import RayJobs
 from app.jobs.kinds.rayservice import RayServices
 from app.jobs.kinds.sparkapplication import SparkApplications
+from app.jobs.kinds.statefulset import StatefulSets
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
 from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
@@ -41,6 +43,8 @@ _COUNTED: Final[tuple[Integration[Any], ...]] = (
     RayClusters(),
     RayJobs(),
     RayServices(),
+    StatefulSets(),
+    LeaderWorkerSets(),
     PyTorchJobs(),
     TFJobs(),
     XGBoostJobs(),

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from app.api import names
+from app.api import names, rollout
 from app.api.core import PriorityClass
 from app.api.errors import TurnstileError
 from app.api.meta import Kind, to_plain
 from app.api.workload import PriorityClassRef, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.jobs.bases.serving import Component, ServingSet
 from app.jobs.integration import Integration
 from app.jobs.labels import max_execution_seconds, queue_name
 from app.jobs.podsets import JobPodSet
@@ -139,7 +140,7 @@ def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet]
     }
     if integration.controls and (labels := job_uid_label(job)):
         metadata["labels"] = labels
-    if annotations := {**integration.marks, **copied_annotations(job)}:
+    if annotations := {**integration.annotations(job), **copied_annotations(job)}:
         metadata["annotations"] = annotations
     return {
         "apiVersion": names.API_VERSION,
@@ -147,6 +148,40 @@ def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet]
         "metadata": metadata,
         "spec": spec_body(job, pod_sets, priority),
     }
+
+
+def component_body(integration: ServingSet[Any], job: Kind, component: Component, priority: Priority) -> dict[str, Any]:
+    """The Workload to create for a gang of a serving set: a pod group's, which the set owns."""
+    kind = integration.kind
+    annotations = {
+        names.IS_GROUP_WORKLOAD: "true",
+        names.JOB_OWNER_GVK: f"{kind.GROUP}/{kind.VERSION}, Kind={kind.KIND}",
+        names.JOB_OWNER_NAME: job.metadata.name,
+        **copied_annotations(job),
+    }
+    if component.index is not None:
+        annotations[names.COMPONENT_WORKLOAD_INDEX] = str(component.index)
+    if component.rollout:
+        annotations[rollout.WORKLOAD] = component.rollout
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": Workload.KIND,
+        "metadata": {
+            "name": component.workload,
+            "namespace": job.metadata.namespace,
+            "finalizers": [names.RESOURCE_IN_USE],
+            "labels": job_uid_label(job),
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(integration, job)],
+        },
+        "spec": spec_body(job, component.pod_sets, priority),
+    }
+
+
+def of_a_set(workload: Workload) -> bool:
+    """Whether a group's Workload was made for the owner of the pods, which creates, changes and deletes it."""
+    owner = workload.metadata.annotations.get(names.JOB_OWNER_GVK, "")
+    return bool(owner) and not owner.endswith("Kind=Pod")
 
 
 def owner_reference(integration: Integration[Any], owner: Kind) -> dict[str, Any]:

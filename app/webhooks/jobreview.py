@@ -52,6 +52,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         meta = job.metadata
         meta.namespace = request.namespace or meta.namespace
         patch = JsonPatch()
+        if integration.of_another_kind(job):
+            return ALLOWED
         if request.operation == UPDATE and integration.suspended_on_change:
             if _outgrown(decode(request.old_object), job, integration, lookups):
                 integration.hold(job, patch)
@@ -66,13 +68,16 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         add_default_labels(patch, job, lookups)
         integration.defaults(job, patch)
         if meta.deletion_timestamp is None:
-            _prepare_and_hold(patch, job, integration, lookups)
+            old = decode(request.old_object) if request.operation == UPDATE else None
+            _prepare_and_hold(patch, old, job, integration, lookups)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
 
-def _prepare_and_hold(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> None:
+def _prepare_and_hold(
+    patch: JsonPatch, old: Kind | None, job: Kind, integration: Integration[Any], lookups: Lookups
+) -> None:
     """Prepare a job that is queued, or that a queued job makes; hold it unless the owner's Workload charges for it."""
     held = integration.held(job)
     try:
@@ -92,6 +97,8 @@ def _prepare_and_hold(patch: JsonPatch, job: Kind, integration: Integration[Any]
         integration.prepare(job, patch)
         if not (held or charged):
             integration.hold(job, patch)
+            if old is not None:
+                integration.roll_out(old, job, patch)
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:
@@ -152,6 +159,8 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
 
     def validate(request: Request) -> Answer:
         new = decode(request.object)
+        if integration.of_another_kind(new):
+            return ALLOWED
         if integration.validated_only_if_queued:
             versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
             if not _is_queued(lookups, *versions):

@@ -149,3 +149,25 @@ def test_a_deployment_joins_a_queue_while_no_pod_is_ready(scenario: Scenario) ->
     scale(scenario, "web", 1)
     wait_phases(scenario, "web", running=1, held=0)
     assert [pod["metadata"]["labels"].get(QUEUE) for pod in pods(scenario, "web")] == ["team"]
+
+
+def test_a_rollout_under_a_full_quota_ends_at_nobody_elses_cost(scenario: Scenario) -> None:
+    """The surge pod takes the quota of an old pod, not that of a Job of a lower priority; so does each after it."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 3}}, preemption={"withinClusterQueue": "LowerPriority"})
+    low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+    deployment(scenario, "web", replicas=2, labels={PRIORITY: high})
+    wait_phases(scenario, "web", running=2, held=0)
+    scenario.job("other", queue="team", labels={PRIORITY: low})
+    scenario.wait_started("other", timeout=TIMEOUT)
+    path = resource_path("apps/v1", "deployments", "web", namespace=scenario.namespace)
+    container = {"name": "web", "image": "registry.example/web:2"}
+    scenario.api.patch(path, {"spec": {"template": {"spec": {"containers": [container]}}}}, kind="strategic")
+
+    def rolled_out() -> bool:
+        assert not scenario.suspended("other")
+        images = [pod["spec"]["containers"][0]["image"] for pod in pods(scenario, "web")]
+        return images == ["registry.example/web:2"] * 2 and phases(scenario, "web") == (2, 0)
+
+    wait_until(rolled_out, timeout=TIMEOUT, describe=lambda: f"running and held: {phases(scenario, 'web')}")
+    status = scenario.api.get(path)["status"]
+    assert (status["updatedReplicas"], status["readyReplicas"]) == (2, 2)

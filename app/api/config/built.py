@@ -27,7 +27,8 @@ HEEDED: Final = frozenset((
 """Gates that can be switched both ways."""
 
 ALWAYS_ON: Final = frozenset((
-    "AdmissionGatedBy", "AssignQueueLabelsForPods", "FinishOrphanedWorkloads",
+    "AdmissionGatedBy", "AssignQueueLabelsForPods", "DeferRayServiceFinalizationForRedisCleanup",
+    "FinishOrphanedWorkloads",
     "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
     "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "ValidateRayAndSparkJobUpdates",
     "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
@@ -55,7 +56,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "CustomMetricLabels": _METRICS,
-    "DeferRayServiceFinalizationForRedisCleanup": "the Ray kinds are not built yet",
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "LWSImmutableGroupSize": "LeaderWorkerSets are not built yet",

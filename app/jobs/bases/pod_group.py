@@ -7,7 +7,7 @@ period is over, so that a replacement never runs beside it beyond the quota. The
 the group's size: the Workload determines how many pods may run. Source: Kueue's pkg/controller/jobs/pod, pod groups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import ClassVar, Final
 
@@ -33,9 +33,17 @@ class PodGroups(GroupIntegration[PodGroup]):
     top_level = True
     marks: ClassVar = {names.IS_GROUP_WORKLOAD: "true"}
 
-    def compose(self, name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
+    def compose(
+        self,
+        name: str,
+        members: Sequence[Pod],
+        workload: Workload | None,
+        *,
+        now: datetime,
+        covers: Callable[[str, Pod], bool] | None = None,
+    ) -> PodGroup:
         """Sort the pods by age and determine the stage and role of each."""
-        return compose(name, members, workload, now=now)
+        return compose(name, members, workload, now=now, covers=covers)
 
     def members(self, job: PodGroup) -> Sequence[Kind]:
         """The pods, oldest first."""
@@ -80,7 +88,7 @@ class PodGroups(GroupIntegration[PodGroup]):
         A finished group counts as successful, as in Kueue. Lowering the total count does not finish a group while any
         pod may run.
         """
-        if job.serving or job.at(*MAY_RUN):
+        if job.serving or job.of_a_set or job.at(*MAY_RUN):
             return None
         pod_sets = job.workload.spec.pod_sets if job.workload is not None else []
         succeeded = max(len(job.at(Stage.SUCCEEDED)), sum(job.succeeded(each.name) for each in pod_sets))
@@ -111,22 +119,39 @@ class PodGroups(GroupIntegration[PodGroup]):
         ]
 
     def fits(self, job: PodGroup) -> bool:
-        """Whether each running or gated pod has a role in the Workload. Missing pods do not matter."""
+        """Whether each running or gated pod has a role in the Workload. Missing pods do not matter.
+
+        The Workload of a set always fits: pods without a role in it stay gated.
+        """
+        if job.of_a_set:
+            return True
         dropped = {id(each) for each in job.excess}
         live = [each for each in job.at(Stage.RUNNING, Stage.HELD) if id(each) not in dropped]
         return all(each.role for each in live) and any(each.role for each in job.members)
 
     def start(self, job: PodGroup, infos: Sequence[PodSetInfo]) -> Sequence[Change]:
-        """Lift the gates of each role's pods, up to the admitted count less succeeded and running pods."""
+        """Lift the gates of each role's pods, up to the admitted count less succeeded and running pods.
+
+        A pod that says it is a member of a set's group, and is not charged for or conflicts with the admission, stays
+        gated: no pod may stop the others by saying so.
+        """
         changes: list[Change] = []
+        conflict: PermanentError | None = None
         known = {info.name for info in infos}
-        if unknown := [each for each in job.at(Stage.HELD) if each.role not in known]:
+        unknown = [each for each in job.at(Stage.HELD) if each.role not in known]
+        if unknown and not job.of_a_set:
             meta = unknown[0].pod.metadata
             raise PermanentError(f"pod {meta.name} has no role in the admission, which has {', '.join(sorted(known))}")
         for info in infos:
             taken = job.succeeded(info.name) + len(job.at(*MAY_RUN, role=info.name))
             held = sorted(job.at(Stage.HELD, role=info.name), key=lambda each: each.rank)
-            changes += [pods.started(each.pod, info) for each in held[: max(info.count - taken, 0)]]
+            for member in held[: max(info.count - taken, 0)]:
+                try:
+                    changes.append(pods.started(member.pod, info))
+                except PermanentError as error:
+                    conflict = conflict or error
+        if conflict is not None and not (job.of_a_set and (changes or job.at(*MAY_RUN))):
+            raise conflict
         return changes
 
     def stop(
@@ -166,12 +191,17 @@ class PodGroups(GroupIntegration[PodGroup]):
     def tidy(self, job: PodGroup) -> Sequence[Step]:
         """Delete excess pods; remove the finalizer from replaced pods."""
         steps: list[Step] = [Removal(target=each.pod, event=EXCESS) for each in job.excess]
-        if job.workload is not None:
+        if job.of_a_set:  # a pod of the same name cannot be created before it is gone
+            steps += [step for each in job.at(Stage.LOST) for step in pods.released(each.pod)]
+        elif job.workload is not None:
             steps += [step for each in job.replaced for step in pods.released(each.pod)]
         return steps
 
     def incomplete(self, job: PodGroup) -> bool:
-        """Whether a role has fewer pods than the Workload charges for; with fast admission, whether a role has none."""
+        """Whether a role has fewer pods than the Workload charges for; with fast admission, whether a role has none.
+        Never for a set, whose controller creates its pods one after the other."""
+        if job.of_a_set:
+            return False
         present = (Stage.RUNNING, Stage.HELD, Stage.LEAVING)
         return any(
             len(job.at(*present, role=each.name)) + job.succeeded(each.name) < (1 if job.fast else each.count)
@@ -185,7 +215,7 @@ class PodGroups(GroupIntegration[PodGroup]):
 
     def reclaimable(self, job: PodGroup) -> dict[str, int]:
         """Succeeded pods by role; none for a serving group."""
-        if job.serving:
+        if job.serving or job.of_a_set:
             return {}
         counts: dict[str, int] = {}
         for member in job.at(Stage.SUCCEEDED):
@@ -193,8 +223,9 @@ class PodGroups(GroupIntegration[PodGroup]):
         return counts
 
     def follows_queue(self, job: PodGroup) -> bool:
-        """False for a serving group and for a group whose pods contradict each other, for example about the queue."""
-        return not job.serving and not job.problem
+        """False for a serving group, for one of a set, which moves its Workload itself, and for a group whose pods
+        contradict each other, for example about the queue."""
+        return not (job.serving or job.of_a_set or job.problem)
 
 
 def _example(members: Sequence[Member]) -> Pod:

@@ -4,7 +4,7 @@ Roles and counts are computed from the pods and from the Workload that charges f
 are only hints. Must never decide which pods to change; `app.jobs.bases.pod_group` does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -16,7 +16,7 @@ from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta
 from app.api.workload import Workload
 from app.jobs.bases import pods
-from app.jobs.bases.roles import Shape, role_hash, role_in, shape_of
+from app.jobs.bases.roles import role_hash, role_in, shape_of
 from app.jobs.labels import queue_name
 
 _GRACE_SECONDS: Final = 30
@@ -83,6 +83,8 @@ class PodGroup(Kind, kw_only=True):
     workload: Workload | None
     now: datetime
     total: int
+    of_a_set: bool = False
+    """Whether the Workload was made for the owner of the pods, which creates and replaces them."""
     problem: str
     """Why these pods cannot form a group; empty if they can."""
 
@@ -113,6 +115,8 @@ class PodGroup(Kind, kw_only=True):
     def excess(self) -> list[Member]:
         """Members that the Workload does not charge for; without a Workload, members beyond the announced total."""
         live = sorted(self.at(Stage.RUNNING, Stage.HELD), key=lambda each: each.rank)
+        if self.of_a_set:  # its controller would only replace gated pods
+            live = self.at(Stage.RUNNING)
         if self.workload is None:
             return live[max(self.total - len(self.at(Stage.SUCCEEDED)), 0) :] if not self.problem else []
         found: list[Member] = []
@@ -123,7 +127,7 @@ class PodGroup(Kind, kw_only=True):
             found += of_role[max(pod_set.count - self.succeeded(pod_set.name), 0) :]
         strangers = [each for each in live if not each.role]
         others = len(live) - len(found) - len(strangers)
-        free = 0 if self.fast else max(places - others, 0)  # a fast admission has a single role
+        free = 0 if self.fast or self.of_a_set else max(places - others, 0)  # a fast admission has a single role
         return found + strangers[free:]
 
     @property
@@ -138,21 +142,40 @@ class PodGroup(Kind, kw_only=True):
         return found
 
 
-def compose(name: str, members: Sequence[Pod], workload: Workload | None, *, now: datetime) -> PodGroup:
-    """The group `name`, from its pods and the Workload with that name. There is at least one pod."""
+def compose(
+    name: str,
+    members: Sequence[Pod],
+    workload: Workload | None,
+    *,
+    now: datetime,
+    covers: Callable[[str, Pod], bool] | None = None,
+) -> PodGroup:
+    """The group `name`, from its pods and the Workload with that name. There is at least one pod.
+
+    `covers` is given for the Workload of a set: whether it charges for a pod as one of that pod set.
+    """
     pod_sets = workload.spec.pod_sets if workload is not None else []
     shapes = {each.name: shape_of(each.template.spec) for each in pod_sets}
-    seen = [_member(pod, shapes, now) for pod in members]
+
+    def role_of(pod: Pod, hints: Iterable[str]) -> str:
+        if covers is None:
+            return role_in(shapes, pods.shape(pod), hints)
+        return next((hint for hint in hints if hint in shapes and covers(hint, pod)), "")
+
+    seen = [_member(pod, role_of, now) for pod in members]
     seen.sort(key=lambda each: (each.pod.metadata.creation_timestamp or "", each.pod.metadata.name))
     first = next((each for each in seen if each.stage is not Stage.LOST), seen[0]).pod
     total, problem = _announced(name, first, seen)
+    of_a_set = covers is not None
+    if of_a_set:
+        total, problem = sum(each.count for each in pod_sets), ""
     meta = first.metadata
     return PodGroup(
         metadata=ObjectMeta(
             name=name,
             namespace=meta.namespace,
             creation_timestamp=meta.creation_timestamp,
-            deletion_timestamp=_deleted(seen, workload, total),
+            deletion_timestamp=None if of_a_set else _deleted(seen, workload, total),
             labels=meta.labels,
             annotations=meta.annotations,
         ),
@@ -160,16 +183,17 @@ def compose(name: str, members: Sequence[Pod], workload: Workload | None, *, now
         workload=workload,
         now=now,
         total=total,
+        of_a_set=of_a_set,
         problem=problem,
     )
 
 
-def _member(pod: Pod, pod_sets: Mapping[str, Shape], now: datetime) -> Member:
+def _member(pod: Pod, role_of: Callable[[Pod, Iterable[str]], str], now: datetime) -> Member:
     stage = _stage(pod, now)
     own, annotated = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
     label = pod.metadata.labels.get(names.PODSET_LABEL, "")
     # The hash of a started pod differs: its spec includes what the admission added.
-    role = role_in(pod_sets, pods.shape(pod), (own, annotated) if _is_gated(pod) else (label, annotated, own))
+    role = role_of(pod, (own, annotated) if _is_gated(pod) else (label, annotated, own))
     return Member(pod, stage, role, (annotated or own) if pods.is_over(pod) else own)
 
 

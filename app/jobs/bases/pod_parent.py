@@ -9,7 +9,7 @@ webhook adds label and annotation to the object's own metadata.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final, TypeVar
 
@@ -63,14 +63,21 @@ class PodParent(Integration[J]):
 
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Copy queue and priority class into the pod template, with the annotation that gets its pods gated."""
-        metadata = self.template_metadata(job)
-        path = self.metadata_path
+        metadata, path = self.template_metadata(job), self.metadata_path
+        self.annotate(metadata, patch, *path)
+        labels = metadata.labels if metadata is not None else {}
+        patch.put(labels, *path, "labels", key=names.MANAGED_LABEL, value="true")
+        self.label(job, labels, patch, *path)
+
+    def annotate(self, metadata: TemplateMetadata | None, patch: JsonPatch, *path: str) -> None:
+        """Add to the metadata at `path` the annotation that gets its pods gated."""
         if metadata is None:
             patch.add(*path, value={})
-        labels = metadata.labels if metadata is not None else {}
         annotations = metadata.annotations if metadata is not None else {}
         patch.put(annotations, *path, "annotations", key=names.POD_SUSPENDING_PARENT, value=self.framework)
-        patch.put(labels, *path, "labels", key=names.MANAGED_LABEL, value="true")
+
+    def label(self, job: J, labels: Mapping[str, str], patch: JsonPatch, *path: str) -> None:
+        """Copy queue and priority class into the metadata at `path`."""
         for key in (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL):
             if value := job.metadata.labels.get(key):
                 patch.put(labels, *path, "labels", key=key, value=value)

@@ -19,8 +19,11 @@ from app.api.meta import Object
 from app.api.pods import PodSpec, PodTemplate
 from app.jobs.bases.roles import Shape, shape_of
 from app.jobs.integration import Change, Removal, Step
+from app.jobs.labels import identifier
 from app.jobs.podsets import Directives, PodSetInfo, changes, merge
 
+GROUPING_PARENTS: Final = frozenset(("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))
+"""Frameworks whose reconciler makes each of their pods a member of a group; until then it waits."""
 _OURS: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
 _decode: Final[Callable[[bytes], PodSpec]] = msgspec.json.Decoder(PodSpec).decode
 
@@ -72,6 +75,12 @@ def needs_queue(pod: Pod) -> str:
     """Why a pod that names no queue may not run: the webhook gated it; empty if it may."""
     gated = names.POD_FINALIZER in pod.metadata.finalizers or names.POD_SUSPENDING_PARENT in pod.metadata.annotations
     return f"the pod waits for admission, and has no label {names.QUEUE_LABEL}" if gated and not is_over(pod) else ""
+
+
+def waits_for_group(pod: Pod) -> bool:
+    """Whether a gated pod is not yet a member of the group that the reconciler of its parent makes of such pods."""
+    parent = pod.metadata.annotations.get(names.POD_SUSPENDING_PARENT)
+    return parent in GROUPING_PARENTS and not identifier(pod.metadata, names.POD_GROUP_NAME)[0] and is_gated(pod)
 
 
 def is_true(pod: Pod, condition: str) -> bool:

@@ -3,16 +3,17 @@
 A head pod gets the autoscaler's container and, for a RayJob with a sidecar, the submitter's; the Redis cleanup Job of a
 head with fault tolerance has one pod of the head's template with requests of its own. A worker pod gets an init
 container that waits for the head. Pure functions on the JSON of a PodTemplateSpec: they return the template that is
-charged, never the one that is written back. Source: KubeRay's ray-operator/controllers/ray/common/pod.go; what is added
-to heads is Kueue's rule too, what is added to workers is not.
+charged, never the one that is written back, and raise msgspec.ValidationError for what is no template. Source:
+KubeRay's ray-operator/controllers/ray/common/pod.go; what is added to heads is Kueue's rule too, what is added to
+workers is not.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from app.api.errors import InvalidValue
 from app.api.pods import Container, PodTemplate
@@ -38,35 +39,36 @@ def autoscaler(resources: dict[str, Any] | None) -> dict[str, Any]:
 
 def submitter(head: bytes | msgspec.Raw) -> dict[str, Any]:
     """The container by which KubeRay submits a RayJob where the user gives none; it has the head's image."""
-    containers = orjson.loads(bytes(head)).get("spec", {}).get("containers") or [{}]
+    containers = _plain(head)["spec"].get("containers") or [{}]
     image = containers[0].get("image")
     return {"name": "ray-job-submitter", **({"image": image} if image else {}), "resources": _SUBMITTER}
 
 
 def submitter_template(head: bytes | msgspec.Raw) -> bytes:
     """The template of the submitter's pod where the user gives none."""
-    return orjson.dumps({"spec": {"containers": [submitter(head)], "restartPolicy": "Never"}})
+    return msgspec.json.encode({"spec": {"containers": [submitter(head)], "restartPolicy": "Never"}})
 
 
 def head_template(template: bytes, added: Sequence[dict[str, Any]], *, fault_tolerant: bool) -> bytes:
     """A head's template with the containers `added`; with fault tolerance, it requests no less than its cleanup."""
     if not added and not fault_tolerant:
         return template
-    plain = orjson.loads(template)
-    spec = plain.setdefault("spec", {})
+    plain = _plain(template)
+    spec = plain["spec"]
     containers = spec["containers"] = list(spec.get("containers") or [])
     if fault_tolerant and containers:
         containers[0] = _at_least(containers[0])
     containers.extend(added)
-    return orjson.dumps(plain)
+    return msgspec.json.encode(plain)
 
 
 def _at_least(container: dict[str, Any]) -> dict[str, Any]:
     resources = dict(container.get("resources") or {})
     limits, requests = resources.get("limits") or {}, dict(resources.get("requests") or {})
     for name, value in _FIXED.items():
-        if to_int(name, requests.get(name, limits.get(name, "0"))) < to_int(name, value):
-            requests[name] = value
+        with suppress(InvalidValue):
+            if to_int(name, requests.get(name, limits.get(name, "0"))) < to_int(name, value):
+                requests[name] = value
     if requests:
         resources["requests"] = requests
     return {**container, "resources": resources}
@@ -90,9 +92,17 @@ def worker_template(template: bytes) -> bytes:
     overhead = {name: from_int(name, amount) for name, amount in missing.items() if amount > 0}
     if not overhead:
         return template
-    plain = orjson.loads(template)
-    plain.setdefault("spec", {})["overhead"] = overhead
-    return orjson.dumps(plain)
+    plain = _plain(template)
+    plain["spec"]["overhead"] = overhead
+    return msgspec.json.encode(plain)
+
+
+def _plain(template: bytes | msgspec.Raw) -> dict[str, Any]:
+    """A template as plain values; it has a spec."""
+    _decode_template(template)
+    plain: dict[str, Any] = msgspec.json.decode(bytes(template))
+    plain.setdefault("spec", {})
+    return plain
 
 
 def _missing(resource: str, value: str, containers: Sequence[Container], before: Sequence[Container]) -> int:

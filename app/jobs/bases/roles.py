@@ -27,7 +27,7 @@ class _Container(msgspec.Struct):
     resources: _Resources | None = None
 
 
-class _Shape(msgspec.Struct):
+class PodShape(msgspec.Struct):
     """The part of a pod's spec that determines its role, with names and order as in the JSON."""
 
     affinity: Any = None
@@ -43,9 +43,14 @@ class _Shape(msgspec.Struct):
     resources: _Resources | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Shape).decode
+_decode: Final = msgspec.json.Decoder(PodShape).decode
 _encode: Final = msgspec.json.Encoder().encode
 _HTML: Final = ((b"&", rb"\u0026"), (b"<", rb"\u003c"), (b">", rb"\u003e"))
+
+
+def pod_shape(spec: bytes | msgspec.Raw) -> PodShape:
+    """The parts of a pod's spec (JSON) that determine its role, as they are spelled."""
+    return _decode(spec)
 
 
 def role_hash(spec: bytes | msgspec.Raw) -> str:

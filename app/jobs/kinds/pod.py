@@ -4,11 +4,11 @@ A Pod is started by lifting the gate and stopped by deletion; its owner, if any,
 each Pod separately; the reconciler handles the Pods of a group as one job. Source: Kueue's pkg/controller/jobs/pod.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from app.api import names
+from app.api import names, rollout
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.gotext import parse_int
@@ -27,6 +27,7 @@ from app.jobs.topologyrequest import topology_errors
 MANAGED_PATH: Final = f"metadata.labels[{names.MANAGED_LABEL}]"
 TOTAL_COUNT_PATH: Final = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT}]"
 RETRIABLE_PATH: Final = f"metadata.annotations[{names.RETRIABLE_IN_GROUP}]"
+_TEMPLATE_HASH: Final = "pod-template-hash"
 MANAGED_OWNER_WARNING: Final = (
     f"pod owner is managed by kueue, label '{names.MANAGED_LABEL}=true' might lead to unexpected behaviour"
 )
@@ -137,7 +138,8 @@ class PlainPod(Integration[Pod]):
 
     def skip(self, job: Pod) -> str:
         """Skips pods that the webhook did not gate: pods with neither the managed label nor the finalizer (which a pod
-        keeps that lost its label), and not `held_by_parent`; with `parents_only` all that are not `held_by_parent`.
+        keeps that lost its label), and not `held_by_parent`; with `parents_only` all that are not `held_by_parent`; and
+        gated pods that wait for the reconciler of their parent to make them members of a group.
 
         In Kueue the label alone counts, which only the parent's template adds to a pod that is `held_by_parent`: if
         there is no such parent, nothing notices that the gate was removed.
@@ -147,6 +149,8 @@ class PlainPod(Integration[Pod]):
             return f"label {names.MANAGED_LABEL} is not true"
         if self.parents_only and not self.held_by_parent(job):
             return "the framework pod is not enabled"
+        if pods.waits_for_group(job):
+            return "it is not yet a member of its parent's group"
         return ""
 
     def needs_queue(self, job: Pod) -> str:
@@ -169,6 +173,16 @@ class PlainPod(Integration[Pod]):
     def suspended(self, job: Pod) -> bool:
         """Whether the pod is gated or finished."""
         return pods.is_over(job) or pods.is_gated(job)
+
+    def annotations(self, job: Pod) -> Mapping[str, str]:
+        """The place of a Deployment's pod in a rollout, by the name of its ReplicaSet."""
+        meta, owner = job.metadata, job.metadata.controller
+        digest = meta.labels.get(_TEMPLATE_HASH, "")
+        if owner is None or owner.kind != "ReplicaSet" or not digest or not owner.name.endswith(f"-{digest}"):
+            return self.marks
+        name = owner.name.removesuffix(f"-{digest}")
+        found = rollout.of_template(f"deployment/{name}", meta.annotations.get(rollout.TEMPLATE, ""))
+        return {**self.marks, rollout.WORKLOAD: found.text}
 
     def active(self, job: Pod) -> bool:
         """Always False: the quota of a single pod is released as soon as its deletion is requested."""

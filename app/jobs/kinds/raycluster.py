@@ -9,14 +9,18 @@ import msgspec
 
 from app.api import names
 from app.api.meta import Kind, Object
+from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError, forbidden
-from app.jobs.bases.ray import RAY, ClusterSpec, RayKind
+from app.jobs.bases.ray import RAY, ClusterSpec, RayKind, is_fault_tolerant
 from app.jobs.bases.templated import JobCondition
 from app.jobs.integration import Outcome
 from app.jobs.labels import is_elastic
+from app.jobs.naming import group_of
 
 _READY: Final = "ready"
 _SUSPENDED: Final = "suspended"
+_PODS_FIRST: Final = "foregroundDeletion"
+"""The garbage collector's finalizer of an object that goes when what it owns is gone."""
 _CLEANS_REDIS: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
 
@@ -44,6 +48,7 @@ class RayClusters(RayKind[RayCluster]):
     kind = RayCluster
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
+    serves = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     inelastic = (
         "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "
@@ -61,6 +66,19 @@ class RayClusters(RayKind[RayCluster]):
             detail = "in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster"
             errors.append(forbidden("spec.enableInTreeAutoscaling", detail))
         return errors
+
+    def defaults(self, job: RayCluster, patch: JsonPatch) -> None:
+        """Have the RayCluster of an admitted RayJob deleted after its pods.
+
+        KubeRay retries a RayJob when the RayCluster object is gone, and would run the pods of two. A RayCluster that
+        cleans up Redis stays until its pods are gone in any case, and its cleanup Job must not be deleted with them.
+        """
+        owner, finalizers = job.metadata.controller, job.metadata.finalizers
+        if owner is None or (group_of(owner), owner.kind) != (RAY, "RayJob") or not self.carries_admission(job):
+            return
+        if _PODS_FIRST in finalizers or is_fault_tolerant(job, job.spec):
+            return
+        patch.add("metadata", "finalizers", value=[*finalizers, _PODS_FIRST])
 
     def update_errors(self, old: RayCluster, new: RayCluster) -> list[FieldError]:
         """What a running RayCluster asks for must not change if the Workload of its owner is charged for it."""

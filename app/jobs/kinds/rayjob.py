@@ -17,7 +17,9 @@ from app.jobs.bases.templated import Template
 from app.jobs.integration import Outcome
 
 _ENDED: Final = frozenset(("Complete", "Failed"))
-_GONE: Final = frozenset(("", "Suspended"))
+_REFUSED: Final = "ValidationFailed"
+_IDLE: Final = frozenset(("", "Suspended", _REFUSED))
+"""What KubeRay reports of a RayJob for which it makes nothing."""
 _NO_SPEC: Final = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector"
 
 
@@ -28,7 +30,7 @@ class _Spec(Object):
     submission_mode: str = ""
     cluster_selector: dict[str, str] = {}
     ray_cluster_spec: ClusterSpec | None = None
-    submitter_pod_template: msgspec.Raw = msgspec.Raw(b"")
+    submitter_pod_template: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _ClusterStatus(Object):
@@ -86,7 +88,7 @@ class RayJobs(RayKind[RayJob]):
         found = super().templates(job)
         if found and job.spec.submission_mode == "K8sJobMode":
             raw = job.spec.submitter_pod_template
-            absent = bytes(raw) in (b"", b"null")
+            absent = bytes(raw) == b"null"
             if absent:
                 raw = msgspec.Raw(ray_pods.submitter_template(found[0].raw))
             found.append(Template("submitter", 1, raw, ("spec", "submitterPodTemplate"), absent=absent))
@@ -121,12 +123,12 @@ class RayJobs(RayKind[RayJob]):
         return errors + super().create_errors(job)
 
     def active(self, job: RayJob) -> bool:
-        """Whether KubeRay has not deleted the RayCluster."""
-        return job.status.job_deployment_status not in _GONE
+        """Whether KubeRay has not deleted the RayCluster; one that is left reports itself."""
+        return job.status.job_deployment_status not in _IDLE
 
     def on_hold(self, job: RayJob) -> bool:
         """Whether KubeRay refuses to run it."""
-        return job.status.job_deployment_status == "ValidationFailed"
+        return job.status.job_deployment_status == _REFUSED
 
     def finished(self, job: RayJob) -> Outcome | None:
         """The outcome that KubeRay reports at the end."""

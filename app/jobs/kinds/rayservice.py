@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
-import orjson
 
 from app.api.meta import Kind, Object
 from app.jobs.bases.ray import RAY, ClusterSpec, RayKind
@@ -48,6 +47,7 @@ class RayServices(RayKind[RayService]):
     kind = RayService
     framework = "ray.io/rayservice"
     summary = "suspended; a pod set for the head and for each worker group"
+    serves = True
     makes = frozenset({(RAY, "RayCluster")})
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
@@ -89,11 +89,12 @@ class RayServices(RayKind[RayService]):
 
 @lru_cache(maxsize=256)
 def _cluster(config: bytes) -> ClusterSpec:
-    return _decode_cluster(config)
+    """The spec in its JSON, which a RayService of a namespace that is not managed is cached without."""
+    return _decode_cluster(config) if config else ClusterSpec()
 
 
 def _plain(job: RayService) -> dict[str, Any]:
     """The RayCluster's spec, without whether it is suspended."""
-    found: dict[str, Any] = orjson.loads(bytes(job.spec.ray_cluster_config))
+    found: dict[str, Any] = msgspec.json.decode(bytes(job.spec.ray_cluster_config))
     found.pop("suspend", None)
     return found

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from testbed.client import Json, resource_path
+from testbed.client import Json, resource_path, wait_until
+from testbed.components import STOP_FOR
 from tests.cluster.scenario import Scenario
 from tests.operators.rays import (
     CLUSTER_LABEL,
@@ -162,8 +163,14 @@ def _retry(scenario: Scenario, name: str) -> None:
     pods = resource_path("v1", "pods", namespace=scenario.namespace)
     for pod in scenario.api.items(pods):
         path = f"{pods}/{pod['metadata']['name']}"
-        scenario.api.patch(path, {"metadata": {"annotations": {"testbed.turnstile.dev/stop-for": "5s"}}})
+        scenario.api.patch(path, {"metadata": {"annotations": {STOP_FOR: "5s"}}})
+    (first,) = clusters_of(scenario, name)
     scenario.api.patch(f"{job}/status", {"status": {"jobDeploymentStatus": "Retrying"}})
+    wait_until(
+        lambda: any(each["metadata"]["uid"] != first["metadata"]["uid"] for each in clusters_of(scenario, name)),
+        timeout=40,
+        describe=lambda: "no second RayCluster",
+    )
 
 
 ROWS = (

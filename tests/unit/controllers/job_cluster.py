@@ -19,7 +19,7 @@ from app.api.patch import apply_merge_patch, merge_patch
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers import charges, jobreconciler
+from app.controllers import charges, frameworks, jobreconciler
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.clusterview import ClusterView
 from app.jobs.options import JobOptions
@@ -218,7 +218,7 @@ class Cluster:
 
     def decide(self, key: str = JOB) -> ReconcileResult:
         """One look, nothing done."""
-        return jobreconciler.decide(key, self.world)
+        return frameworks.decide(key, self.world)
 
     def step(self, key: str = JOB, *, only: int | None = None) -> ReconcileResult:
         """One look, and its actions carried out; the first `only` of them if given, as when a process dies."""

@@ -30,6 +30,24 @@ def quota() -> Json:
     return {"coveredResources": ["cpu"], "flavors": [{"name": "spot", "resources": resources}]}
 
 
+def rays(template: Json) -> dict[str, Json]:
+    """The specs of Ray's kinds."""
+    cluster = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}},
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [
+            {"groupName": "a", "replicas": 2, "maxReplicas": 4, "numOfHosts": 2, "template": template}
+        ],
+    }
+    return {
+        "RayCluster": cluster,
+        "RayJob": {"rayClusterSpec": cluster, "submissionMode": "K8sJobMode", "shutdownAfterJobFinishes": True},
+        "RayService": {"rayClusterConfig": cluster},
+    }
+
+
 def seeds() -> dict[str, Json]:
     """A rich valid object a kind; the mutator starts here."""
     annotations = {
@@ -92,6 +110,23 @@ def seeds() -> dict[str, Json]:
             "spec": {"template": template},
             "status": {"readyReplicas": 1},
         },
+        "statefulset": {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {"replicas": 2, "template": template},
+            "status": {"replicas": 1, "readyReplicas": 1},
+        },
+        "leaderworkerset": {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "replicas": 2,
+                "leaderWorkerTemplate": {"size": 2, "leaderTemplate": template, "workerTemplate": template},
+            },
+            "status": {"replicas": 1, "readyReplicas": 1},
+        },
         "jobset": {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -137,6 +172,37 @@ def seeds() -> dict[str, Json]:
             },
             "status": {"phase": "Running", "conditions": [condition]},
         },
+        **{
+            kind.lower(): {
+                "apiVersion": version,
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": {
+                    "runPolicy": {"suspend": False, "schedulingPolicy": {"priorityClass": "p"}},
+                    replicas: {"Worker": {"replicas": 2, "template": template}},
+                },
+                "status": {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 1}}},
+            }
+            for kind, version, replicas in (
+                ("PyTorchJob", "kubeflow.org/v1", "pytorchReplicaSpecs"),
+                ("TFJob", "kubeflow.org/v1", "tfReplicaSpecs"),
+                ("XGBoostJob", "kubeflow.org/v1", "xgbReplicaSpecs"),
+                ("PaddleJob", "kubeflow.org/v1", "paddleReplicaSpecs"),
+                ("JAXJob", "kubeflow.org/v1", "jaxReplicaSpecs"),
+                ("MPIJob", "kubeflow.org/v2beta1", "mpiReplicaSpecs"),
+            )
+        },
+        "trainjob": {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "suspend": False,
+                "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
+                "runtimePatches": [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {}}}],
+            },
+            "status": {"conditions": [condition], "jobsStatus": [{"name": "node", "active": 1, "ready": 1}]},
+        },
         "sparkapplication": {
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
@@ -151,6 +217,15 @@ def seeds() -> dict[str, Json]:
                 "dynamicAllocation": {"enabled": False},
             },
             "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
+        },
+        **{
+            kind.lower(): {
+                "apiVersion": "ray.io/v1",
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": spec,
+            }
+            for kind, spec in rays(template).items()
         },
         "simulation": {
             "apiVersion": "example.com/v1",

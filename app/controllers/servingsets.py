@@ -1,0 +1,290 @@
+"""Decides about one serving set: the Workload of each of its gangs, and which pods join the gang's pod group.
+
+A gang is a pod group whose Workload the set owns, so `controllers.jobreconciler` starts and stops its pods: this module
+must never lift a gate. A Workload whose gang changed is rewritten while it waits, and replaced once no pod of the gang
+runs. A Workload keeps its quota while its pods may run, also when the set was scaled down. Source: Kueue's
+pkg/controller/jobs/statefulset and leaderworkerset.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import msgspec
+import orjson
+
+from app.api import names, rollout
+from app.api import workload as wl
+from app.api.core import Pod
+from app.api.errors import PermanentError
+from app.api.meta import find_condition, to_plain
+from app.api.pods import Container, PodSpec
+from app.api.workload import Workload
+from app.controllers import charges
+from app.controllers.actions import Create, ReconcileResult
+from app.controllers.children import Childhood
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.controller import Watch
+from app.controllers.matching import Matching
+from app.controllers.orphans import ownerless
+from app.controllers.reconcile import TEMPLATES_ARE_READ, released, taken_back
+from app.controllers.wakes import metadata_of
+from app.controllers.writes import fresh_patch
+from app.jobs import podsets
+from app.jobs import workload as build
+from app.jobs.bases import pods
+from app.jobs.bases.roles import Shape, shape_of
+from app.jobs.bases.serving import Component, ServingSet
+from app.jobs.integration import NOT_ADMITTED
+from app.jobs.labels import queue_name
+from app.jobs.naming import group_in, job_key, split_job_key
+from app.jobs.registry import Registry
+from app.kube import raws
+from app.kube.store import Store
+
+PODS_BY_SET: Final = "set"
+"""Index of pods by the key of the serving set that they say they belong to."""
+
+_NOT_HELD: Final = "it was created without a scheduling gate, and runs without quota"
+_CHANGED: Final = "Its pods ask for more than was admitted with Workload"
+_CHANGED_CURE: Final = "what is not charged for stays gated until it is scaled to zero and back"
+_FAILED_TO_START: Final = "FailedToStart"
+
+
+def index_sets(pods_: Store[Any], registry: Registry) -> None:
+    """Declare the index by which a set finds its pods."""
+    pods_.add_index(PODS_BY_SET, lambda pod: list(_sets_of(pod, registry)))
+
+
+def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[Pod, str]:
+    """A set is reconciled when one of its pods is created, changes its metadata, or has ended."""
+
+    def changed(_: str, old: Pod | None, new: Pod | None) -> Iterable[str]:
+        if old is not None and new is not None:
+            ended = charges.may_run(old) != charges.may_run(new)
+            if not ended and metadata_of(old.metadata) == metadata_of(new.metadata):
+                return ()
+        found = [key for pod in (old, new) if pod is not None for key in _sets_of(pod, cluster.registry)]
+        return dict.fromkeys(key for key in found if split_job_key(key)[0] == integration.framework)
+
+    return Watch(cluster.pods, changed)
+
+
+def _sets_of(pod: Pod, registry: Registry) -> Iterable[str]:
+    for integration in registry.followed:
+        if isinstance(integration, ServingSet) and (name := integration.set_of(pod)):
+            yield job_key(integration.framework, pod.metadata.namespace, name)
+
+
+def decide(key: str, cluster: ClusterView) -> ReconcileResult:
+    """The next writes for the set of that key; no actions if none are needed."""
+    framework, name = split_job_key(key)
+    integration = cluster.registry.known.get(framework)
+    if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
+        return ReconcileResult(why=f"the framework {framework} is not known")
+    store = cluster.jobs[integration.kind]
+    if not (store.complete and cluster.pods.complete):
+        return ReconcileResult(why=f"jobs of {framework}, or pods, are not read yet")
+    job = store.get(name)
+    left: list[Workload] = []
+    own: list[Workload] = []
+    for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):
+        mine = job is not None and any(each.uid == job.metadata.uid for each in workload.metadata.owner_references)
+        (own if mine else left).append(workload)
+    if job is None or job.metadata.deletion_timestamp:
+        return ReconcileResult(*ownerless([*left, *own], cluster, "the set is gone"))
+    actions, _ = ownerless(left, cluster, "")
+    decision = _Set(integration, job, own, cluster).decide(key)
+    return ReconcileResult([*actions, *decision.actions], why=decision.why)
+
+
+class _Set(Childhood, Matching):
+    """One reconcile of one set."""
+
+    @property
+    def _integration(self) -> ServingSet[Any]:
+        return cast(ServingSet[Any], self.integration)
+
+    def decide(self, key: str) -> ReconcileResult:
+        """Bring the Workloads in line with the set, then let its pods join their groups."""
+        for step in (self._unmanaged, self._child):
+            if why := step():
+                return self._decision(why)
+        wanted = {each.workload: each for each in self._integration.components(self.job)}
+        for workload in self.workloads:
+            component = wanted.pop(workload.metadata.name, None)
+            if component is None:
+                self._surplus(workload)
+            else:
+                self._follow(workload, component)
+        missing = [each for each in wanted.values() if each.pods]
+        try:
+            for component in missing:
+                self._create(component, self._priority())
+        except build.PriorityClassMissing as error:
+            self._emit(error.reason, str(error), warning=True)
+            return self._decision(str(error))  # the creation of the class requeues the set
+        for pod in self.cluster.pods.by_index(PODS_BY_SET, key):
+            self._take_in(pod)
+        return self._decision("in line" if not self.actions else "brought in line")
+
+    def _unmanaged(self) -> str:
+        if self._integration.of_another_kind(self.job):
+            return "its pods are held for a parent of another kind"
+        options, namespace = self.cluster.options, self.cluster.namespaces.get(self.job.metadata.namespace)
+        if namespace is None:
+            return f"namespace {self.job.metadata.namespace} is gone"
+        why = ""
+        if not self.cluster.registry.is_enabled(self.integration):
+            why = f"the framework {self.integration.framework} is not enabled"
+        elif not options.managed_jobs_namespace_selector.matches(namespace.metadata.labels):
+            why = f"namespace {namespace.metadata.name} is not managed"
+        if why := self._unless_followed(why):
+            return why
+        return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
+
+    def _create(self, component: Component, priority: build.Priority) -> None:
+        body = build.component_body(self._integration, self.job, component, priority)
+        namespace = self.job.metadata.namespace
+        self.actions.append(Create(Workload, namespace, component.workload, orjson.dumps(body)))
+        self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")
+
+    def _follow(self, workload: Workload, component: Component) -> None:
+        """The next write for the Workload of a gang that the set asks for."""
+        pods_run = charges.held(workload, self.cluster)
+        if workload.metadata.deletion_timestamp:
+            self.actions.extend([] if pods_run else released(workload))
+        elif workload.finished:
+            if not pods_run and self._to_replace(workload):
+                self._discard(workload)
+        elif workload.evicted and workload.quota_reserved and not pods_run:
+            self.actions.append(taken_back(workload, self.cluster, requeues=True))
+        elif not component.pods:
+            self._hold(workload, pods_run=pods_run)
+        elif not _alike(workload, component):
+            self._replace(workload, component, pods_run=pods_run)
+        elif workload.on_hold:
+            draft = self.cluster.draft(workload)
+            draft.unreserve(reason="PendingEvaluation", message="The workload is not on hold any more")
+            self.actions.append(draft.patch())
+        else:
+            self._bring_up_to_date(workload, component)
+
+    def _surplus(self, workload: Workload) -> None:
+        """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
+        if not charges.held(workload, self.cluster):
+            self._discard(workload)
+
+    def _hold(self, workload: Workload, *, pods_run: bool) -> None:
+        """Release the quota of a gang without pods, and keep its Workload out of the queue."""
+        if workload.on_hold or pods_run:
+            return
+        draft = self.cluster.draft(workload)
+        draft.unreserve(reason=wl.ON_HOLD, message=self._integration.hold_reason)
+        self.actions.append(draft.patch())
+
+    def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
+        """Rewrite a Workload without quota; replace one with quota when none of its pods runs. Pods that run are never
+        stopped because their set was changed past its webhook: pods that are not charged for stay gated, and the quota
+        of pods that the set does not ask for any more is released."""
+        meta = workload.metadata
+        if not workload.quota_reserved:
+            spec = build.spec_change(self.job, component.pod_sets, self._priority())
+            self.actions.append(fresh_patch(workload, {"spec": spec}))
+            self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
+        elif not pods_run:
+            self._discard(workload)
+        elif _alike(workload, component, fewer=True):
+            draft = self.cluster.draft(workload)
+            draft.reclaim(self._given_back(workload, component))
+            if draft.changed:
+                self.actions.append(draft.patch())
+        else:
+            self._emit("NotCharged", f"{_CHANGED} {meta.key}; {_CHANGED_CURE}", warning=True)
+
+    def _given_back(self, workload: Workload, component: Component) -> dict[str, int]:
+        """Pods by pod set that the set does not ask for any more and that do not run; never fewer than before, as the
+        API server refuses."""
+        running = len(charges.pods_of(workload, self.cluster))
+        given = {each.name: each.count for each in workload.status.reclaimable_pods}
+        charged = sum(each.count for each in workload.spec.pod_sets) - sum(given.values())
+        for has, wants in zip(workload.spec.pod_sets, component.pod_sets, strict=True):
+            free = max(min(has.count - wants.count - given.get(has.name, 0), charged - running), 0)
+            if free:
+                given[has.name] = given.get(has.name, 0) + free
+                charged -= free
+        return given
+
+    def _bring_up_to_date(self, workload: Workload, component: Component) -> None:
+        """Copy queue, admission gates and priority class of the set to a Workload. The API server refuses another queue
+        while quota is reserved."""
+        meta, body = workload.metadata, dict[str, Any]()
+        spec: dict[str, Any] = {}
+        annotations: dict[str, str | None] = {}
+        queue = queue_name(self.job)
+        if not workload.quota_reserved and queue and queue != (workload.spec.queue_name or ""):
+            spec["queueName"] = queue
+        if (priority := self._class_priority(workload)) is not None:
+            spec |= {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
+            self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
+        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
+        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
+            annotations[names.ADMISSION_GATED_BY] = gates
+            self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates or ""}"')
+        if component.rollout != meta.annotations.get(rollout.WORKLOAD, ""):
+            annotations[rollout.WORKLOAD] = component.rollout or None
+        if annotations:
+            body["metadata"] = {"annotations": annotations}
+        if spec:
+            body["spec"] = spec
+        if body:
+            self.actions.append(fresh_patch(workload, body))
+
+    def _to_replace(self, workload: Workload) -> bool:
+        """Whether a finished Workload is of no use any more: a set never finishes. One with which no pod could be
+        started stays until that can be, so that the same admission is not tried for ever."""
+        finished = find_condition(workload.status.conditions, wl.FINISHED)
+        if finished is None or finished.reason != _FAILED_TO_START:
+            return True
+        try:
+            infos = podsets.infos_of(workload, self.cluster.flavors.get)
+            wanted = {each.name: each.view for each in self.integration.pod_sets(self.job)}
+            for info in infos:
+                podsets.merge(podsets.Directives.of(wanted[info.name]), info)
+        except (LookupError, PermanentError):
+            return False
+        return True
+
+    def _take_in(self, pod: Pod) -> None:
+        """Let a gated pod join its group. A pod that was never gated, although the set names a queue, is deleted."""
+        meta = pod.metadata
+        if meta.deletion_timestamp or pods.is_over(pod):
+            return
+        if (change := self._integration.membership(self.job, pod)) is not None:
+            self.actions.append(self._patch(change))
+        elif self._integration.slipped_in(self.job, pod) and queue_name(self.job):
+            self._add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))
+            self._emit("Stopped", f"Not admitted: {_NOT_HELD}", about=[pod])
+
+
+def _alike(workload: Workload, component: Component, *, fewer: bool = False) -> bool:
+    """Whether a Workload charges for the pods of a gang; with `fewer`, also if the gang has fewer pods."""
+    pairs = list(zip(workload.spec.pod_sets, component.pod_sets, strict=False))
+    if len(workload.spec.pod_sets) != len(component.pod_sets):
+        return False
+    return all(
+        has.name == wants.name
+        and (has.count >= wants.count if fewer else has.count == wants.count)
+        and _shape(has.template.spec) == _shape(wants.view.spec)
+        for has, wants in pairs
+    )
+
+
+def _shape(spec: PodSpec) -> Shape:
+    """What a pod asks for, without its ports, to which an API server may add a protocol."""
+
+    def bare(containers: list[Container]) -> list[Container]:
+        return [msgspec.structs.replace(each, ports=[]) for each in containers]
+
+    return shape_of(
+        msgspec.structs.replace(spec, containers=bare(spec.containers), init_containers=bare(spec.init_containers))
+    )

@@ -1,0 +1,153 @@
+"""apps/v1 StatefulSet: all its pods are admitted together, by one Workload that the StatefulSet owns.
+
+Its pods come one after the other, each when the one before is ready; each is started as it comes, on the quota that was
+reserved for all. Scaled to zero, the Workload is kept on hold without quota. Source: Kueue's
+pkg/controller/jobs/statefulset.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
+
+import msgspec
+
+from app.api import names
+from app.api.core import Pod
+from app.api.meta import Kind, Object
+from app.api.patch import JsonPatch
+from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
+from app.jobs import conditions
+from app.jobs.bases.immutable import immutable_errors
+from app.jobs.bases.pod_parent import TemplateMetadata
+from app.jobs.bases.serving import Component, ServingSet
+from app.jobs.integration import Asked
+from app.jobs.labels import queue_name
+from app.jobs.naming import group_of, workload_name
+from app.jobs.podsets import JobPodSet
+
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+REPLICAS: Final = "spec.replicas"
+TEMPLATE_SPEC: Final = "spec.template.spec"
+
+
+class _Template(Object):
+    metadata: TemplateMetadata | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_decode: Final[Callable[[msgspec.Raw], _Template]] = msgspec.json.Decoder(_Template).decode
+
+
+class _Spec(Object):
+    replicas: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Status(Object):
+    replicas: int = 0
+    ready_replicas: int = 0
+
+
+class StatefulSet(Kind):
+    """The fields of a StatefulSet that are read."""
+
+    GROUP: ClassVar = "apps"
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "StatefulSet"
+    PLURAL: ClassVar = "statefulsets"
+    NAMESPACED: ClassVar = True
+
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+    @property
+    def wanted(self) -> int:
+        """The number of pods asked for."""
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+
+class StatefulSets(ServingSet[StatefulSet]):
+    """Kueue's `statefulset`."""
+
+    kind = StatefulSet
+    framework = "statefulset"
+    summary = "each pod held by a scheduling gate; all pods queued together"
+    built_in = True
+    hold_reason = "StatefulSet scaled to zero; workload on hold"
+    asked = Asked(
+        defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
+        defaulting_unless_all=True,
+        validating={"queued-now-or-before": conditions.QUEUED},
+    )
+
+    def of_another_kind(self, job: StatefulSet) -> bool:
+        """Whether the pods are held for a parent of another kind, such as a LeaderWorkerSet."""
+        metadata = self.template_metadata(job)
+        return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT, "") not in (
+            "",
+            self.framework,
+        )
+
+    def template_metadata(self, job: StatefulSet) -> TemplateMetadata | None:
+        """Metadata of `spec.template`."""
+        return _decode(job.spec.template).metadata
+
+    def runs(self, job: StatefulSet) -> bool:
+        """Whether `status.readyReplicas` is above zero."""
+        return job.status.ready_replicas > 0
+
+    def hold(self, job: StatefulSet, patch: JsonPatch) -> None:
+        """Add the annotation that gets the pods gated. The reconciler labels each pod, so that a change of queue or
+        priority class changes no template and rolls nothing out."""
+        self.annotate(self.template_metadata(job), patch, *self.metadata_path)
+
+    def update_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """What a pod requests may not change, and the number of pods only from and to zero: one Workload charges for
+        all of them, and it was admitted for this number."""
+        errors = super().update_errors(old, new)
+        metadata = self.template_metadata(new)
+        held = metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
+        if not (held or queue_name(new)):
+            return errors
+        errors += immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
+        if new.wanted and old.wanted and new.wanted != old.wanted:
+            errors.append(invalid(REPLICAS, new.wanted, IMMUTABLE))
+        if new.wanted and not old.wanted and old.status.replicas:
+            errors.append(forbidden(REPLICAS, "scaling down is still in progress"))
+        return errors
+
+    def components(self, job: StatefulSet) -> list[Component]:
+        """One gang of all pods."""
+        template = b'{"metadata":{},"spec":' + bytes(_decode(job.spec.template).spec) + b"}"
+        pod_set = JobPodSet(name=names.DEFAULT_PODSET, count=job.wanted, template=template)
+        return [Component(self._workload(job), (pod_set,))]
+
+    def set_of(self, pod: Pod) -> str:
+        """The controller of the pod, if it is a StatefulSet."""
+        owner = pod.metadata.controller
+        return owner.name if owner is not None and (owner.kind, group_of(owner)) == ("StatefulSet", "apps") else ""
+
+    def component_of(self, job: StatefulSet, pod: Pod) -> str:
+        """The one gang, if the StatefulSet is the controller of the pod."""
+        owner = pod.metadata.controller
+        return self._workload(job) if owner is not None and owner.uid == job.metadata.uid else ""
+
+    def marks_of(self, job: StatefulSet, pod: Pod) -> Mapping[str, str]:
+        """The group is admitted before all its pods exist, and never finishes."""
+        return {
+            names.POD_GROUP_TOTAL_COUNT: str(job.wanted),
+            names.POD_GROUP_FAST_ADMISSION: "true",
+            names.POD_GROUP_SERVING: "true",
+            names.POD_GROUP_POD_INDEX_LABEL: POD_INDEX,
+            names.ROLE_HASH: names.DEFAULT_PODSET,
+        }
+
+    def pods_ready(self, job: StatefulSet) -> bool:
+        """Whether all replicas are ready."""
+        return job.status.ready_replicas >= job.wanted
+
+    def significant(self, job: StatefulSet) -> tuple[object, ...]:
+        """The spec, and the number of pods."""
+        return job.spec, job.status.replicas, self.runs(job)
+
+    def _workload(self, job: StatefulSet) -> str:
+        return workload_name(self.kind, job.metadata.name, job.metadata.uid)

@@ -1,0 +1,145 @@
+"""A StatefulSet with a queue: its pods are admitted together, come one after the other, and go together."""
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import condition, wait_until
+from testbed.errors import ApiError
+from tests.cluster.scenario import QUEUE, Scenario
+from tests.cluster.serving import (
+    PRIORITY,
+    TIMEOUT,
+    path,
+    pods,
+    stateful_set,
+    template,
+    wait_no_workload,
+    wait_phases,
+    workloads,
+)
+from tests.turnstile import Turnstile
+
+pytestmark = pytest.mark.cluster
+
+
+def scale(scenario: Scenario, name: str, replicas: int) -> None:
+    """Set the number of replicas."""
+    scenario.api.patch(path(scenario, name), {"spec": {"replicas": replicas}})
+
+
+def count(scenario: Scenario) -> int:
+    """The number of pods that the one Workload charges for."""
+    (workload,) = workloads(scenario)
+    (pod_set,) = workload["spec"]["podSets"]
+    found: int = pod_set["count"]
+    return found
+
+
+def test_it_is_admitted_as_a_whole_on_the_nodes_of_the_flavor(scenario: Scenario, control_plane: ControlPlane) -> None:
+    """Three replicas wait for a quota of three; then all run, in order, and deletion leaves nothing."""
+    flavor = scenario.flavor("plain", labels={"pool": "db"})
+    control_plane.add_node(f"a-{scenario.namespace}", labels={"pool": "db"})
+    scenario.queue("team", {flavor: {"cpu": 3}})
+    scenario.job("before", queue="team", cpu="1")
+    scenario.wait_started("before")
+    stateful_set(scenario, "db", replicas=3)
+    wait_phases(scenario, "db", running=0, held=1)
+    scenario.delete_job("before")
+    wait_phases(scenario, "db", running=3, held=0)
+    assert {pod["spec"]["nodeSelector"]["pool"] for pod in pods(scenario, "db")} == {"db"}
+    scenario.api.delete(path(scenario, "db"))
+    wait_phases(scenario, "db", running=0, held=0)
+    wait_no_workload(scenario)
+
+
+def test_a_preempted_one_stops_as_a_whole(scenario: Scenario) -> None:
+    """A Job of a higher priority takes the quota; the StatefulSet waits with a held pod until that Job is gone."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, preemption={"withinClusterQueue": "LowerPriority"})
+    low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+    stateful_set(scenario, "db", replicas=2, labels={PRIORITY: low})
+    wait_phases(scenario, "db", running=2, held=0)
+    scenario.job("urgent", queue="team", labels={PRIORITY: high})
+    scenario.wait_started("urgent", timeout=TIMEOUT)
+    wait_phases(scenario, "db", running=0, held=1)
+    scenario.delete_job("urgent")
+    wait_phases(scenario, "db", running=2, held=0)
+
+
+def test_it_is_scaled_to_zero_and_to_another_number(scenario: Scenario) -> None:
+    """Without pods its Workload is on hold without quota; then it waits for the quota of the new number."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+    stateful_set(scenario, "db", replicas=2)
+    wait_phases(scenario, "db", running=2, held=0)
+    scale(scenario, "db", 0)
+    wait_phases(scenario, "db", running=0, held=0)
+    wait_until(
+        lambda: condition(workloads(scenario)[0], "QuotaReserved").get("reason") == "OnHold",
+        timeout=TIMEOUT,
+        describe=lambda: f"not on hold: {workloads(scenario)}",
+    )
+    scenario.job("all", queue="team", cpu="4")
+    scenario.wait_started("all")
+    scenario.delete_job("all")
+    wait_until(lambda: not scenario.pods_of("all"), timeout=TIMEOUT, describe=lambda: "the Job's pod is left")
+    scenario.api.wait_for(path(scenario, "db"), lambda found: not found["status"].get("replicas"), describe="no pods")
+    scale(scenario, "db", 4)
+    wait_phases(scenario, "db", running=4, held=0)
+    assert count(scenario) == 4
+
+
+def test_what_it_was_admitted_for_does_not_change(scenario: Scenario) -> None:
+    """More replicas, and larger pods, are refused; another image is rolled out on the same quota."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
+    stateful_set(scenario, "db", replicas=2)
+    wait_phases(scenario, "db", running=2, held=0)
+    with pytest.raises(ApiError, match="field is immutable"):
+        scale(scenario, "db", 3)
+    with pytest.raises(ApiError, match="field is immutable"):
+        scenario.api.patch(path(scenario, "db"), {"spec": {"template": template("db", "2")}})
+    before = {pod["metadata"]["uid"] for pod in pods(scenario, "db")}
+    changed = template("db")
+    changed["spec"]["containers"][0]["image"] = "registry.example/web:2"
+    scenario.api.patch(path(scenario, "db"), {"spec": {"template": changed}})
+    wait_until(
+        lambda: not before & {pod["metadata"]["uid"] for pod in pods(scenario, "db")},
+        timeout=TIMEOUT,
+        describe=lambda: "pods of the old revision are left",
+    )
+    wait_phases(scenario, "db", running=2, held=0)
+
+
+def test_a_killed_controller_changes_nothing_of_it(scenario: Scenario, turnstile: Turnstile) -> None:
+    """Killed while it waits and while it runs, Turnstile goes on where it was."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
+    stateful_set(scenario, "db", replicas=2)
+    turnstile.kill()
+    turnstile.start()
+    wait_phases(scenario, "db", running=2, held=0)
+    turnstile.kill()
+    scale(scenario, "db", 0) if False else None
+    scenario.api.delete(path(scenario, "db"))
+    turnstile.start()
+    wait_phases(scenario, "db", running=0, held=0)
+    wait_no_workload(scenario)
+
+
+def test_orphaned_pods_keep_their_quota(scenario: Scenario) -> None:
+    """Deleted with orphan, its pods run on and are charged for until they are deleted."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
+    stateful_set(scenario, "db", replicas=2)
+    wait_phases(scenario, "db", running=2, held=0)
+    scenario.api.delete(path(scenario, "db"), propagation="Orphan")
+    scenario.api.wait_gone(path(scenario, "db"))
+    scenario.job("next", queue="team", cpu="1")
+    scenario.wait_pending("next")
+    for pod in pods(scenario, "db"):
+        scenario.api.delete(path(scenario, pod["metadata"]["name"], "pods", "v1"))
+    scenario.wait_started("next", timeout=TIMEOUT)
+
+
+def test_one_without_a_queue_is_left_alone(scenario: Scenario) -> None:
+    """Neither its template nor its pods are changed."""
+    made = stateful_set(scenario, "db", replicas=1, queue=None)
+    assert "annotations" not in made["spec"]["template"]["metadata"]
+    wait_phases(scenario, "db", running=1, held=0)
+    assert QUEUE not in pods(scenario, "db")[0]["metadata"]["labels"]
