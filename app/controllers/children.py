@@ -173,7 +173,7 @@ class Family:
             if claim.pod_set not in allowance.counts:
                 named = f"pod set '{claim.pod_set}'" if claim.pod_set else f"no pod set (label {names.PODSET_LABEL})"
                 return f"its pods name {named} of {owner}, which therefore does not charge for them"
-            if more := self._larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
+            if more := self.larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
                 return f"its pods request more {more} than {owner} charges for a pod of pod set '{claim.pod_set}'"
             pods = 0
             for sibling in self._siblings(parent, claim.pod_set, allowance):
@@ -195,15 +195,18 @@ class Family:
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
             for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
-                if integration.finished(child) is None and not (
-                    child.metadata.deletion_timestamp and not integration.active(child)
-                ):
+                gone = child.metadata.deletion_timestamp and not integration.active(child)
+                if integration.finished(child) is None and not gone and not self.left_over(child, parent):
                     found.append(child)
                     pods += integration.claimed(child, pod_set)
         if pods <= allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def left_over(self, child: Kind, parent: Kind) -> bool:
+        """Whether a child has no pods, and its owner's controller may have made another one instead."""
+        return self._cluster.registry.of(parent).stops_children and not runs_still(child, self._cluster)
 
     def own_workload(self, job: Kind) -> bool:
         """Whether a job has an unfinished Workload itself."""
@@ -213,7 +216,7 @@ class Family:
             for each in self._cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
         )
 
-    def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
+    def larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
         requests = self._cluster.requests_in(namespace)
         try:
@@ -268,7 +271,7 @@ class Childhood(Reconcile):
                 self._emit("Suspended", "Kueue managed child job suspended")
             return f"queued with {ancestor.kind} {ancestor.name}"
         problem = ancestor.fault
-        if not problem and self._judged(workload):
+        if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
