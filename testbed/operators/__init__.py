@@ -9,6 +9,7 @@ rights of the Deployment's service account, and webhooks are called at an addres
 from testbed.operators.appwrapper import OPERATOR as APPWRAPPER
 from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
+from testbed.operators.kserve import OPERATOR as KSERVE
 from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
@@ -22,6 +23,7 @@ from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 _ALL = (
     APPWRAPPER,
     JOBSET,
+    KSERVE,
     KUBERAY,
     LWS,
     MPI_OPERATOR,

@@ -179,8 +179,17 @@ class RunningOperator:
             for version in spec["versions"]:
                 if version["served"]:
                     self._wait_served(resource_path(f"{spec['group']}/{version['name']}", spec["names"]["plural"]))
+        self._wait_discovered()
         for document in self._manifests.objects:
             self._apply(document)
+
+    def _wait_discovered(self, *, timeout: float = 30) -> None:
+        """Programs that start ask which kinds there are, and are told a moment later than the kinds are served."""
+
+        def look() -> bool:
+            return set(self.definitions) <= set(self._control_plane.kubectl("api-resources", "--output=name").split())
+
+        wait_until(look, timeout=timeout, describe=lambda: f"{self.definitions} are not all discovered")
 
     def _wait_served(self, path: str, *, timeout: float = 30) -> None:
         why: object = None
