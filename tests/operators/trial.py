@@ -37,7 +37,7 @@ class Trial:
         self._played: list[str] = []
         flavor = scenario.flavor("pool", labels=POOL)
         scenario.queue(
-            QUEUE, {flavor: {"cpu": self.quota, **row.beside}}, preemption={"withinClusterQueue": "LowerPriority"}
+            QUEUE, {flavor: {"cpu": self.quota, **dict(row.beside)}}, preemption={"withinClusterQueue": "LowerPriority"}
         )
 
     # ------------------------------------------------------------ jobs

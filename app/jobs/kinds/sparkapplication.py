@@ -153,7 +153,11 @@ class SparkApplications(TemplatedJob[SparkApplication]):
 
     def _template(self, job: SparkApplication, role: Role) -> Template:
         count = _executors(job.spec) if role == "executor" else 1
-        return Template(role, count, msgspec.Raw(orjson.dumps(_pod_template(job.spec, role))), ("spec", role))
+        try:
+            template = orjson.dumps(_pod_template(job.spec, role))
+        except (AttributeError, TypeError) as error:  # webhooks see objects that no schema was applied to yet
+            raise PermanentError(f"a part of the pod is not what the CRD says: {error}") from error
+        return Template(role, count, msgspec.Raw(template), ("spec", role))
 
     # --- rules of the webhook
 

@@ -4,7 +4,7 @@ A row is data and a few functions; the tests that run it are in `test_kinds.py` 
 never depend on how Turnstile handles its kind.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -116,7 +116,7 @@ class Row:
     stand_in: str = ""
     replaces_pods: bool = False
     """Whether stopped pods are replaced by gated ones, so that pods exist while the job waits."""
-    beside: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[tuple[str, str], ...] = ()
     """Quota of other resources than CPUs, for the pods of all jobs of a test; none is charged by default."""
     queued_by_pod: bool = False
     """Whether each pod has a Workload of its own, so that a replaced pod is queued anew whatever stopped the last."""

@@ -215,7 +215,7 @@ ROWS = (
         select=OF_APPLICATION,
         end=end_pods(OF_APPLICATION),
         play=_play,
-        beside={"memory": "100Gi"},
+        beside=(("memory", "100Gi"),),
         stand_in="There is no Spark: the test bed plays spark-submit, the test the driver, which makes executors.",
         attacks=(
             Attack("Raise the executors of a SparkApplication that runs.", _more_executors, "refused"),

@@ -60,47 +60,7 @@ def seeds() -> dict[str, Json]:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
     condition = {"type": "QuotaReserved", "status": "True", "reason": "R", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     ours = {"apiVersion": names.API_VERSION, "metadata": {"name": "x", "finalizers": ["a/b"]}}
-    meta = {"name": "x", "labels": labels, "annotations": annotations}
-    replicas = {"Worker": {"replicas": 2, "template": template}}
-    cluster = {
-        "headGroupSpec": {"template": template},
-        "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "minReplicas": 1, "template": template}],
-    }
-    training = {
-        kind.lower(): {
-            "apiVersion": "kubeflow.org/v2beta1" if kind == "MPIJob" else "kubeflow.org/v1",
-            "kind": kind,
-            "metadata": meta,
-            "spec": {"runPolicy": {"suspend": False}, f"{field}ReplicaSpecs": replicas},
-            "status": {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 1}}},
-        }
-        for kind, field in (
-            ("PyTorchJob", "pytorch"),
-            ("TFJob", "tf"),
-            ("XGBoostJob", "xgb"),
-            ("PaddleJob", "paddle"),
-            ("JAXJob", "jax"),
-            ("MPIJob", "mpi"),
-        )
-    }
-    ray = {
-        kind.lower(): {"apiVersion": "ray.io/v1", "kind": kind, "metadata": meta, "spec": spec}
-        for kind, spec in (
-            ("RayCluster", cluster),
-            ("RayJob", {"shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}),
-            ("RayService", {"rayClusterConfig": cluster}),
-        )
-    }
     return {
-        **training,
-        **ray,
-        "trainjob": {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": meta,
-            "spec": {"suspend": False, "runtimeRef": {"name": "r"}, "runtimePatches": [{"manager": "a.io/b"}]},
-            "status": {"conditions": [condition]},
-        },
         "job": job(labels=labels, annotations=annotations, owner=owned_by("CronJob", "c"), suspend=False),
         "pod": pod(labels=labels, annotations=annotations, schedulingGates=[{"name": "g"}], tolerations=[{"key": "a"}]),
         "deployment": {
@@ -191,17 +151,6 @@ def seeds() -> dict[str, Json]:
                 ("JAXJob", "kubeflow.org/v1", "jaxReplicaSpecs"),
                 ("MPIJob", "kubeflow.org/v2beta1", "mpiReplicaSpecs"),
             )
-        },
-        "trainjob": {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
-            "spec": {
-                "suspend": False,
-                "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
-                "runtimePatches": [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {}}}],
-            },
-            "status": {"conditions": [condition], "jobsStatus": [{"name": "node", "active": 1, "ready": 1}]},
         },
         "sparkapplication": {
             "apiVersion": "sparkoperator.k8s.io/v1beta2",

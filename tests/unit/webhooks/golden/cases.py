@@ -247,7 +247,7 @@ def told(case: Case, sample: Json) -> Json:
 
 
 def _template(integration: Integration[Any], body: Json) -> Json | None:
-    """The first pod template of an object, or the Pod; None if the object has none in itself, or fields of its own instead."""
+    """The first pod template of an object, or the Pod; None if the object has fields of its own instead, or none."""
     if body["kind"] == "Pod":
         return body
     path: tuple[str | int, ...] = ("spec", "template")
