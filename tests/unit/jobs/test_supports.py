@@ -6,7 +6,7 @@ from app.api.config.frameworks import FRAMEWORKS
 from app.jobs.generate import table
 from app.jobs.registry import ALL, Registry
 from app.jobs.supports import KUEUE
-from tests.operators.rows import ROWS, Row
+from tests.operators.rows import ROWS
 
 
 def test_kueues_side_names_kinds_of_the_configuration() -> None:
@@ -23,9 +23,9 @@ def test_every_kind_is_compared() -> None:
     assert any(line.startswith("| Job | yes = |") for line in lines)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_what_serves_never_ends_in_the_table_of_kinds_either(row: Row) -> None:
+@pytest.mark.parametrize("framework", sorted({row.framework for row in ROWS}))
+def test_what_serves_never_ends_in_the_table_of_kinds_either(framework: str) -> None:
     """The rows, which know nothing of Turnstile, say the same of their kind as its declaration."""
-    integration = Registry().by_framework(row.framework)
+    integration = Registry().by_framework(framework)
     assert integration is not None
-    assert integration.serves == (row.end is None)
+    assert integration.serves == all(row.end is None for row in ROWS if row.framework == framework)

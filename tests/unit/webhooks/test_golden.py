@@ -12,7 +12,7 @@ from app.api import names
 from app.jobs.options import JobOptions, namespaces
 from app.webhooks.jobreview import mutating, validating
 from tests.unit.jobs.subjects import REGISTRY, jobs
-from tests.unit.webhooks.golden.cases import HERE, file_of, lines, samples, text
+from tests.unit.webhooks.golden.cases import HERE, file_of, kinds_without_a_sample, lines, samples, text
 from tests.unit.webhooks.reviews import Cluster, Json, mutated, operations, request
 
 ENABLED = pytest.mark.parametrize("kind", [each.framework for each in REGISTRY.enabled])
@@ -26,8 +26,9 @@ def test_reviews_are_answered_as_written(name: str) -> None:
     assert file_of(name).read_text() == text(lines(samples()[name])), RENEW
 
 
-def test_no_file_is_left_over() -> None:
-    """Over all kinds there are at least 300 pairs of a review and its answer."""
+def test_every_kind_has_reviews_and_no_file_is_left_over() -> None:
+    """A kind without a row in the table of kinds has no sample; over all kinds there are at least 300 pairs."""
+    assert kinds_without_a_sample() == set()
     assert {path.stem for path in HERE.glob("*.jsonl")} == samples().keys()
     answers = [line for name in samples() for line in map(json.loads, file_of(name).read_text().splitlines())]
     assert sum(verb in line for line in answers for verb in ("mutate", "validate")) >= 300

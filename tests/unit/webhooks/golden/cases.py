@@ -183,8 +183,8 @@ UPDATED: Final = (
 def samples() -> dict[str, Json]:
     """A manifest of each kind, by the name of its row: those objects of the rows that a job kind answers for."""
     scenario = Scenario(cast(Api, None), "team-a")
-    made = {row: row.objects(scenario, "job", "main") for row in ROWS}
-    found = {row.name: next(each for each in objects if each["kind"] == row.kind) for row, objects in made.items()}
+    made = [(row, row.objects(scenario, "job", "main")) for row in ROWS]
+    found = {row.name: next(each for each in objects if each["kind"] == row.kind) for row, objects in made}
     found["configured"] = CONFIGURED_SAMPLE
     kinds = {_kind(each.kind) for each in REGISTRY.enabled}
     return {name: body for name, body in found.items() if (_group(body), body["kind"]) in kinds}
@@ -247,7 +247,7 @@ def told(case: Case, sample: Json) -> Json:
 
 
 def _template(integration: Integration[Any], body: Json) -> Json | None:
-    """The first pod template of an object, or the Pod; None if the object has none in itself."""
+    """The first pod template of an object, or the Pod; None if the object has fields of its own instead, or none."""
     if body["kind"] == "Pod":
         return body
     path: tuple[str | int, ...] = ("spec", "template")
@@ -262,7 +262,7 @@ def _template(integration: Integration[Any], body: Json) -> Json | None:
             return None
         place = place[part]
     found: Json = place
-    return found
+    return found if "spec" in found else None
 
 
 def _cluster(case: Case) -> Cluster:
