@@ -55,6 +55,11 @@ def _path(scenario: Scenario, name: str) -> str:
     return resource_path(VERSION, "appwrappers", name, namespace=scenario.namespace)
 
 
+def _delete(scenario: Scenario, name: str) -> None:
+    """A Deployment runs for ever, and so does an AppWrapper of one."""
+    scenario.api.delete(_path(scenario, name))
+
+
 def _components_as_written(job: Json) -> object:
     """The components without what an admission assigned to them."""
     return [{key: part for key, part in each.items() if key != "podSetInfos"} for each in job["spec"]["components"]]
@@ -199,7 +204,7 @@ ROWS = (
         make=_service,
         pods=3,
         select=WRAPPED,
-        end=None,
+        end=_delete,
         written=_components_as_written,
         attacks=(Attack("Scale a wrapped Deployment through its subresource.", _scale_deployment, "stopped"),),
     ),
