@@ -152,17 +152,6 @@ def seeds() -> dict[str, Json]:
                 ("MPIJob", "kubeflow.org/v2beta1", "mpiReplicaSpecs"),
             )
         },
-        "trainjob": {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
-            "spec": {
-                "suspend": False,
-                "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
-                "runtimePatches": [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {}}}],
-            },
-            "status": {"conditions": [condition], "jobsStatus": [{"name": "node", "active": 1, "ready": 1}]},
-        },
         "sparkapplication": {
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
