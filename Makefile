@@ -85,11 +85,13 @@ floors: venv ## Check that imports go one way
 	@.venv/bin/lint-imports
 
 .PHONY: generate
-generate: venv ## Write the CRDs of the chart, its list of job kinds and docs/reference from the types in app/
+generate: venv ## Write what is made from code: CRDs and job kinds of the chart, docs/reference, tables of attacks, golden reviews
 	@$(PY) -m app.api.crd charts/turnstile/crds
 	@$(PY) -m app.api.reference docs/reference/api.md
 	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml \
 	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md
+	@$(PY) -m tests.attacks.page
+	@$(PY) -m tests.unit.webhooks.golden
 
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)

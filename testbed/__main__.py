@@ -3,11 +3,12 @@
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 
 from testbed import build
 from testbed.controlplane import ControlPlane
 from testbed.errors import TestbedError
-from testbed.operators import OPERATORS
+from testbed.operators import OPERATORS, Operator
 
 
 def main() -> int:
@@ -28,8 +29,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.command == "build":
-            for module in _modules(arguments.operators):
-                print(module.ensure().directory)
+            for built in _asked(arguments.operators):
+                print(built.ensure().directory)
         else:
             _up(arguments.nodes, arguments.pod_seconds)
     except TestbedError as error:
@@ -40,11 +41,11 @@ def main() -> int:
     return 0
 
 
-def _modules(operators: list[str] | None) -> list[build.Module]:
+def _asked(operators: list[str] | None) -> Sequence[build.Module | Operator]:
     """What `build` is to build: the bed's own tools when no operators are asked for."""
     if operators is None:
         return [build.BED]
-    return [OPERATORS[name].go_module for name in operators or OPERATORS]
+    return [OPERATORS[name] for name in operators or OPERATORS]
 
 
 def _up(node_count: int, pod_seconds: float | None) -> None:

@@ -175,7 +175,7 @@ class Module:
             pins = Path(temporary, "go.mod")
             for number, module in enumerate(sorted({edit.module for edit in self.edits})):
                 copy = Path(temporary, str(number))
-                _copy_tree(self._source(module), copy)
+                _copy_tree(self._source(module), copy, _link)
                 for edit in self.edits:
                     if edit.module == module:
                         _apply(edit, copy / edit.file)
@@ -255,20 +255,29 @@ def ensure(report: Report | None = None) -> Toolbox:
     return BED.ensure(report)
 
 
-def _copy_tree(source: Path, target: Path) -> None:
+def _copy_tree(source: Path, target: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> None:
     """Copy a folder of the module cache without its read-only modes."""
     for path in (source, *sorted(source.rglob("*"))):
         to = target / path.relative_to(source)
         if path.is_dir():
             to.mkdir()
         else:
-            shutil.copyfile(path, to)
+            copy(path, to)
+
+
+def _link(path: Path, to: Path) -> None:
+    """Some modules have hundreds of megabytes."""
+    try:
+        to.hardlink_to(path)
+    except OSError:  # another file system
+        shutil.copyfile(path, to)
 
 
 def _apply(edit: Edit, file: Path) -> None:
     text = file.read_text() if file.exists() else ""
     if text.count(edit.old) != 1:
         raise BuildError(f"{edit.file} of {edit.module} has {edit.old!r} {text.count(edit.old)} times instead of once")
+    file.unlink()  # it may be a link to the module cache's own
     file.write_text(text.replace(edit.old, edit.new))
 
 

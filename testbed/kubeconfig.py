@@ -1,9 +1,13 @@
-"""Kubeconfig files, rendered from their parts."""
+"""Kubeconfig files, rendered from their parts, and read by the programs that stand in for others."""
 
 import base64
+import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
+
+from testbed.client import Api
 
 
 def write(
@@ -41,6 +45,15 @@ def write(
     path.touch(mode=0o600)
     path.write_text(yaml.dump(document, Dumper=_Dumper, sort_keys=False))
     return path
+
+
+def service_account_client(path: Path) -> Api:
+    """A client with the token of a kubeconfig that `write` has written."""
+    config = yaml.safe_load(path.read_text())
+    cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
+    tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    server = urlsplit(cluster["server"])
+    return Api(str(server.hostname), int(server.port or 443), tls, headers={"Authorization": f"Bearer {token}"})
 
 
 class _Dumper(yaml.SafeDumper):

@@ -29,6 +29,12 @@ class Turnstile:
         self.installation.wait_ready(self.process)
         self.startup_seconds = time.monotonic() - began
 
+    def restart(self, *arguments: str) -> None:
+        """End it, and start it with further flags."""
+        self.stop()
+        self.process = self.installation.start(arguments=arguments)
+        self.installation.wait_ready(self.process)
+
     def kill(self) -> None:
         """SIGKILL."""
         if self.process is not None:

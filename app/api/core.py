@@ -103,6 +103,7 @@ class JobSpec(Object):
     parallelism: int | None = None
     completions: int | None = None
     completion_mode: str | None = None
+    pod_replacement_policy: str | None = None
     suspend: bool | None = None
     managed_by: str | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")

@@ -7,21 +7,23 @@ from typing import Annotated
 
 import typer
 
-from app.api.config import Loaded, Problem, load, of_release
+from app.api.config import Loaded, Problem, features, load, of_release
 from app.api.config.v1beta2 import API_VERSION, KIND
 from app.api.errors import InvalidConfiguration, InvalidValue
 from app.jobs import registry
 
 
 def read_configuration(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded:
-    """The configuration in a file, or with all frameworks and defaults without a file, for the release `name`.
+    """The configuration in a file, or without a file with defaults and all frameworks whose feature gates are on, for
+    the release `name`.
 
     Raises InvalidConfiguration with every fault of the text, InvalidValue if the file cannot be read.
     """
     frameworks = [integration.framework for integration in registry.ALL]
     try:
         if path is None:
-            everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": frameworks}}
+            enabled = [each.framework for each in registry.ALL if not each.gate or each.gate in _on(feature_gates)]
+            everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": enabled}}
             text = json.dumps(everything)
         else:
             text = sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
@@ -30,6 +32,14 @@ def read_configuration(path: Path | None, *, name: str, namespace: str, feature_
     except UnicodeDecodeError:
         raise InvalidValue("--config", str(path), "is not UTF-8 text") from None
     return load(text, installation=of_release(name, namespace), frameworks=frameworks, feature_gates=feature_gates)
+
+
+def _on(feature_gates: str) -> frozenset[str]:
+    """The gates that the flag leaves on; a flag that cannot be read switches none."""
+    try:
+        return features.enabled(features.parse_flag(feature_gates))
+    except ValueError:
+        return features.enabled({})  # `load` reports the fault
 
 
 def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates: str = "") -> Loaded | None:

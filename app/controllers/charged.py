@@ -5,7 +5,6 @@ adds its overhead. So the template is completed in the same way before both are 
 admission counts too: a LimitRange may have changed since. Must never decide what becomes of a pod.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -16,7 +15,7 @@ from app.api.errors import InvalidValue
 from app.api.pods import PodSpec
 from app.api.workload import Workload
 from app.controllers.clusterview import ClusterView
-from app.engine.requests import Exact, effective_pod, exact, pod_requests, summarize
+from app.engine.requests import Exact, effective_pod, exact, pod_requests
 
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
 
@@ -46,25 +45,13 @@ class Charge:
         most: Exact = {}
         for each in workload.spec.pod_sets:
             if each.name == pod_set:
-                most = completed_requests(workload.metadata.namespace, self._cluster)(each.template.spec)
+                most = self._cluster.requests_in(workload.metadata.namespace)(each.template.spec)
         admission = workload.status.admission
         for given in admission.pod_set_assignments if admission is not None else ():
             if given.name == pod_set and given.count:
                 for name, value in exact(given.resource_usage).items():
                     most[name] = max(most.get(name, 0), value // given.count)
         return most
-
-
-def completed_requests(namespace: str, cluster: ClusterView) -> Callable[[PodSpec], Exact]:
-    """The function from the spec of a template to what a pod requests that is created from it in that namespace now.
-    It raises InvalidValue."""
-    limits = summarize(each for each in cluster.limit_ranges.values() if each.metadata.namespace == namespace)
-    overheads = {
-        each.metadata.name: each.overhead.pod_fixed
-        for each in cluster.runtime_classes.values()
-        if each.overhead is not None
-    }
-    return lambda spec: pod_requests(effective_pod(spec, overheads=overheads, limits=limits))
 
 
 @lru_cache(maxsize=2048)

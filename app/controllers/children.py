@@ -8,20 +8,22 @@ reconciled. Must never create a Workload, and never resume a job: the job's own 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from app.api import names
 from app.api.conditions import instant
+from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.meta import Kind, find_condition
 from app.api.pods import PodSpec
-from app.api.workload import ADMITTED, Workload
+from app.api.workload import ADMITTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
-from app.controllers.charged import completed_requests
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
+from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
@@ -30,7 +32,8 @@ from app.kube import raws
 from app.kube.store import Store
 
 CHILDREN: Final = "owner"
-"""Index of jobs by the uid of the controller owner and the pod set that the pods name (`uid/workers`)."""
+"""Index of jobs by the uid of the controller owner, and by that uid with the pod set that the pods name
+(`uid/workers`)."""
 
 _STRAY: Final = f"its pods have the label {names.PODSET_LABEL}, but no owner whose Workload charges for them"
 _CURE: Final = f"set the label {names.QUEUE_LABEL} on it to have it queued by itself"
@@ -41,12 +44,13 @@ def index_children(store: Store[Any], integration: Integration[Any], registry: R
 
     def owned(job: Kind) -> list[str]:
         owner = job.metadata.controller
-        if owner is None or raws.stripped(job) or not registry.made(job):
+        if owner is None or not registry.made(job):
             return []
-        try:
-            return [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
-        except PermanentError:
-            return []
+        found = [owner.uid]
+        if not raws.stripped(job):
+            with suppress(PermanentError):
+                found += [f"{owner.uid}/{each.pod_set}" for each in integration.claims(job) if each.pod_set]
+        return found
 
     if not integration.top_level:
         store.add_index(CHILDREN, owned)
@@ -68,6 +72,22 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
                     seen.add(child.metadata.uid)
                     owners.append(child.metadata.uid)
                     yield cluster.registry.key_of(child)
+
+
+def runs_still(child: Kind, cluster: ClusterView) -> bool:
+    """Whether a child has pods, or may get pods."""
+    integration = cluster.registry.of(child)
+    return integration.finished(child) is None and (not integration.suspended(child) or integration.active(child))
+
+
+def wind_down(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for."""
+    return any(
+        cluster.registry.of(child).winds_down(child)
+        for owner in workload.metadata.owner_references
+        for store in _stores(cluster).values()
+        for child in store.by_index(CHILDREN, owner.uid)
+    )
 
 
 def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
@@ -127,13 +147,16 @@ class Family:
         if ancestor.between or ancestor.job is None:  # the counts of an owner in between are its own
             return
         allowance = allowed_by(workload)
+        found: set[str] = set()
         for claim in self._cluster.registry.of(job).claims(job):
             pods = 0
             for sibling in self._siblings(ancestor.job, claim.pod_set, allowance):
                 integration = self._cluster.registry.of(sibling)
                 pods += integration.claimed(sibling, claim.pod_set)
                 over = pods > allowance.counts[claim.pod_set]
-                if over and sibling is not job and not integration.suspended(sibling):
+                uid = sibling.metadata.uid
+                if over and sibling is not job and uid not in found and not integration.suspended(sibling):
+                    found.add(uid)
                     yield sibling
 
     def _problem(self, job: Kind, parent: Kind, allowance: Allowance) -> str:
@@ -191,7 +214,7 @@ class Family:
 
     def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
-        requests = completed_requests(namespace, self._cluster)
+        requests = self._cluster.requests_in(namespace)
         try:
             wanted = requests(spec)
             most: dict[str, int] = {}
@@ -218,6 +241,10 @@ class Childhood(Reconcile):
             named = queue_name(self.job) or any(each.spec.queue_name for each in self._unfinished)
             everything = self.cluster.options.manage_jobs_without_queue_name
             return "" if named or everything else self._unless_followed("no queue name")
+        if isinstance(self.job, Pod) and (workload := sharing(self.job, self.cluster)) is not None:
+            if self.outcome is not None:
+                self._finalize()
+            return f"started within what Workload {workload.metadata.key} reserves"
         try:
             ancestor = self._ancestor()
         except LookupError as error:
@@ -244,6 +271,7 @@ class Childhood(Reconcile):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)
+        self._prepare()
         for sibling in family.beyond(self.job, ancestor, workload):
             if self._suspend(self.cluster.registry.of(sibling), sibling):
                 note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
@@ -276,6 +304,34 @@ class Childhood(Reconcile):
                 self._stop(None, reason=NOT_ADMITTED, message=f"Not admitted: {problem}")
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
         return problem
+
+    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+        """Stop the job, and its children where its own controller need not. The stop is complete when no child runs."""
+        complete = super()._stop(pod_sets, reason=reason, message=message)
+        return self._stop_children() and complete
+
+    def _stop_children(self) -> bool:
+        """Suspend the children where the job's own controller need not. Returns whether no child runs any more."""
+        children = self._running_children()
+        for child in children:
+            integration = self.cluster.registry.of(child)
+            if not (integration.suspended(child) or child.metadata.deletion_timestamp):
+                self._suspend(integration, child)
+                self._emit("Suspended", "Kueue managed child job suspended", about=[child])
+        return not children
+
+    def _running_children(self) -> list[Kind]:
+        """The children that have pods, or may get pods, of a job whose controller need not stop them."""
+        if not self.integration.stops_children:
+            return []
+        family = Family(self.cluster)
+        return [
+            child
+            for kind, store in _stores(self.cluster).items()
+            if (kind.GROUP, kind.KIND) in self.integration.makes
+            for child in store.by_index(CHILDREN, self.job.metadata.uid)
+            if runs_still(child, self.cluster) and not family.own_workload(child)
+        ]
 
     def _suspend(self, integration: Integration[Any], job: Kind) -> bool:
         """Suspend a job. Returns whether its kind has a suspend field."""

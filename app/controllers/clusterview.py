@@ -3,7 +3,7 @@
 Any further input of a decision must be added here, so that tests can set it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -14,11 +14,13 @@ from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.pods import PodSpec
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.status import StatusDraft
+from app.engine.requests import Exact, effective_pod, pod_requests, summarize
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
@@ -82,6 +84,17 @@ class ClusterView:
     def draft(self, workload: Workload) -> StatusDraft:
         """An empty draft of changes to the status of a Workload, as of now."""
         return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
+
+    def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
+        """What a pod of a spec requests in a namespace, with what LimitRange and RuntimeClass add. The function raises
+        InvalidValue."""
+        limits = summarize(each for each in self.limit_ranges.values() if each.metadata.namespace == namespace)
+        overheads = {
+            each.metadata.name: each.overhead.pod_fixed
+            for each in self.runtime_classes.values()
+            if each.overhead is not None
+        }
+        return lambda spec: pod_requests(effective_pod(spec, overheads=overheads, limits=limits))
 
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
         """The LocalQueue that a Workload names, if it exists."""

@@ -15,12 +15,14 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges, jobreconciler, servingsets, wakes
 from app.controllers.actions import ReconcileResult
-from app.controllers.children import children_of
+from app.controllers.children import children_of, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
+from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
+from app.jobs.bases import pods
 from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
-from app.jobs.naming import job_key, split_job_key
+from app.jobs.naming import group_of, job_key, split_job_key
 from app.kube.slices import ordered
 
 WORKERS: Final = 32
@@ -35,12 +37,21 @@ def controllers(cluster: ClusterView) -> list[Controller]:
 
 
 def _controller(integration: Integration[Any], cluster: ClusterView) -> Controller:
-    registry = cluster.registry
+    registry, kind = cluster.registry, integration.kind
 
     def concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
         if not wakes.job_concerned(old, new, integration=integration, options=cluster.options):
             return ()
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
+
+    def child_stopped(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
+        """The owner, whose stop may wait for that."""
+        owner = old.metadata.controller if old is not None else None
+        if old is None or owner is None or (group_of(owner), owner.kind) != (kind.GROUP, kind.KIND):
+            return ()
+        if not runs_still(old, cluster) or (new is not None and runs_still(new, cluster)):
+            return ()
+        return (job_key(integration.framework, old.metadata.namespace, owner.name),)
 
     def owner_concerned(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
         """The jobs whose pod templates are in the object that changed."""
@@ -56,14 +67,17 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
             if owner is not None and registry.by_owner(owner) is integration
         )
 
-    watches: list[Watch[Any, str]] = [Watch(cluster.jobs[integration.kind], concerned)]
+    watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
+    if integration.stops_children:
+        made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
+        watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
         watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     if isinstance(integration, ServingSet):
         watches.append(servingsets.watch_of_pods(cluster, integration))
     return Controller(
         name=integration.framework,
-        kind=integration.kind,
+        kind=kind,
         decide=lambda key: decide(key, cluster),
         watches=watches,
         workers=WORKERS,
@@ -91,9 +105,15 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         ended = new is None or new.finished or new.evicted or not new.admitted
         if old is not None and old.admitted and (ended or orphaned):
             targets += [_target(child) for child in children_of(old, cluster)]
+            targets += [_target(registry.key_of(pod)) for pod in shared_by(old)]
         if new is None:  # a group may now use the deleted Workload's name
             targets += [_target(group) for group in registry.groups_named(latest)]
         return targets
+
+    def shared_by(workload: Workload) -> list[Pod]:
+        """The pods that name a job of a Workload: once it has ended they are queued by themselves."""
+        jobs = registry.jobs_of(workload)
+        return [pod for job in jobs for pod in cluster.pods.by_index(PODS_BY_NAMED_JOB, job)]
 
     def jobs_where(concerned: Callable[[Kind], bool]) -> Targets:
         for store in cluster.jobs.values():
@@ -129,7 +149,18 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             yield None
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
-        """The end of the last pod that a Workload waited for. Until then the changes of pods decide nothing."""
+        """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
+        those that share what their job has reserved."""
+        return [*shared_changed(old, new), *end_of(old, new)]
+
+    def shared_changed(old: Pod | None, new: Pod | None) -> list[Target]:
+        """The job that a pod names, which starts it, when the pod is created, starts or ends."""
+        if _stage(old) == _stage(new):
+            return []
+        jobs = (job for pod in (old, new) if pod is not None for job in jobs_named_by(pod, cluster))
+        return [_target(job) for job in dict.fromkeys(jobs)]
+
+    def end_of(old: Pod | None, new: Pod | None) -> list[Target]:
         if old is None or not charges.may_run(old) or (new is not None and charges.may_run(new)):
             return []
         return [target for workload in charges.waiting_for(old, cluster) for target in _targets(workload)]
@@ -150,6 +181,11 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         initial=every_job,
         complete=list(dict.fromkeys((*cluster.jobs.values(), cluster.pods))),
     )
+
+
+def _stage(pod: Pod | None) -> tuple[bool, bool]:
+    """Whether a pod may run, and whether it is gated."""
+    return pod is not None and charges.may_run(pod), pod is not None and pods.is_gated(pod)
 
 
 def _target(key: str) -> Target:

@@ -16,15 +16,17 @@ from app.api import workload as wl
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
-from app.api.workload import Workload
+from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready
 from app.controllers.actions import Create, ReconcileResult, RequeueAfter
 from app.controllers.charged import Charge
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
-from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, ownerless, released, taken_back
+from app.controllers.ownerless import ownerless
+from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
 from app.controllers.servingsets import index_sets
+from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
@@ -48,6 +50,7 @@ JOBS_BY_GROUP: Final = "group"
 
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
+_HELD: Final = "Job is on hold"
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
@@ -58,8 +61,9 @@ def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[typ
         index_children(store, integration, registry)
         if integration.groups is not None:
             _index_groups(store, integration, registry)
-    if Pod in jobs:
-        index_sets(jobs[Pod], registry)
+        if kind is Pod:
+            index_named_jobs(store, registry)
+            index_sets(store, registry)
 
 
 def _index_groups(store: Store[Any], integration: Integration[Any], registry: Registry) -> None:
@@ -120,7 +124,7 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     return composed
 
 
-class _Job(Childhood, Matching):
+class _Job(Childhood, Matching, Sharing):
     """One reconcile of one job, from the first step to the decision."""
 
     def decide(self) -> ReconcileResult:
@@ -159,6 +163,8 @@ class _Job(Childhood, Matching):
     def _deleted(self) -> str:
         if not self.job.metadata.deletion_timestamp:
             return ""
+        if self.integration.winds_down(self.job):
+            return "the job is being deleted, and cleans up"
         actions, why = ownerless(self.workloads, self.cluster, "the job is being deleted")
         self.actions.extend(actions)
         if not any(charges.held(each, self.cluster) for each in self.workloads):
@@ -194,10 +200,15 @@ class _Job(Childhood, Matching):
             if stopped and not charges.held(workload, self.cluster):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
+        self._share(workload)
+        if self.integration.on_hold(self.job):
+            return self._hold(workload)
         if self._tell_of_replacements(workload):
             return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:
             if charges.held(workload, self.cluster):
+                if workload.evicted:
+                    self._stop_children()
                 return "the job has ended, but pods still run"
             self._finish(workload, "Succeeded" if outcome.success else "Failed", outcome.message)
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
@@ -210,17 +221,31 @@ class _Job(Childhood, Matching):
         if workload.evicted:
             return self._evicted(workload)
         if workload.admitted:
-            return self._start(workload) if self.integration.waits(self.job) or self._half_stopped else "running"
+            if self.integration.waits(self.job) or self._half_stopped:
+                return self._start(workload)
+            self._prepare()
+            return "running"
         if not self.suspended:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "not admitted"
         return self._waiting(workload)
 
+    def _hold(self, workload: Workload) -> str:
+        """Release the quota of a job that its own controller does not run, and keep the Workload out of its queue."""
+        stopped = self._stop(workload.spec.pod_sets, reason=ON_HOLD, message=_HELD)
+        if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
+            return "the job is on hold, but pods still run"
+        draft = self.cluster.draft(workload)
+        if not workload.on_hold:
+            draft.unreserve(reason=ON_HOLD, message=_HELD)
+            self.actions.append(draft.patch())
+        return "the job is on hold"
+
     def _without_workload(self) -> str:
         if self.outcome is not None:
             self._finalize()
             return "the job has ended"
-        if self.integration.active(self.job):
+        if self.integration.active(self.job) or self._running_children():
             return "pods of an earlier run are still there"
         if why := self.integration.unread(self.job):
             return why  # a change of the object that has the pod templates requeues the job
@@ -305,6 +330,8 @@ class _Job(Childhood, Matching):
         if self._half_stopped:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "a stop that was cut short is finished first"
+        if self._running_children():
+            return "admitted, but pods of an earlier run are still there"
         try:
             infos = podsets.infos_of(workload, self.cluster.flavors.get)
             started = self.integration.start(self.job, infos) or ()

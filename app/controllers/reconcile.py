@@ -17,7 +17,7 @@ from app.api.meta import Kind, find_condition
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet, Workload
 from app.controllers import charges
-from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult
 from app.controllers.clusterview import ClusterView
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
 from app.jobs import workload as build
@@ -56,30 +56,6 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
         return []
     left = [pod.metadata for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
     return [Delete(Pod, meta.namespace, meta.name, uid=meta.uid) for meta in left]
-
-
-def ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tuple[list[Action], str]:
-    """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
-    their finalizer so that the garbage collector can delete them."""
-    actions: list[Action] = []
-    for workload in workloads:
-        meta = workload.metadata
-        if charges.held(workload, cluster):
-            why = f"{why}, but pods still run"
-            actions.extend(ended(workload, cluster))
-            continue
-        if seconds := charges.unseen_seconds(workload, cluster):
-            actions.append(RequeueAfter(seconds))
-            why = f"{why}, but pods may be created still"
-            continue
-        made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
-        if not workload.finished and not meta.deletion_timestamp and made_for_job:
-            draft = cluster.draft(workload)
-            draft.finish("OwnerNotFound", "The workload's owner no longer exists")
-            actions.append(draft.patch())
-        else:
-            actions.extend(released(workload))
-    return actions, why
 
 
 def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> Patch:
@@ -186,6 +162,13 @@ class Reconcile:
     def _priority(self) -> build.Priority:
         classes = build.PriorityClasses(self.cluster.workload_priority_classes, self.cluster.priority_classes)
         return build.priority_of(self.integration, self.job, classes)
+
+    def _prepare(self) -> None:
+        """Add the patch that prepares a job which has not been prepared by the webhook or a start, or was changed."""
+        patch = JsonPatch()
+        self.integration.prepare(self.job, patch)
+        if patch and self.outcome is None:
+            self.actions.append(self._patch(Change(patch, fresh=True)))
 
     def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""

@@ -32,6 +32,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "kind": kind.KIND,
         "plural": kind.PLURAL,
         "webhookPath": integration.webhook_path,
+        "gate": integration.gate,
         "watched": integration.watched,
         "needs": list(integration.needs),
         "suspend": dotted(integration.suspend_path),

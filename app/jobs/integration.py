@@ -144,6 +144,8 @@ class Integration(ABC, Generic[J]):
     """The kind's name in Kueue's `integrations.frameworks`."""
     summary: str = ""
     """How the kind's pods are held, for the table of kinds."""
+    gate: ClassVar[str] = ""
+    """The feature gate without which the kind cannot be enabled."""
     built_in: ClassVar[bool] = False
     """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
     watched: ClassVar[bool] = True
@@ -155,6 +157,9 @@ class Integration(ABC, Generic[J]):
     this kind charge."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
+    pods_label: ClassVar[str] = ""
+    """Label in which each pod names its job, of a kind whose pods come and go while the job runs: the pods are gated,
+    and the reconcile of the job starts them within what its Workload reserves in all."""
     templates_in: ClassVar[type[Kind] | None] = None
     """Kind of the object that has the job's pod templates, where the job has none itself: the kind's own controller
     makes it, with the name of the job."""
@@ -178,6 +183,14 @@ class Integration(ABC, Generic[J]):
     """Whether a job runs until it is deleted or scaled to zero, and never finishes by itself."""
     takes_slices: ClassVar[bool] = False
     """Whether a job may ask to be elastic (workload slices)."""
+    validated_only_if_queued: ClassVar[bool] = False
+    """Whether only jobs that name a queue, or did, are validated, where jobs without a queue name are left alone."""
+    suspended_on_change: ClassVar[bool] = False
+    """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
+    Workload."""
+    stops_children: ClassVar[bool] = False
+    """Whether the reconciler suspends the children of an evicted job itself, and keeps its quota until they have no
+    pods: the kind's own controller does not stop them in every case, or does not report when they have stopped."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()
@@ -194,6 +207,10 @@ class Integration(ABC, Generic[J]):
         """The suffix of the kind's webhook paths, as in Kueue: `batch-v1-job`, `-v1-pod`."""
         kind = self.kind
         return f"{kind.GROUP.replace('.', '-')}-{kind.VERSION}-{kind.KIND.lower()}"
+
+    def creates(self, made: tuple[str, str]) -> bool:
+        """Whether the kind's own controller creates objects of that group and kind."""
+        return made in self.makes
 
     # --- called by the webhooks
 
@@ -220,6 +237,14 @@ class Integration(ABC, Generic[J]):
     @abstractmethod
     def hold(self, job: J, patch: JsonPatch) -> None:
         """Add to `patch` what keeps the pods from running. Only called for a job that is not `held`."""
+
+    def outgrown(self, old: J, new: J) -> bool:
+        """Whether a change of a running job has its controller make pods that its Workload is not charged for."""
+        return False
+
+    def prepare(self, job: J, patch: JsonPatch) -> None:
+        """Add to `patch` what a queued job, or the child of one, needs beside being held so that it never has more pods
+        than it is charged for."""
 
     def create_errors(self, job: J) -> list[FieldError]:
         """Errors of a new job by the kind's own rules, beside the rules that all kinds share."""
@@ -304,6 +329,14 @@ class Integration(ABC, Generic[J]):
     def waits(self, job: J) -> bool:
         """Whether the job has held pods that an admission would start."""
         return self.suspended(job)
+
+    def on_hold(self, job: J) -> bool:
+        """Whether the job must not be admitted, because its own controller would not run it."""
+        return False
+
+    def winds_down(self, job: J) -> bool:
+        """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
+        return False
 
     def due(self, job: J) -> float | None:
         """Seconds until an answer of this integration changes without a change of the job; None if never."""

@@ -17,8 +17,9 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.patch import JsonPatch
-from app.api.pods import PodSpec, PodTemplate, Toleration
+from app.api.pods import PodSpec, PodTemplate, Quantity, Toleration
 from app.api.podshape import containers_digest, each_variable_once
+from app.api.quantity import compare
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, PodSetUpdate, Workload
 
@@ -124,15 +125,27 @@ def changes(current: Directives, wanted: Directives) -> dict[str, Any]:
     return {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
 
 
-def rewrite(patch: JsonPatch, template: bytes | msgspec.Raw, path: tuple[str | int, ...], wanted: Directives) -> None:
+def rewrite(
+    patch: JsonPatch,
+    template: bytes | msgspec.Raw,
+    path: tuple[str | int, ...],
+    wanted: Directives,
+    *,
+    without_metadata: bool = False,
+) -> None:
     """Add to `patch` the operations that give the template at `path` the directives `wanted`; none if it has them.
 
-    `template` is the JSON of the template as it is now.
+    `template` is the JSON of the template as it is now. `without_metadata`: metadata that would be empty is removed.
     """
     current, target = _placed(Directives.of(_decode_template(template))), _placed(wanted)
     if current == target:
         return
     plain = orjson.loads(bytes(template))
+    kept = {name for (parent, name), value in target.items() if parent == "metadata" and value}
+    if without_metadata and not kept and (plain.get("metadata") or {}).keys() <= {"labels", "annotations"}:
+        if "metadata" in plain:
+            patch.remove(*path, "metadata")
+        current |= {("metadata", "labels"): {}, ("metadata", "annotations"): {}}
     for (parent, key), value in target.items():
         if value == current[parent, key]:
             continue
@@ -210,8 +223,8 @@ def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[Pod
     """Whether a job's pod sets still match its Workload (Kueue's EquivalentToWorkload).
 
     Compares, in order: count, minimum count, tolerations (only until admitted), what besides containers decides how
-    much a pod requests (RuntimeClass, pod-level resources; Kueue does not compare them), and containers. `infos` is
-    what admission may have added to the job; None compares with the Workload's spec alone.
+    much a pod requests (RuntimeClass, pod-level resources, overhead; Kueue does not compare them), and containers.
+    `infos` is what admission may have added to the job; None compares with the Workload's spec alone.
     """
     if len(job) != len(workload.spec.pod_sets):
         return False
@@ -237,6 +250,8 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
             return False
     if _requested_by_pod(view.spec) != _requested_by_pod(theirs.template.spec):
         return False
+    if _differ(view.spec.overhead, theirs.template.spec.overhead):
+        return False
     if theirs.containers_digest:
         return theirs.containers_digest == containers_digest(mine.template)
     their_spec = theirs.template.spec
@@ -245,6 +260,14 @@ def _same(mine: JobPodSet, theirs: PodSet, info: PodSetInfo | None, *, toleratio
 
 def _requested_by_pod(spec: PodSpec) -> tuple[object, ...]:
     return spec.runtime_class_name or "", spec.resources
+
+
+def _differ(mine: Mapping[str, Quantity], theirs: Mapping[str, Quantity]) -> bool:
+    """Whether both state an overhead, and not the same. Kueue states none for what it does not charge, and that of a
+    RuntimeClass where the job states none."""
+    if not (mine and theirs):
+        return False
+    return mine.keys() != theirs.keys() or any(compare(mine[key], theirs[key]) for key in mine)
 
 
 def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:

@@ -16,6 +16,7 @@ from app.api.core import ReplicaSet
 from app.api.meta import Kind, OwnerReference
 from app.api.workload import Workload
 from app.jobs.integration import Integration
+from app.jobs.kinds.appwrapper import AppWrappers
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.deployment import Deployments
 from app.jobs.kinds.inferenceservice import InferenceServices
@@ -23,19 +24,27 @@ from app.jobs.kinds.jobset import JobSets
 from app.jobs.kinds.leaderworkerset import LeaderWorkerSets
 from app.jobs.kinds.mpijob import MPIJobs
 from app.jobs.kinds.notebook import Notebooks
+from app.jobs.kinds.pipelinerun import PipelineRuns
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.raycluster import RayClusters
+from app.jobs.kinds.rayjob import RayJobs
+from app.jobs.kinds.rayservice import RayServices
+from app.jobs.kinds.sparkapplication import SparkApplications
 from app.jobs.kinds.statefulset import StatefulSets
 from app.jobs.kinds.training import JAXJobs, PaddleJobs, PyTorchJobs, TFJobs, XGBoostJobs
 from app.jobs.kinds.trainjob import TrainJobs
 from app.jobs.naming import group_key, group_of, job_key, owner_keys
 
-ALL: Final[tuple[Integration[Any], ...]] = (
+_COUNTED: Final[tuple[Integration[Any], ...]] = (
     BatchJob(),
     JobSets(),
     PlainPod(),
     Deployments(),
     StatefulSets(),
     LeaderWorkerSets(),
+    RayClusters(),
+    RayJobs(),
+    RayServices(),
     PyTorchJobs(),
     TFJobs(),
     XGBoostJobs(),
@@ -45,7 +54,10 @@ ALL: Final[tuple[Integration[Any], ...]] = (
     TrainJobs(),
     InferenceServices(),
     Notebooks(),
+    PipelineRuns(),
+    SparkApplications(),
 )
+ALL: Final[tuple[Integration[Any], ...]] = (*_COUNTED, AppWrappers(_COUNTED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ class Registry:
         made, named = (child.GROUP, child.KIND), (group_of(owner), owner.kind)
         integration = self._by_kind.get(named)
         if integration is not None:
-            enabled, makes = self.is_enabled(integration), made in integration.makes
+            enabled, makes = self.is_enabled(integration), integration.creates(made)
             return Maker(integration.kind, makes=makes, enabled=enabled, charged=enabled and integration.watched)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 

@@ -54,9 +54,9 @@ def job_options(loaded: Loaded) -> JobOptions:
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:
-    """The job kinds that Turnstile queues: those the file names or describes; without a file all built-in kinds."""
+    """The job kinds that Turnstile queues: those the file names or describes; without a file all that need no gate."""
     if loaded is None:
-        return Registry()
+        return Registry([each.framework for each in ALL if not each.gate])
     integrations = loaded.configuration.integrations
     assert integrations is not None
     described = [ConfiguredJobs(entry) for entry in integrations.custom_kinds or ()]

@@ -1,9 +1,9 @@
 """The webhooks of all job kinds: defaults and suspension on create, validation on create and update.
 
 Each kind's integration (`app.jobs.integration`) provides what is specific to the kind; the order of the steps is the
-same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. A child of a managed
-job is not changed if its pods name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters
-yet, so `managedBy` must never be set here.
+same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. What else a kind
+needs (`prepare`) is Turnstile's. A child of a managed job is not suspended if its pods name a pod set of the owner's
+Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be set here.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
-from app.webhooks.lookups import Lookups, managed_owner, namespace_is_managed
+from app.webhooks.lookups import Lookups, Undecided, managed_owner, namespace_is_managed
 from app.webhooks.review import ALLOWED, CREATE, UPDATE, Answer, Handler, Request, changed, decoder, denied
 
 
@@ -54,6 +54,10 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         patch = JsonPatch()
         if integration.of_another_kind(job):
             return ALLOWED
+        if request.operation == UPDATE and integration.suspended_on_change:
+            if _outgrown(decode(request.old_object), job, integration, lookups):
+                integration.hold(job, patch)
+            return changed(patch)
         if integration.held_by_parent(job):
             integration.hold(job, patch)
             return changed(patch)
@@ -61,26 +65,64 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             return ALLOWED
         add_default_labels(patch, job, lookups)
         integration.defaults(job, patch)
-        if _to_hold(job, integration, lookups):
-            integration.hold(job, patch)
-            if request.operation == UPDATE:
+        if meta.deletion_timestamp is None:
+            held = _prepare_and_hold(patch, job, integration, lookups)
+            if held and request.operation == UPDATE:
                 integration.roll_out(decode(request.old_object), job, patch)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
 
-def _to_hold(job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
-    meta = job.metadata
-    if integration.held(job) or meta.deletion_timestamp is not None:
+def _prepare_and_hold(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
+    """Prepare a job that is queued, or that a queued job makes; hold it unless the owner's Workload charges for it.
+    Returns whether anything was added to hold it."""
+    held = integration.held(job)
+    try:
+        ancestor = managed_owner(job, lookups)
+        if ancestor is None:
+            queued, charged = _has_queue(job, lookups), False
+        elif ancestor.job is None:
+            return False
+        else:
+            charged = not ancestor.fault and _claims(job, integration)
+            queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
+    except Undecided:
+        if held:
+            return False  # the reconciler prepares it
+        raise
+    if queued:
+        integration.prepare(job, patch)
+        if not (held or charged):
+            integration.hold(job, patch)
+            return True
+    return False
+
+
+def _has_queue(job: Kind, lookups: Lookups) -> bool:
+    if job.metadata.labels.get(names.QUEUE_LABEL):
+        return True
+    return lookups.options.manage_jobs_without_queue_name and namespace_is_managed(job.metadata.namespace, lookups)
+
+
+def _outgrown(old: Kind, new: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
+    """Whether a running job is changed so that its controller would make pods which its Workload is not charged for.
+
+    The job of a managed owner is not suspended, because its owner's controller would not resume it.
+    """
+    if integration.suspended(old) or integration.held(new) or not _is_queued(lookups, old, new):
         return False
-    if (ancestor := managed_owner(job, lookups)) is not None:
-        charged = ancestor.job is None or (not ancestor.fault and _claims(job, integration))
-        return not charged and namespace_is_managed(meta.namespace, lookups)
-    has_queue = bool(meta.labels.get(names.QUEUE_LABEL))
-    return (has_queue or lookups.options.manage_jobs_without_queue_name) and (
-        has_queue or namespace_is_managed(meta.namespace, lookups)
-    )
+    try:
+        outgrown = integration.outgrown(old, new)
+    except PermanentError:
+        outgrown = True  # the pods that it asks for cannot be read
+    return outgrown and managed_owner(new, lookups) is None
+
+
+def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
+    """Whether a job names a queue in one of its versions, or need not name one."""
+    named = any(each.metadata.labels.get(names.QUEUE_LABEL) for each in versions)
+    return named or lookups.options.manage_jobs_without_queue_name
 
 
 def _claims(job: Kind, integration: Integration[Any]) -> bool:
@@ -100,6 +142,10 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
         new = decode(request.object)
         if integration.of_another_kind(new):
             return ALLOWED
+        if integration.validated_only_if_queued:
+            versions = [new] if request.operation == CREATE else [new, decode(request.old_object)]
+            if not _is_queued(lookups, *versions):
+                return ALLOWED
         if request.operation == CREATE:
             errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:

@@ -6,16 +6,31 @@ the operator's own Go module: the kustomization that its releases are made from,
 rights of the Deployment's service account, and webhooks are called at an address of this host.
 """
 
+from testbed.operators.appwrapper import OPERATOR as APPWRAPPER
 from testbed.operators.description import Operator, Places
 from testbed.operators.jobset import OPERATOR as JOBSET
 from testbed.operators.kuberay import OPERATOR as KUBERAY
 from testbed.operators.lws import OPERATOR as LWS
 from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
+from testbed.operators.notebook import OPERATOR as NOTEBOOK
 from testbed.operators.running import RunningOperator
+from testbed.operators.sparkoperator import OPERATOR as SPARK_OPERATOR
 from testbed.operators.trainer import OPERATOR as TRAINER
 from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
-OPERATORS = {operator.name: operator for operator in (JOBSET, KUBERAY, LWS, MPI_OPERATOR, TRAINER, TRAINING_OPERATOR)}
+_ALL = (
+    APPWRAPPER,
+    JOBSET,
+    KUBERAY,
+    LWS,
+    MPI_OPERATOR,
+    NOTEBOOK,
+    SPARK_OPERATOR,
+    TRAINER,
+    TRAINING_OPERATOR,
+)
+
+OPERATORS = {operator.name: operator for operator in _ALL}
 """All there are, by name."""
 
 __all__ = ["OPERATORS", "Operator", "Places", "RunningOperator"]

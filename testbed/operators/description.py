@@ -1,5 +1,7 @@
 """How an operator is built and started, as data. Pure but for the configuration file that some are started with."""
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +49,7 @@ class Operator:
     """A program and the manifests that belong to it, both from one Go module; see `Program`.
 
     `kustomization` is a folder below `folder`, which is kept whole: a kustomization refers to its neighbours. Or it is
-    a kustomization of our own at the top of `folder`. `beside` are the processes that run with the program.
+    what makes a kustomization of our own at the top of `folder`. `beside` are the processes that run with the program.
 
     `edits` change what cannot be set from outside: fixed ports, and the operator's own management of certificates.
     With `own_certificates` that management stays, and webhooks are called through the operator's Service, as on a
@@ -58,7 +60,7 @@ class Operator:
     module: str
     package: str
     folder: str
-    kustomization: str | Json
+    kustomization: str | Callable[[Places], Json]
     arguments: Callable[[Places], Sequence[str]]
     environment: Callable[[Places], Mapping[str, str]] = _nothing
     deployment: str = ""
@@ -97,6 +99,29 @@ class Operator:
     def manifests(self, toolbox: Toolbox) -> Path:
         """The folder of the operator's module that its kustomization is in."""
         return toolbox.folder(_MANIFESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn(Operator):
+    """A program in Python in place of an operator that cannot be had, with manifests of its own in the folder of its
+    name: nothing is built."""
+
+    def ensure(self, report: Report | None = None) -> Toolbox:
+        """Nothing is missing."""
+        return Toolbox(Path(__file__).with_name(self.name), {})
+
+    def binary(self, program: Program, toolbox: Toolbox) -> Path:
+        """Python."""
+        return Path(sys.executable)
+
+    def manifests(self, toolbox: Toolbox) -> Path:
+        """The folder that its kustomization is in."""
+        return toolbox.directory
+
+
+def python_environment() -> Mapping[str, str]:
+    """With it a process finds the packages of this tree."""
+    return {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
 
 
 def configuration_file(places: Places, api_version: str, **changes: Json | None) -> str:

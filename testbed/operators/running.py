@@ -150,7 +150,7 @@ class RunningOperator:
         # A kustomization refers to files at its own place and below only.
         copy = self.places.directory / "manifests"
         shutil.copytree(carried, copy)
-        (copy / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        (copy / "kustomization.yaml").write_text(yaml.safe_dump(kustomization(self.places)))
         return self._control_plane.kubectl("kustomize", str(copy))
 
     def install(self) -> None:
@@ -206,6 +206,15 @@ class RunningOperator:
             self._control_plane.api.delete(path)
         for path in paths:
             self._control_plane.api.wait_gone(path, timeout=timeout)
+
+    def clear(self, namespace: str) -> None:
+        """Delete all objects of its kinds in a namespace, without waiting for it; what they own goes after them."""
+        for document in self._manifests.definitions:
+            spec = document["spec"]
+            if spec["scope"] == "Namespaced":
+                version = next(version["name"] for version in spec["versions"] if version["storage"])
+                path = resource_path(f"{spec['group']}/{version}", spec["names"]["plural"], namespace=namespace)
+                self._control_plane.api.delete(path)
 
     def _apply(self, document: Json) -> None:
         port = self.places.webhook_port

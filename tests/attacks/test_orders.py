@@ -122,35 +122,22 @@ class TestPodsOfARunningJob:
         tenant.wait(lambda: tenant.pod_runs("c"), describe=lambda: "the third Pod does not run")
         tenant.within_quota()
 
-    def test_replaced_only_when_they_have_ended(self, tenant: Tenant) -> None:
-        """Delete the pods of a running Job with `podReplacementPolicy: Failed`, which take a second to stop."""
-        body = tenant.job_body("a")
-        body["spec"]["podReplacementPolicy"] = "Failed"
-        body["spec"]["template"]["metadata"] = {"annotations": SLOW}
+    def test_replaced_beside_those_that_end(self, tenant: Tenant) -> None:
+        """Queue a Job later than it was created, ask at each step that pods be replaced while they end, and delete its
+        pod, which takes longer to stop than the Job controller waits."""
+        body = tenant.job_body("a", cpu="2", pods=1, labels={})
+        body["spec"] |= {"suspend": True, "podReplacementPolicy": "TerminatingOrFailed"}
+        body["spec"]["template"]["metadata"] = {"annotations": {STOP_FOR: "13s"}}
         tenant.api.create(body)
+        tenant.patch(*JOBS, "a", {"metadata": {"labels": {QUEUE: "main"}}})
         tenant.wait_runs(2)
-        for name in names_of_pods(tenant):
-            tenant.delete("v1", "pods", name)
-        tenant.job("b")
-        tenant.wait_runs(0)
-        tenant.wait_runs(2, timeout=40)
+        with pytest.raises(ApiError, match=r"spec.podReplacementPolicy: the pods of a queued Job are replaced when"):
+            tenant.patch(*JOBS, "a", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
+        (name,) = names_of_pods(tenant)
+        tenant.delete("v1", "pods", name)
+        tenant.wait_runs(0, timeout=30)
+        tenant.delete(*JOBS, "a")
         tenant.within_quota()
-
-    @pytest.mark.xfail(
-        strict=True,
-        reason="the Job controller replaces a pod that terminates at once, unless podReplacementPolicy is Failed",
-    )
-    def test_replaced_beside_those_that_never_end(self, tenant: Tenant) -> None:
-        """Delete the pods of a running Job that have a year to stop; the Job controller replaces them."""
-        body = tenant.job_body("a")
-        body["spec"]["template"]["metadata"] = {"annotations": {STOP_FOR: "1h"}}
-        body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 31536000
-        tenant.api.create(body)
-        tenant.wait_runs(2)
-        for name in names_of_pods(tenant):
-            tenant.delete("v1", "pods", name)
-        tenant.wait_runs(4)
-        comes_back_within_quota(tenant, timeout=5)
 
     def test_without_the_finalizer_of_the_job_controller(self, tenant: Tenant) -> None:
         """Take the finalizer off running pods by which the Job controller counts them."""
@@ -250,25 +237,3 @@ class TestADeployment:
         spec: Json = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
         meta = {"name": "web", "namespace": tenant.namespace, "labels": {QUEUE: "main"}}
         tenant.api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
-
-
-class TestQuotaThatIsNotUsed:
-    @pytest.mark.xfail(
-        strict=True, reason="a Workload that is admitted keeps its quota until its job ends or is stopped"
-    )
-    def test_by_a_pod_with_a_gate_of_its_own(self, tenant: Tenant) -> None:
-        """Create a Pod with a scheduling gate of the tenant's, which stays when the Pod is admitted."""
-        tenant.pod("a", cpu="2", spec={"schedulingGates": [{"name": "example.com/never"}]})
-        tenant.world.wait_admitted("a", kind="Pod")
-        tenant.within_quota()
-
-    @pytest.mark.xfail(
-        strict=True, reason="a Workload that is admitted keeps its quota until its job ends or is stopped"
-    )
-    def test_by_a_job_that_nobody_runs(self, tenant: Tenant) -> None:
-        """Create a Job that names a controller which does not exist: it is resumed, and never gets pods."""
-        body = tenant.job_body("a")
-        body["spec"]["managedBy"] = "example.com/nobody"
-        tenant.api.create(body)
-        tenant.world.wait_started("a")
-        tenant.within_quota()

@@ -14,7 +14,7 @@ import jsonpatch
 import msgspec
 
 from app.api import gates as known
-from app.api.meta import Kind
+from app.api.meta import Kind, without_nulls
 from app.api.selectors import LabelSelector
 from app.jobs.options import JobOptions
 from app.jobs.registry import ALL, Registry
@@ -113,7 +113,7 @@ def options_of(table: Json) -> JobOptions:
     selector = world.selector(table.get("managedJobsNamespaceSelector") or table.get("namespaceSelector"))
     return JobOptions(
         managed_jobs_namespace_selector=world.load(LabelSelector, selector),
-        manage_jobs_without_queue_name=bool(table.get("manageJobsWithoutQueueName")),
+        manage_jobs_without_queue_name=bool(table.get("manageJobsWithoutQueueName") or table.get("manageAll")),
     )
 
 
@@ -143,15 +143,15 @@ def _path(what: str, obj: Json) -> str:
 
 
 def request_of(obj: Json, old: Json = None) -> Request:
-    """The review of a new object, or of a changed one."""
+    """The review of a new object, or of a changed one, without null lists: Go's tests have them, no API server does."""
     group, _, version = obj["apiVersion"].rpartition("/")
     return Request(
         uid="review",
         kind=GroupVersionKind(group=group, version=version, kind=obj["kind"]),
         operation="UPDATE" if old is not None else "CREATE",
         namespace=obj["metadata"].get("namespace", ""),
-        object=msgspec.Raw(json.dumps(obj).encode()),
-        old_object=msgspec.Raw(json.dumps(old).encode()),
+        object=msgspec.Raw(json.dumps(without_nulls(obj)).encode()),
+        old_object=msgspec.Raw(json.dumps(without_nulls(old)).encode()),
     )
 
 

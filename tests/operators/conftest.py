@@ -11,6 +11,7 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
+from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
 from tests.turnstile import Turnstile
 
@@ -51,6 +52,26 @@ def operators(
             installed_operators[name] = RunningOperator(control_plane, OPERATORS[name])
         installed_operators[name].start()
     return installed_operators
+
+
+@pytest.fixture
+def namespace(
+    request: pytest.FixtureRequest, namespace: str, installed_operators: dict[str, RunningOperator]
+) -> Iterator[str]:
+    """As for every test; objects of the operators' kinds are deleted too, for they would make their pods again."""
+    yield namespace
+    for name in _needed(request.node):
+        installed_operators[name].clear(namespace)
+
+
+@pytest.fixture
+def scenario(
+    request: pytest.FixtureRequest, scenario: Scenario, installed_operators: dict[str, RunningOperator]
+) -> Iterator[Scenario]:
+    """As for every test; objects of the operators' kinds are deleted too, for they would make their pods again."""
+    yield scenario
+    for name in _needed(request.node):
+        installed_operators[name].clear(scenario.namespace)
 
 
 def _needed(item: pytest.Item) -> list[str]:

@@ -106,9 +106,12 @@ def test_a_killed_leader_changes_nothing(trial: Trial, crew: Crew) -> None:
 
 @EVERY_ROW
 def test_deleted_it_leaves_nothing(trial: Trial) -> None:
-    """A job that runs and one that waits: no pod, no Workload and no finalizer is left, and nothing is reserved."""
+    """A job that runs and one that waits: no pod, no Workload and no finalizer is left, and nothing is reserved. A dry
+    run before them leaves nothing in the first place."""
+    trial.dry_run("dry")
     trial.create("first")
     trial.wait_runs("first")
+    assert len(trial.everything()) == trial.row.workloads + trial.row.pods, trial.everything()
     trial.create("second")
     trial.wait_waits("second")
     trial.delete("second")

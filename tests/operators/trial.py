@@ -44,6 +44,14 @@ class Trial:
         """Create a job of the row."""
         self.created[name] = self.row.create(self.scenario, name, QUEUE, priority=priority)
 
+    def dry_run(self, name: str) -> None:
+        """Send a job with `dryRun=All`: the API server and all webhooks take part. What a job refers to is created."""
+        for each in self.row.objects(self.scenario, name, QUEUE):
+            if each["kind"] == self.row.kind:
+                self.scenario.api.create(each, dry_run=True)
+            else:
+                self.scenario.create(each)
+
     def delete(self, name: str) -> None:
         """Delete all objects of a job in the background, without waiting."""
         created = self.created[name]
@@ -172,17 +180,20 @@ class Trial:
 
     def wait_nothing_left(self) -> None:
         """Until the namespace has no pod and no Workload, and nothing is reserved."""
+        self.wait(
+            lambda: not self.everything() and self.reserved == 0,
+            timeout=COLLECTED,
+            describe=lambda: f"left: {self.everything()}",
+        )
+
+    def everything(self) -> list[str]:
+        """The pods and Workloads of the namespace, with their finalizers."""
         api, namespace = self.scenario.api, self.scenario.namespace
-
-        def left() -> list[str]:
-            found = [("v1", "pods"), (GROUP, "workloads")]
-            return [
-                f"{plural} {each['metadata']['name']} {each['metadata'].get('finalizers', [])}"
-                for version, plural in found
-                for each in api.items(resource_path(version, plural, namespace=namespace))
-            ]
-
-        self.wait(lambda: not left() and self.reserved == 0, timeout=COLLECTED, describe=lambda: f"left: {left()}")
+        return [
+            f"{plural} {each['metadata']['name']} {each['metadata'].get('finalizers', [])}"
+            for version, plural in (("v1", "pods"), (GROUP, "workloads"))
+            for each in api.items(resource_path(version, plural, namespace=namespace))
+        ]
 
 
 @contextmanager

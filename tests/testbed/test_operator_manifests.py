@@ -12,6 +12,7 @@ import pytest
 from testbed.build import Edit, Module, Tool
 from testbed.errors import BuildError
 from testbed.operators import OPERATORS
+from testbed.operators.description import StandIn
 from testbed.operators.manifests import at_loopback, read, through_services
 
 RENDERED = """
@@ -102,7 +103,7 @@ def test_webhooks_are_called_through_a_service() -> None:
     assert webhooks["webhooks"][0]["clientConfig"] == {"service": called}
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("name", [name for name, made in OPERATORS.items() if not isinstance(made, StandIn)])
 def test_every_operator_is_pinned(name: str) -> None:
     """Its folder has a go.mod that builds its packages as tools, and requires its module."""
     operator = OPERATORS[name]

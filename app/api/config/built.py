@@ -12,7 +12,7 @@ from app.api.config import addresses, features
 from app.api.config.defaults import Installation
 from app.api.config.document import Document, Problem, dotted
 from app.api.config.durations import SECOND, render
-from app.api.config.frameworks import FRAMEWORKS, group_kind
+from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
@@ -21,16 +21,17 @@ HEEDED: Final = frozenset((
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
-    "UnadmittedWorkloadsObservability", "WorkloadValidateResourcesAreNonNegative",
+    "SparkApplicationIntegration", "UnadmittedWorkloadsObservability", "WorkloadValidateResourcesAreNonNegative",
     "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
 ALWAYS_ON: Final = frozenset((
-    "AdmissionGatedBy", "AssignQueueLabelsForPods", "FinishOrphanedWorkloads",
+    "AdmissionGatedBy", "AssignQueueLabelsForPods", "DeferRayServiceFinalizationForRedisCleanup",
+    "FinishOrphanedWorkloads",
     "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
-    "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "WorkloadIdentifierAnnotations",
-    "WorkloadPriorityClassDefaulting",
+    "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "ValidateRayAndSparkJobUpdates",
+    "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
 ))  # fmt: skip
 """Gates whose behaviour cannot be switched off."""
 
@@ -55,7 +56,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "CustomMetricLabels": _METRICS,
-    "DeferRayServiceFinalizationForRedisCleanup": "the Ray kinds are not built yet",
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "LWSImmutableGroupSize": "LeaderWorkerSets are not built yet",
@@ -64,9 +64,7 @@ UNBUILT: Final[Mapping[str, str]] = {
     "MetricsForCohorts": _METRICS,
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
-    "SparkApplicationIntegration": "SparkApplications are not built yet",
     "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
-    "ValidateRayAndSparkJobUpdates": "the Ray and Spark kinds are not built yet",
     "VisibilityOnDemand": "the visibility API is not built yet",
     **{
         gate.name: sentence
@@ -95,7 +93,7 @@ def refusals(
 ) -> Iterator[Problem]:
     """What the file, or the flag of the gates, switches on and is not there. `frameworks` names those that are."""
     yield from _gate_refusals(config, document, gates, flag)
-    yield from _framework_refusals(config, document, frameworks)
+    yield from _framework_refusals(config, document, frameworks, gates)
 
     def refuse(path: tuple[str | int, ...], message: str, cure: str = _LEAVE_OUT) -> Problem:
         return Problem(dotted(path), document.line(path), message, cure)
@@ -198,7 +196,9 @@ def _gate_refusals(config: Configuration, document: Document, gates: Collection[
             yield Problem(source, line, f"{name}cannot be switched off: it is always on here", "leave the gate out")
 
 
-def _framework_refusals(config: Configuration, document: Document, frameworks: Collection[str]) -> Iterator[Problem]:
+def _framework_refusals(
+    config: Configuration, document: Document, frameworks: Collection[str], gates: Collection[str]
+) -> Iterator[Problem]:
     named = (config.integrations.frameworks or []) if config.integrations is not None else []
     custom = (config.integrations.custom_kinds or []) if config.integrations is not None else []
     described = {each.framework for each in custom}
@@ -208,6 +208,10 @@ def _framework_refusals(config: Configuration, document: Document, frameworks: C
             known = ", ".join(sorted(frameworks))
             message = f"jobs of the framework {framework} cannot be queued yet"
             yield Problem(dotted(path), document.line(path), message, f"take it out; built are {known}")
+        elif GATED.get(framework, "") not in ("", *gates):
+            path = ("integrations", "frameworks", index)
+            message = f"jobs of the framework {framework} are queued only with the feature gate {GATED[framework]}"
+            yield Problem(dotted(path), document.line(path), message, "set the gate to true, or take the framework out")
     kinds = {name: group_kind(FRAMEWORKS[name]) for name in frameworks if name in FRAMEWORKS}
     for index, each in enumerate(custom):
         built = [name for name, kind in kinds.items() if each.framework == name or kind == (each.group, each.kind)]

@@ -27,6 +27,9 @@ FRAMEWORKS: Final = {
 }
 """`Kind.version.group` by the name of the framework, by name."""
 
+GATED: Final = {"sparkoperator.k8s.io/sparkapplication": "SparkApplicationIntegration"}
+"""Feature gates without which a framework may not be named."""
+
 WITHOUT_MULTIKUEUE: Final = frozenset(("deployment",))
 """Frameworks whose jobs have no adapter of their own for dispatch to other clusters."""
 

@@ -52,7 +52,7 @@ class RunPolicy(Object):
 class ReplicaSpecs(Object):
     """The part of a spec that all kinds have; each adds its map of replica types."""
 
-    run_policy: RunPolicy = msgspec.field(default_factory=RunPolicy)
+    run_policy: RunPolicy | None = None
 
 
 class _ReplicaStatus(Object):
@@ -75,9 +75,9 @@ class ReplicaJob(Kind):
 
     @property
     def run_policy(self) -> RunPolicy:
-        """`spec.runPolicy`."""
+        """`spec.runPolicy`; an empty one if it is absent."""
         spec: ReplicaSpecs = self.spec  # type: ignore[attr-defined]  # each such kind has one
-        return spec.run_policy
+        return spec.run_policy or RunPolicy()
 
 
 class ReplicaJobs(TemplatedJob[J]):
@@ -92,6 +92,11 @@ class ReplicaJobs(TemplatedJob[J]):
     """Name of the map in the spec: `pytorchReplicaSpecs`."""
     order: ClassVar[tuple[str, ...]]
     """The known replica types, in the order of the pod sets."""
+
+    def __init_subclass__(cls) -> None:
+        """Declare the replicas of each known type as numbers of pods."""
+        super().__init_subclass__()
+        cls.counts = {f"spec.{cls.map_name}.{known}.replicas": 1 for known in cls.order}
 
     def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
         """The largest number of pods of a replica type that the operator runs."""

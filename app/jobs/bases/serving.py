@@ -45,7 +45,7 @@ class ServingSet(PodParent[J]):
 
     watched = True
     controls = False
-    on_hold: ClassVar[str] = ""
+    hold_message: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
 
     @abstractmethod

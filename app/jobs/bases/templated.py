@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
+import orjson
 
 from app.api import names
 from app.api.config.document import dotted
@@ -35,7 +36,8 @@ class Template:
     """A pod template of a job: the pod set made from it, and its place in the object.
 
     `raw` is the JSON of a PodTemplateSpec, `path` its path: `("spec", "replicatedJobs", 0, "template", ...)`. `shown`
-    is the path as error messages write it where it goes through a map: `spec.replicaSpecs[Worker].template`.
+    is the path as error messages write it where it goes through a map: `spec.replicaSpecs[Worker].template`. `absent`:
+    the object does not have the template, which is the default of the kind's controller, and a start writes it.
     """
 
     pod_set: str
@@ -44,6 +46,7 @@ class Template:
     path: tuple[str | int, ...]
     min_count: int | None = None
     shown: str = ""
+    absent: bool = False
 
     @property
     def directives(self) -> Directives:
@@ -145,6 +148,8 @@ class TemplatedJob(Integration[J]):
             )
         patch = JsonPatch()
         for template, info in zip(templates, infos, strict=True):
+            if template.absent:
+                patch.add(*template.path, value=orjson.loads(bytes(template.raw)))
             rewrite(patch, template.raw, template.path, merge(template.directives, info))
         if self.active(job):
             return None
@@ -165,10 +170,9 @@ class TemplatedJob(Integration[J]):
         patch = JsonPatch()
         if running:
             self._set_suspended(job, patch, value=True)
-        templates = self.readable_templates(job)
-        if pod_sets is not None and len(pod_sets) == len(templates):
-            for template, pod_set in zip(templates, pod_sets, strict=True):
-                rewrite(patch, template.raw, template.path, Directives.of(pod_set.template))
+        for template, pod_set in _originals(self.readable_templates(job), pod_sets or ()):
+            wanted, without = Directives.of(pod_set.template), pod_set.template.metadata is None
+            rewrite(patch, template.raw, template.path, wanted, without_metadata=without)
         steps: list[Step] = [Change(patch, fresh=True)] if patch else []
         return Stop(steps, announce=running, complete=gone)
 
@@ -184,6 +188,18 @@ class TemplatedJob(Integration[J]):
             if self.value(job, self.suspend_path[:depth]) is None:
                 patch.add(*self.suspend_path[:depth], value={})
         patch.add(*self.suspend_path, value=value)
+
+
+def _originals(templates: Sequence[Template], pod_sets: Sequence[PodSet]) -> list[tuple[Template, PodSet]]:
+    """Each template of a job with the pod set that was made from it: by position, or by name if the job has other pod
+    sets since."""
+    named = {pod_set.name: pod_set for pod_set in pod_sets}
+    pairs = (
+        zip(templates, pod_sets, strict=True)
+        if len(pod_sets) == len(templates)
+        else ((template, named[name]) for template in templates if (name := template.as_pod_set().name) in named)
+    )
+    return [(template, pod_set) for template, pod_set in pairs if not template.absent]
 
 
 def reserved_label_errors(job: Kind, templates: Sequence[Template]) -> list[FieldError]:

@@ -6,6 +6,10 @@ the template. The annotation `kueue.x-k8s.io/stopping` marks the way between; a 
 suspended, so that the next reconcile finishes the stop. A step that has nothing to change is not written. Source:
 Kueue's pkg/controller/jobs/job, which does not wait.
 
+The Job controller replaces a pod that is being deleted at once if `podReplacementPolicy` is `TerminatingOrFailed`,
+which the API server sets where a Job says nothing. More pods would run than the Job is charged for, so a queued Job,
+and a Job that is made by a queued job, gets `Failed`; it stays when the Job is stopped.
+
 A Job that asks to be elastic is checked like the others; the gate that elastic Jobs need on their pods is not added
 until Turnstile can lift it.
 """
@@ -36,6 +40,8 @@ from app.jobs.topologyrequest import PREFERRED, REQUIRED, topology_errors
 
 MIN_PARALLELISM_PATH: Final = f"metadata.annotations[{names.JOB_MIN_PARALLELISM}]"
 SYNC_PATH: Final = f"metadata.annotations[{names.JOB_COMPLETIONS_EQUAL_PARALLELISM}]"
+FAILED: Final = "Failed"
+"""The `podReplacementPolicy` by which a pod is replaced when it has ended."""
 _TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 
 _MADE_BY_KUBERNETES: Final = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid")
@@ -115,6 +121,11 @@ class BatchJob(TemplatedJob[Job]):
             errors.append(forbidden(SYNC_PATH, "field is immutable while the job is not suspended"))
         return errors
 
+    def prepare(self, job: Job, patch: JsonPatch) -> None:
+        """Have pods replaced only when they have ended."""
+        if _is_replaced_early(job):
+            patch.replace("spec", "podReplacementPolicy", value=FAILED)
+
     def templates(self, job: Job) -> list[Template]:
         """One template, with as many pods as run at a time."""
         return [Template(names.DEFAULT_PODSET, _count(job), job.spec.template, ("spec", "template"))]
@@ -161,7 +172,7 @@ class BatchJob(TemplatedJob[Job]):
         ]
 
     def start(self, job: Job, infos: Sequence[PodSetInfo]) -> Change | None:
-        """Unsuspend and merge in one patch; a start time left by an earlier run is cleared first, in its own patch.
+        """Prepare, unsuspend and merge in one patch; a start time left by an earlier run is cleared first, in its own.
 
         None while pods of an earlier run are active, as of a Job that its user suspended: they and the new pods would
         together exceed the quota. Kubernetes also locks the template then.
@@ -177,6 +188,8 @@ class BatchJob(TemplatedJob[Job]):
         spec: dict[str, Any] = {"suspend": False}
         if template:
             spec["template"] = template
+        if _is_replaced_early(job):
+            spec["podReplacementPolicy"] = FAILED
         spec.update(_partial(job, infos[0].count))
         return Change({"spec": spec}, fresh=True)
 
@@ -263,6 +276,11 @@ def _own_template(template: bytes) -> bytes:
         metadata["labels"] = labels
     plain["metadata"] = metadata
     return msgspec.json.encode(plain)  # exactly sized: orjson would keep 4 KB more per template
+
+
+def _is_replaced_early(job: Job) -> bool:
+    """Whether a pod of the Job is replaced while it ends. An API server without the field leaves it out."""
+    return job.spec.pod_replacement_policy not in (None, FAILED)
 
 
 def _stopping(job: Job) -> bool:

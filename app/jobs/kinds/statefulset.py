@@ -72,7 +72,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     framework = "statefulset"
     summary = "each pod held by a scheduling gate; all pods queued together"
     built_in = True
-    on_hold = "StatefulSet scaled to zero; workload on hold"
+    hold_message = "StatefulSet scaled to zero; workload on hold"
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

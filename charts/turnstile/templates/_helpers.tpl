@@ -76,7 +76,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of the file with the
-kinds that they need, or all that are built without a file; then those that the file describes, in the same form. `id`
+kinds that they need, or all that need no feature gate without a file; then those that the file describes, in the same form. `id`
 is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- define "turnstile.kinds" -}}
 {{- $known := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
@@ -84,7 +84,7 @@ is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- if .Values.config -}}
 {{- $named = dig "integrations" "frameworks" (list "batch/job") .Values.config -}}
 {{- else -}}
-{{- range $known -}}{{- $named = append $named .framework -}}{{- end -}}
+{{- range $known -}}{{- if not .gate -}}{{- $named = append $named .framework -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- range $known -}}
 {{- if has .framework $named -}}{{- $named = concat $named .needs -}}{{- end -}}

@@ -14,7 +14,7 @@ OPERATOR = Operator(
     package=f"{_MODULE}/cmd/trainer-controller-manager",
     folder="manifests",
     # As overlays/manager and overlays/runtimes, without the manifests of JobSet, which they fetch.
-    kustomization={
+    kustomization=lambda _: {
         "namespace": "kubeflow-system",
         "resources": [f"base/{part}" for part in ("crds", "manager", "rbac", "webhook", "runtimes")],
     },

@@ -19,7 +19,7 @@ OPERATOR = Operator(
     module=_MODULE,
     package=f"{_MODULE}/cmd/training-operator.v1",
     folder="manifests",
-    kustomization={
+    kustomization=lambda _: {
         "resources": ["overlays/standalone"],
         "patches": [
             {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.api.errors import InvalidConfiguration
 from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from app.jobs.options import JobOptions, PodsReadyOptions
@@ -63,10 +64,21 @@ def test_jobs_are_those_of_the_file() -> None:
     assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
 
 
-def test_without_a_file_every_kind_that_is_built_is_enabled() -> None:
-    """Flags alone leave nothing out."""
+def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
+    """A kind behind a gate that is off by default is followed, and not enabled."""
     kinds = configured.job_kinds(None)
-    assert [each.framework for each in kinds.enabled] == list(kinds.known)
+    gated = [each.framework for each in kinds.known.values() if each.gate]
+    assert [each.framework for each in kinds.enabled] == [name for name in kinds.known if name not in gated]
+    assert gated == ["sparkoperator.k8s.io/sparkapplication"]
+
+
+def test_a_kind_behind_a_gate_is_named_with_its_gate() -> None:
+    """As in Kueue, the file is refused without it."""
+    spark = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}"
+    with pytest.raises(InvalidConfiguration, match="only with the feature gate SparkApplicationIntegration"):
+        loaded(spark)
+    kinds = configured.job_kinds(loaded(f"{spark}\nfeatureGates: {{SparkApplicationIntegration: true}}"))
+    assert [each.framework for each in kinds.enabled] == ["sparkoperator.k8s.io/sparkapplication"]
 
 
 def test_flags_win() -> None:

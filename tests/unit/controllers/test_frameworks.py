@@ -9,7 +9,9 @@ from app.api.workload import Workload
 from app.controllers import frameworks, jobreconciler
 from app.controllers.clusterview import ClusterView
 from app.controllers.runner import Runner
+from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers import worlds
+from tests.unit.controllers.job_cluster import Cluster
 from tests.unit.controllers.test_runner import Diary, settled
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -92,6 +94,20 @@ async def test_a_workload_that_loses_its_admission_concerns_the_jobs_that_it_was
         made.workloads.observe(workload("False", "2"))
     keys = {await runner.queues["batch/job"].get() for _ in range(waiting(runner)["batch/job"])}
     assert keys == {"batch/job:ns/job", "batch/job:ns/one", "batch/job:ns/two"}
+
+
+async def test_a_job_whose_templates_are_in_another_object_is_reconciled_with_it() -> None:
+    """A TrainJob with its JobSet; JobSets of other owners concern none."""
+    made = Cluster().world
+    runner = runner_of(made)
+    with runner.subscribed():
+        for number, kind in enumerate(("TrainJob", "Other"), 1):
+            owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "name": "train", "uid": "u"}
+            meta = {"name": f"set{number}", "namespace": "ns", "resourceVersion": str(number)}
+            body = {"metadata": {**meta, "ownerReferences": [{**owner, "controller": True}]}, "spec": {}}
+            made.jobs[JobSet].observe(worlds.decode(JobSet, body))
+    assert waiting(runner) == {"jobset.x-k8s.io/jobset": 2, "trainer.kubeflow.org/trainjob": 1}
+    assert await runner.queues["trainer.kubeflow.org/trainjob"].get() == "trainer.kubeflow.org/trainjob:ns/train"
 
 
 async def test_a_new_term_finds_jobs_that_were_deleted_before_it() -> None:

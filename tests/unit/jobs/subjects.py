@@ -16,6 +16,7 @@ from msgspec import inspect as mi
 from app.api.config.customkinds import CustomKind
 from app.api.meta import Kind
 from app.jobs.bases.configured import ConfiguredJobs
+from app.jobs.bases.ray import ClusterSpec
 from app.jobs.integration import Integration
 from app.jobs.kinds.jobset import JobSet
 from app.jobs.kinds.trainjob import TrainJob
@@ -66,17 +67,42 @@ REGISTRY: Final = Registry(kinds=(*ALL, CONFIGURED))
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("a", "b", "c"),
     "status": ("True", "False"),
-    "type": ("Complete", "Completed", "Succeeded", "Failed", "Other", "Ready", "Suspended", "TerminationTarget"),
+    "type": (
+        "Complete",
+        "Completed",
+        "Succeeded",
+        "Failed",
+        "Other",
+        "PodsReady",
+        "QuotaReserved",
+        "RayClusterSuspended",
+        "Ready",
+        "ResourcesDeployed",
+        "Suspended",
+        "TerminationTarget",
+    ),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
+    "groupName": ("workers", "more", "Others"),
+    "submissionMode": ("K8sJobMode", "SidecarMode", "HTTPMode"),
+    "state": (
+        *("ready", "suspended", "failed"),
+        *("", "RUNNING", "SUSPENDED", "SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"),
+    ),
+    "jobDeploymentStatus": ("Initializing", "Running", "Suspending", "Suspended", "ValidationFailed", "Complete"),
+    "jobStatus": ("RUNNING", "SUCCEEDED", "FAILED"),
     "manager": ("kueue.x-k8s.io/manager", "example.com/other"),
     "startTime": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
 }
 REPLICA_TYPES: Final = ("Master", "worker", "PS", "Other")
 """Keys of maps of structs: of the replica types of training operators, known and unknown ones."""
+LEFT_OUT: Final = ("submitterPodTemplate",)
+"""Templates that a job need not have; a start writes them, and a stop leaves them."""
+RAW: Final = {"rayClusterConfig": ClusterSpec}
+"""What is in fields that stay JSON; in all others there is a pod template."""
 KEYS: Final = st.sampled_from(["a", "b", "c"])
 MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
@@ -121,7 +147,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
         case mi.StrType():
             return st.sampled_from(WORDS.get(name, ("x", "y")))
         case mi.RawType():
-            return raw
+            return fields(mi.type_info(RAW[name]), name, raw) if name in RAW else raw
         case mi.DictType() if isinstance(info.value_type, mi.StructType):
             return st.dictionaries(st.sampled_from(REPLICA_TYPES), fields(info.value_type, name, raw), max_size=3)
         case mi.DictType():
@@ -132,7 +158,8 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
             required, optional = {}, {}
             for field in info.fields:
                 needed = field.required or isinstance(field.type, (mi.RawType, mi.StructType))
-                needed = needed or field.encode_name == "name"
+                needed = needed and field.encode_name not in LEFT_OUT
+                needed = needed or field.encode_name in ("name", "groupName", "rayClusterSpec")
                 (required if needed else optional)[field.encode_name] = fields(field.type, field.encode_name, raw)
             everything = st.fixed_dictionaries({**required, **optional})
             return everything | st.fixed_dictionaries(required, optional=optional)
@@ -140,14 +167,16 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    return item.get("name", item.get("manager", id(item))) if isinstance(item, dict) else item
+    names = ("name", "groupName", "manager")
+    return next((item[each] for each in names if each in item), id(item)) if isinstance(item, dict) else item
 
 
 @cache
-def _built(kind: type[Kind]) -> st.SearchStrategy[Json]:
+def _built(kind: type[Kind], *, raw: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Json]:
     info = mi.type_info(kind)
     assert isinstance(info, mi.StructType)
-    raw = pod_specs() if kind.KIND == "Pod" else pod_templates()
+    if raw is None:
+        raw = pod_specs() if kind.KIND == "Pod" else pod_templates()
     parts = {f.encode_name: f.type for f in info.fields if f.encode_name not in ("apiVersion", "kind", "metadata")}
     return st.fixed_dictionaries({name: fields(part, name, raw) for name, part in parts.items()})
 
@@ -171,9 +200,7 @@ def _configured(draw: st.DrawFn) -> Json:
                 **dict.fromkeys(counts, SMALL),
                 "phase": st.sampled_from(WORDS["phase"]),
                 "message": KEYS,
-                "conditions": st.lists(
-                    st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
-                ),
+                "conditions": st.lists(_conditions()),
             },
         )
     )
@@ -181,10 +208,144 @@ def _configured(draw: st.DrawFn) -> Json:
 
 
 @st.composite
+def _pipelineruns(draw: st.DrawFn) -> Json:
+    """Tasks that are embedded or referred to, some after others, some with a matrix."""
+    tasks: list[Json] = []
+    for name in draw(st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True)):
+        steps = draw(st.lists(st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from("12")), max_size=2))
+        task: Json = {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": each}} for each in steps]}}
+        task = draw(st.sampled_from([task, {"name": name, "taskRef": {"name": "x"}}]))
+        if draw(st.booleans()):
+            task["runAfter"] = [each["name"] for each in tasks]
+        elif tasks and draw(st.booleans()):
+            task["params"] = [{"name": "x", "value": f"$(tasks.{tasks[-1]['name']}.results.y)"}]
+        if draw(st.booleans()):
+            task["matrix"] = {"params": [{"name": "m", "value": draw(st.lists(st.just("x"), min_size=1, max_size=3))}]}
+        tasks.append(task)
+    pipelines: list[Json] = [{"pipelineSpec": {"tasks": tasks, "finally": tasks[:1]}}, {"pipelineRef": {"name": "x"}}]
+    spec: Json = dict(draw(st.sampled_from(pipelines)))
+    if status := draw(st.sampled_from(["", "PipelineRunPending", "Cancelled", "StoppedRunFinally"])):
+        spec["status"] = status
+    if draw(st.booleans()):
+        spec["taskRunTemplate"] = {"podTemplate": {"priorityClassName": draw(KEYS)}}
+    conditions = st.fixed_dictionaries({"type": st.just("Succeeded"), "status": st.sampled_from(WORDS["status"])})
+    status = draw(
+        st.fixed_dictionaries(
+            {}, optional={"startTime": st.sampled_from(WORDS["startTime"]), "conditions": st.lists(conditions)}
+        )
+    )
+    return {"spec": spec, "status": status}
+
+
+_DRAWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+    CONFIGURED.framework: _configured,
+    "tekton.dev/pipelinerun": _pipelineruns,
+}
+"""Kinds whose objects follow from more than their structs."""
+
+
+@st.composite
+def _components(draw: st.DrawFn) -> Json:
+    """A component of an AppWrapper: an object of a kind that the AppWrapper controller knows, or one that declares
+    where its templates are."""
+    template, amounts = draw(pod_templates()), st.fixed_dictionaries({}, optional={"replicas": SMALL})
+    job = {
+        **draw(st.fixed_dictionaries({}, optional={"parallelism": SMALL, "completions": SMALL})),
+        "template": template,
+    }
+    component = draw(
+        st.sampled_from(
+            [
+                {"template": {"apiVersion": "batch/v1", "kind": "Job", "spec": job}},
+                {"template": {"apiVersion": "v1", "kind": "Pod", **template}},
+                {
+                    "template": {
+                        "apiVersion": "apps/v1",
+                        "kind": "Deployment",
+                        "spec": {**draw(amounts), "template": template},
+                    }
+                },
+                {
+                    "template": {
+                        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                        "kind": "JobSet",
+                        "spec": {"replicatedJobs": [{"name": "a", **draw(amounts), "template": {"spec": job}}]},
+                    }
+                },
+                {
+                    "template": {"apiVersion": "example.com/v1", "kind": "Farm", "spec": {"herds": [template]}},
+                    "podSets": [{"path": "template.spec.herds[0]", **draw(amounts)}],
+                },
+                {"template": {"apiVersion": "v1", "kind": "Service", "spec": {}}},
+            ]
+        )
+    )
+    if draw(st.booleans()):
+        component["podSetInfos"] = [{"labels": draw(MAPS), "nodeSelector": draw(MAPS)}]
+    return component
+
+
+@st.composite
+def _appwrapper(draw: st.DrawFn) -> Json:
+    optional = {"suspend": st.booleans(), "managedBy": KEYS}
+    status = {"phase": st.sampled_from(WORDS["phase"]), "conditions": st.lists(_conditions(), max_size=3)}
+    return {
+        "spec": draw(
+            st.fixed_dictionaries({"components": st.lists(_components(), min_size=1, max_size=3)}, optional=optional)
+        ),
+        "status": draw(st.fixed_dictionaries({}, optional=status)),
+    }
+
+
+def _conditions() -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({name: st.sampled_from(WORDS[name]) for name in ("type", "status", "reason")})
+
+
+@st.composite
+def _sparkapplication(draw: st.DrawFn) -> Json:
+    """Drawn field by field, but for what Spark must be able to read; the node selector of the whole application, which
+    no stop puts back, is left out."""
+    kind = next(each.kind for each in ALL if each.framework == "sparkoperator.k8s.io/sparkapplication")
+    body = draw(_built(kind, raw=st.none()))
+    spec = body["spec"]
+    spec.pop("nodeSelector", None)
+    spec["sparkConf"] = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "spark.executor.instances": st.sampled_from(["1", "3"]),
+                "spark.dynamicAllocation.enabled": st.sampled_from(["true", "false"]),
+                "spark.dynamicAllocation.maxExecutors": st.sampled_from(["2", "5"]),
+            },
+        )
+    )
+    spec["memoryOverheadFactor"] = draw(st.sampled_from(["0.1", "0.5"]))
+    for role in ("driver", "executor"):
+        for name in ("coreRequest", "coreLimit", "memory", "memoryLimit", "memoryOverhead"):
+            if name in spec[role]:
+                spec[role][name] = draw(st.sampled_from(["1", "2"] if name.startswith("core") else ["1g", "512m"]))
+        template = draw(st.none() | pod_specs())
+        if template is not None:
+            directives = ("nodeSelector", "tolerations")
+            spec[role]["template"] = {"spec": {key: part for key, part in template.items() if key not in directives}}
+    return body
+
+
+_OWN: Final[Mapping[str, Callable[[], st.SearchStrategy[Json]]]] = {
+    CONFIGURED.framework: _configured,
+    "sparkoperator.k8s.io/sparkapplication": _sparkapplication,
+    "workload.codeflare.dev/appwrapper": _appwrapper,
+    "tekton.dev/pipelinerun": _pipelineruns,
+}
+"""Kinds that cannot be drawn field by field."""
+
+
+@st.composite
 def jobs(draw: st.DrawFn, integration: Integration[Any]) -> Json:
     """An object of the kind in any state, queued."""
     kind = integration.kind
-    body = draw(_configured() if integration is CONFIGURED else _built(kind))
+    own = _OWN.get(integration.framework)
+    body = draw(own() if own is not None else _built(kind))
     annotations = draw(st.sampled_from([{}, {}, {"kueue.x-k8s.io/job-min-parallelism": "1"}]))
     meta = {
         "name": "train",
@@ -254,11 +415,19 @@ def without_pods(body: Json) -> Json:
         return value
 
     body["status"] = still(body.get("status") or {})
+    if body["kind"] == "RayCluster":
+        body["status"] |= {"state": "suspended", "conditions": [{"type": "RayClusterSuspended", "status": "True"}]}
+    if body["kind"] == "RayJob":
+        body["status"]["jobDeploymentStatus"] = "Suspended"
     if "jobSet" in body:
         body["jobSet"]["status"] = still(body["jobSet"]["status"])
     of_operator = body["spec"].get("runPolicy", {})
     if (body["kind"] == "Job" and body["spec"].get("suspend")) or of_operator.get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
+    if body["kind"] == "AppWrapper":
+        body["status"]["conditions"] = []
+    if body["kind"] == "SparkApplication":
+        body["status"] = {"applicationState": {"state": "SUSPENDED"}}
     if body["kind"] == CONFIGURED.kind.KIND:
         body["status"] |= {"phase": "Idle", "observedGeneration": body["metadata"]["generation"]}
     return body
@@ -271,6 +440,10 @@ def unfinished(body: Json) -> Json:
     status.pop("conditions", None)
     if status.get("phase") in ("Succeeded", "Failed"):
         status["phase"] = "Running"
+    if body["kind"] == "SparkApplication":
+        status["applicationState"] = {"state": "RUNNING"}
+    if status.get("jobDeploymentStatus") in ("Complete", "Failed"):
+        status["jobDeploymentStatus"] = "Running"
     return body
 
 
@@ -299,8 +472,7 @@ def _jobset_pods(body: Json) -> int:
     pods = 0
     for each in body["spec"].get("replicatedJobs", []):
         spec = each["template"]["spec"]
-        at_a_time = min(spec.get("parallelism", 1), spec.get("completions", 2**31))
-        pods += max(each.get("replicas", 1) - done.get(each["name"], 0), 0) * at_a_time
+        pods += max(each.get("replicas", 1) - done.get(each["name"], 0), 0) * _pods_at_a_time(spec)
     return pods
 
 
@@ -326,6 +498,68 @@ def _simulation_pods(body: Json) -> int:
     )
 
 
+def _pipelinerun_pods(body: Json) -> int:
+    """At least the tasks that wait for no other task run at once."""
+    tasks = body["spec"].get("pipelineSpec", {}).get("tasks", [])
+    at_once = [each for each in tasks if not each.get("runAfter") and "params" not in each]
+    return sum(len(each["matrix"]["params"][0]["value"]) if "matrix" in each else 1 for each in at_once)
+
+
+def _appwrapper_pods(body: Json) -> int:
+    pods = 0
+    for component in body["spec"]["components"]:
+        wrapped = component["template"]
+        spec = wrapped["spec"]
+        match wrapped["kind"]:
+            case "Job":
+                pods += _pods_at_a_time(spec)
+            case "Pod":
+                pods += 1
+            case "Deployment":
+                pods += spec.get("replicas", 1)
+            case "JobSet":
+                pods += sum(
+                    each.get("replicas", 1) * _pods_at_a_time(each["template"]["spec"])
+                    for each in spec["replicatedJobs"]
+                )
+            case "Farm":
+                pods += component["podSets"][0].get("replicas", 1)
+    return pods
+
+
+def _pods_at_a_time(spec: Json) -> int:
+    return min(spec.get("parallelism", 1), spec.get("completions", 2**31))
+
+
+def _sparkapplication_pods(body: Json) -> int:
+    spec = body["spec"]
+    conf, dynamic = spec.get("sparkConf", {}), spec.get("dynamicAllocation") or {}
+    executors = spec["executor"].get("instances", int(conf.get("spark.executor.instances", 2)))
+    if dynamic.get("enabled") or conf.get("spark.dynamicAllocation.enabled") == "true":
+        executors = max(
+            executors, dynamic.get("maxExecutors", int(conf.get("spark.dynamicAllocation.maxExecutors", 10)))
+        )
+    return 1 + executors
+
+
+def _ray_pods(cluster: Json) -> int:
+    """A head and its workers: at least `minReplicas`, with autoscaling up to `maxReplicas`, each of several hosts."""
+    pods = 1
+    for group in cluster.get("workerGroupSpecs", []):
+        replicas = max(group.get("replicas", 0), group.get("minReplicas", 0))
+        if cluster.get("enableInTreeAutoscaling"):
+            replicas = max(replicas, group.get("maxReplicas", 0))
+        pods += replicas * group.get("numOfHosts", 1)
+    return pods
+
+
+def _rayjob_pods(body: Json) -> int:
+    spec = body["spec"]
+    if spec.get("clusterSelector"):
+        return 0
+    return _ray_pods(spec["rayClusterSpec"]) + (spec.get("submissionMode") == "K8sJobMode")
+
+
 CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "batch/job": _job_pods,
     "jobset.x-k8s.io/jobset": _jobset_pods,
@@ -340,7 +574,13 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "leaderworkerset.x-k8s.io/leaderworkerset": lambda body: (
         body["spec"].get("replicas", 1) * body["spec"]["leaderWorkerTemplate"].get("size", 1)
     ),
+    "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
+    "ray.io/rayjob": _rayjob_pods,
+    "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
     "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
+    "tekton.dev/pipelinerun": _pipelinerun_pods,
+    "sparkoperator.k8s.io/sparkapplication": _sparkapplication_pods,
+    "workload.codeflare.dev/appwrapper": _appwrapper_pods,
 }
 """Pods that the controller of each kind may still have at a time, by the object; a new kind has a line here."""

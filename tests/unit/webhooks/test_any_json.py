@@ -30,6 +30,24 @@ def quota() -> Json:
     return {"coveredResources": ["cpu"], "flavors": [{"name": "spot", "resources": resources}]}
 
 
+def rays(template: Json) -> dict[str, Json]:
+    """The specs of Ray's kinds."""
+    cluster = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}},
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+        "headGroupSpec": {"template": template},
+        "workerGroupSpecs": [
+            {"groupName": "a", "replicas": 2, "maxReplicas": 4, "numOfHosts": 2, "template": template}
+        ],
+    }
+    return {
+        "RayCluster": cluster,
+        "RayJob": {"rayClusterSpec": cluster, "submissionMode": "K8sJobMode", "shutdownAfterJobFinishes": True},
+        "RayService": {"rayClusterConfig": cluster},
+    }
+
+
 def seeds() -> dict[str, Json]:
     """A rich valid object a kind; the mutator starts here."""
     annotations = {
@@ -74,6 +92,69 @@ def seeds() -> dict[str, Json]:
             "kind": "JobSet",
             "metadata": {"name": "x", "labels": labels, "annotations": annotations},
             "spec": {"replicatedJobs": [{"name": "a", "replicas": 2, "template": {"spec": {"template": template}}}]},
+        },
+        "inferenceservice": {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "status": {"conditions": [{"type": "PredictorReady", "status": "True"}]},
+        },
+        "notebook": {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "Notebook",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "status": {"readyReplicas": 1},
+        },
+        "pipelinerun": {
+            "apiVersion": "tekton.dev/v1",
+            "kind": "PipelineRun",
+            "metadata": {
+                "name": "x",
+                "labels": labels,
+                "annotations": {**annotations, "kueue.konflux-ci.dev/requests-cpu": "1"},
+            },
+            "spec": {"pipelineSpec": {"tasks": [{"name": "a"}]}, "workspaces": [{"name": "a"}]},
+            "status": {"startTime": "2026-01-02T03:04:05Z", "conditions": [{"type": "Succeeded", "status": "True"}]},
+        },
+        "appwrapper": {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "components": [
+                    {
+                        "podSets": [{"path": "template.spec.template", "replicas": 2}],
+                        "podSetInfos": [{"labels": {"a": "b"}}],
+                        "template": {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}},
+                    },
+                    {"template": {"apiVersion": "v1", "kind": "Pod", **template}},
+                ]
+            },
+            "status": {"phase": "Running", "conditions": [condition]},
+        },
+        "sparkapplication": {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+            "spec": {
+                "type": "Python",
+                "mode": "cluster",
+                "sparkConf": {"spark.executor.cores": "2", "spark.memory.offHeap.enabled": "true"},
+                "volumes": [{"name": "v"}],
+                "driver": {"memory": "1g", "template": template, "volumeMounts": [{"name": "v"}]},
+                "executor": {"instances": 2, "sidecars": template["spec"]["containers"], "gpu": {"name": "a/b"}},
+                "dynamicAllocation": {"enabled": False},
+            },
+            "status": {"applicationState": {"state": "RUNNING"}, "executorState": {"a": "RUNNING"}},
+        },
+        **{
+            kind.lower(): {
+                "apiVersion": "ray.io/v1",
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": spec,
+            }
+            for kind, spec in rays(template).items()
         },
         "simulation": {
             "apiVersion": "example.com/v1",

@@ -1,5 +1,7 @@
 """A Job that has a queue, or gets one, is suspended; every other Job is left as it came."""
 
+from typing import ClassVar
+
 import pytest
 
 from app.api import names
@@ -12,6 +14,7 @@ from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
 from tests.unit.webhooks.reviews import Cluster, Json, job, meta, mutated, operations, owned_by, request
 
+EARLY = "TerminatingOrFailed"
 QUEUED = {names.QUEUE_LABEL: "main"}
 PARENT = owned_by("JobSet", "parent", api_version="jobset.x-k8s.io/v1alpha2")
 
@@ -178,6 +181,38 @@ class TestChildren:
         """Two Jobs that own each other, or a Pod that is never seen: the Job needs quota itself, and no error."""
         for owner in (owned_by("Job", "parent"), owned_by("Pod", "unknown", api_version="v1")):
             assert mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED, owner=owner))["spec"]["suspend"] is True
+
+
+class TestReplacementOfPods:
+    """A queued Job replaces a pod when it has ended, and not while it ends."""
+
+    wanted: ClassVar = [{"op": "replace", "path": "/spec/podReplacementPolicy", "value": "Failed"}]
+
+    @pytest.mark.parametrize("suspend", [True, False])
+    def test_of_a_job_with_a_queue(self, *, suspend: bool) -> None:
+        """Whether or not it has to be suspended."""
+        made = mutated(mutating(BatchJob(), Cluster()), job(labels=QUEUED, suspend=suspend, podReplacementPolicy=EARLY))
+        assert (made["spec"]["podReplacementPolicy"], made["spec"]["suspend"]) == ("Failed", True)
+
+    @pytest.mark.parametrize("suspend", [True, False])
+    def test_of_the_child_of_a_queued_job(self, *, suspend: bool) -> None:
+        """Nothing else of it is changed."""
+        made = child()
+        made["spec"] |= {"podReplacementPolicy": EARLY, "suspend": suspend}
+        answer = mutating(BatchJob(), Cluster(jobs=(job_set(labels=QUEUED),)))(request(made))
+        assert operations(answer) == self.wanted
+
+    def test_of_a_suspended_child_whose_owner_is_not_seen_yet(self) -> None:
+        """It is created all the same: the reconciler changes it later."""
+        made = child()
+        made["spec"] |= {"podReplacementPolicy": EARLY, "suspend": True}
+        assert mutating(BatchJob(), Cluster())(request(made)) is ALLOWED
+
+    def test_of_other_jobs_is_their_own(self) -> None:
+        """Neither without a queue, nor of an owner that is not queued."""
+        for each in (job(podReplacementPolicy=EARLY), child()):
+            each["spec"]["podReplacementPolicy"] = EARLY
+            assert mutating(BatchJob(), Cluster(jobs=(job_set(),)))(request(each)) is ALLOWED
 
 
 def test_a_child_of_an_owner_that_is_managed_elsewhere_is_left_alone() -> None:

@@ -1,0 +1,36 @@
+"""What becomes of the Workloads of a job that is gone, or is being deleted: they end when no pod of theirs may run."""
+
+from app.api import names
+from app.api.workload import Workload
+from app.controllers import charges
+from app.controllers.actions import Action, RequeueAfter
+from app.controllers.children import wind_down
+from app.controllers.clusterview import ClusterView
+from app.controllers.reconcile import ended, released
+
+
+def ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tuple[list[Action], str]:
+    """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
+    their finalizer so that the garbage collector can delete them."""
+    actions: list[Action] = []
+    for workload in workloads:
+        meta = workload.metadata
+        if charges.held(workload, cluster):
+            why = f"{why}, but pods still run"
+            actions.extend(ended(workload, cluster))
+            continue
+        if wind_down(workload, cluster):
+            why = f"{why}, but what it made cleans up"
+            continue
+        if seconds := charges.unseen_seconds(workload, cluster):
+            actions.append(RequeueAfter(seconds))
+            why = f"{why}, but pods may be created still"
+            continue
+        made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
+        if not workload.finished and not meta.deletion_timestamp and made_for_job:
+            draft = cluster.draft(workload)
+            draft.finish("OwnerNotFound", "The workload's owner no longer exists")
+            actions.append(draft.patch())
+        else:
+            actions.extend(released(workload))
+    return actions, why

@@ -1,0 +1,143 @@
+"""Recorded calls to the Ray kinds: their pod sets, what a start and a stop change, and what their status says."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import jsonpatch
+
+from app.api.meta import without_nulls
+from app.api.pods import PodTemplate
+from app.api.workload import PodSet
+from app.jobs.bases.ray import RayKind
+from app.jobs.integration import Change
+from app.jobs.kinds.raycluster import RayClusters
+from app.jobs.kinds.rayjob import RayJobs
+from app.jobs.kinds.rayservice import RayServices
+from app.jobs.podsets import PodSetInfo
+from tests.conformance import world
+from tests.conformance.cases import Case
+from tests.conformance.engine_tables import differs
+from tests.conformance.job_framework import decoded
+from tests.conformance.workload_calls import bare
+
+Json = Any
+_KINDS: dict[str, RayKind[Any]] = {"RayCluster": RayClusters(), "RayJob": RayJobs(), "RayService": RayServices()}
+
+
+class _AnySpec(RayServices):
+    """The rules for the spec of a RayCluster, wherever it is."""
+
+    cluster_field = "spec"
+
+
+def check(case: Case, run: dict[str, Json]) -> list[str] | None:
+    """Every call of a run; None if none has a counterpart here."""
+    found: list[str] = []
+    compared = False
+    calls = {"PodSets", "BuildPodSets", "RestorePodSetsInfo", "UpdateRayClusterSpecToRunWithPodSetsInfo"}
+    calls |= {"RunWithPodSetsInfo", "Finished", "IsOnHold", "IsActive", "IsSuspended", "PodsReady", "ValidateCreate"}
+    for step in run.get("trace") or ():
+        call = step["op"].rpartition(".")[2]
+        if call in calls:
+            compared = True
+            want, have = _compared(call, step.get("args") or {}, step.get("results") or [], run)
+            found += differs(step["op"], want, have)
+    return found if compared else None
+
+
+def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json]) -> tuple[Json, Json]:
+    """What is recorded, and the same of ours."""
+    body = without_nulls(args.get("$recv") or _raycluster(args.get("rayClusterSpec"), args.get("annotations")))
+    kind = _KINDS[body["kind"]]
+    job = decoded(kind, body)
+    match call:
+        case "PodSets" | "BuildPodSets":
+            return bare(results[0]), bare([_without_wait(each.body()) for each in kind.pod_sets(job)])
+        case "UpdateRayClusterSpecToRunWithPodSetsInfo":
+            return bare(_check(run, "tc.wantSpec")), _without_suspend(_started(kind, body, args)["spec"])
+        case "RunWithPodSetsInfo":
+            want = _check(run, "tc.wantAfterRun")
+            return _without_suspend(want["spec"]), _without_suspend(_started(kind, body, args)["spec"])
+        case "RestorePodSetsInfo":
+            after = _stopped(kind, {**body, "spec": {**body["spec"], "suspend": False}}, args)
+            return results[0], _without_suspend(after["spec"]) != _without_suspend(body["spec"])
+        case "Finished":
+            outcome = kind.finished(job)
+            return results, [
+                "" if outcome is None else outcome.message,
+                bool(outcome and outcome.success),
+                bool(outcome),
+            ]
+        case "ValidateCreate":
+            spec = kind.cluster(job)
+            assert spec is not None
+            errors = _AnySpec().cluster_errors(decoded(RayClusters(), args["object"]), spec)
+            return [each["message"] for each in (results or [None])[0] or ()], [str(each) for each in errors]
+        case _:
+            ask = {"IsOnHold": kind.on_hold, "IsActive": kind.active, "IsSuspended": kind.suspended}
+            return results[0], ask.get(call, kind.pods_ready)(job)
+
+
+def _raycluster(spec: Json, annotations: Json) -> Json:
+    return {"kind": "RayCluster", "metadata": {"name": "ray", "annotations": annotations or {}}, "spec": spec}
+
+
+def _check(run: dict[str, Json], name: str) -> Json:
+    return next(each["got"] for each in run["checks"] if each["want"] == name)
+
+
+def _without_wait(pod_set: Json) -> Json:
+    """Without what the init container of a worker requests, which Kueue does not charge for."""
+    pod_set["template"]["spec"].pop("overhead", None)
+    return pod_set
+
+
+def _without_suspend(spec: Json) -> Json:
+    return bare({key: value for key, value in spec.items() if key != "suspend"})
+
+
+def _started(kind: RayKind[Any], body: Json, args: Json) -> Json:
+    """The object after a start; pods of an earlier run are gone."""
+    infos = [
+        PodSetInfo(
+            info.get("Name", ""),
+            info.get("Count", 0),
+            labels=info.get("Labels") or {},
+            annotations=info.get("Annotations") or {},
+            node_selector=info.get("NodeSelector") or {},
+        )
+        for info in args["podSetsInfo"]
+    ]
+    body = {**body, "status": {"state": "suspended"}}
+    change = kind.start(decoded(kind, body), infos)
+    assert isinstance(change, Change)
+    return _applied(body, change)
+
+
+def _stopped(kind: RayKind[Any], body: Json, args: Json) -> Json:
+    """The object after a stop."""
+    pod_sets = [
+        PodSet(
+            name=str(index),
+            template=world.load(
+                PodTemplate,
+                {
+                    "metadata": {"labels": info.get("Labels") or {}, "annotations": info.get("Annotations") or {}},
+                    "spec": {"nodeSelector": info.get("NodeSelector") or {}},
+                },
+            ),
+        )
+        for index, info in enumerate(args["podSetsInfo"] or ())
+    ]
+    stop = kind.stop(decoded(kind, body), pod_sets, reason="", message="", now=datetime.fromisoformat(world.NOW))
+    for step in stop.steps:
+        assert isinstance(step, Change)
+        body = _applied(body, step)
+    return body
+
+
+def _applied(body: Json, change: Change) -> Json:
+    assert not isinstance(change.body, dict)
+    after: Json = jsonpatch.apply_patch(body, json.loads(change.body.encode()))
+    return after

@@ -1,0 +1,260 @@
+"""The pods of a PipelineRun share what the run has reserved: started oldest first, deleted beyond it."""
+
+from typing import Any
+
+import pytest
+
+from app.api.core import Pod
+from app.api.workload import Workload
+from app.controllers.actions import Create, Delete, Patch
+from app.jobs.kinds.pipelinerun import PipelineRun
+from tests.unit.controllers.job_cluster import Body, Cluster
+
+RUN = "tekton.dev/pipelinerun:team/build"
+GATE = {"name": "kueue.x-k8s.io/admission"}
+
+
+def task(name: str, cpu: str, **more: Any) -> Body:
+    """An embedded task of one step."""
+    return {"name": name, "taskSpec": {"steps": [{"computeResources": {"requests": {"cpu": cpu}}}]}, **more}
+
+
+class Runs(Cluster):
+    """A namespace with the run `build`, and what Tekton makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flavor(nodeLabels={"pool": "a"})
+
+    def run(self, *tasks: Body, annotations: Body | None = None, **spec: Any) -> None:
+        """A run as the webhook leaves it."""
+        meta = {
+            "name": "build",
+            "namespace": "team",
+            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "tekton.dev/pipelinerun", **(annotations or {})},
+        }
+        body = {"status": "PipelineRunPending", "pipelineSpec": {"tasks": list(tasks)}, **spec}
+        self.put(PipelineRun, {"metadata": meta, "spec": body})
+
+    def admitted(self, *tasks: Body, **more: Any) -> None:
+        """A run that was admitted, and that Tekton has begun."""
+        self.run(*tasks, **more)
+        self.settle(RUN)
+        self.admit_all()
+        self.settle(RUN)
+        self.patch(PipelineRun, "team/build", {"status": {"startTime": "2026-01-02T03:04:05Z"}})
+
+    def admit_all(self, *, counted: bool = False) -> None:
+        """The scheduler's write for all pod sets; `counted`: pods have a quota too."""
+        flavors = {"cpu": "default", **({"pods": "default"} if counted else {})}
+        sets = self.workload["spec"]["podSets"]
+        assignments = [{"name": each["name"], "flavors": flavors, "count": each["count"]} for each in sets]
+        admission = {"clusterQueue": "cq", "podSetAssignments": assignments}
+        self.patch(Workload, self.workload_key, {"status": {"admission": admission}})
+        for kind in ("QuotaReserved", "Admitted"):
+            self.set_condition(kind)
+
+    def task_pod(self, name: str, cpu: str, *, gated: bool = True, run: str = "build", **spec: Any) -> None:
+        """The pod of a TaskRun, with the labels and annotations of its run, as the webhook leaves it."""
+        meta = {
+            "name": name,
+            "namespace": "team",
+            "creationTimestamp": f"2026-01-02T03:00:{len(self.pods):02}Z",
+            "labels": {"kueue.x-k8s.io/queue-name": "main", "tekton.dev/pipelineRun": run},
+            "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "tekton.dev/pipelinerun"},
+        }
+        container = {"name": "step", "resources": {"requests": {"cpu": cpu}}}
+        gates = [GATE] if gated else []
+        self.put(Pod, {"metadata": meta, "spec": {"containers": [container], "schedulingGates": gates, **spec}})
+
+    @property
+    def pods(self) -> list[str]:
+        """Names of the pods that are not being deleted."""
+        return [key.partition("/")[2] for kind, key in self._bodies if kind is Pod]
+
+    def held(self) -> list[str]:
+        """Names of gated pods."""
+        return [name for name in self.pods if self.pod_of(name)["spec"].get("schedulingGates")]
+
+    def pod_of(self, name: str) -> Body:
+        """A pod."""
+        found = self.get(Pod, f"team/{name}")
+        assert found is not None
+        return found
+
+    @property
+    def run_status(self) -> str:
+        """`spec.status` of the run."""
+        found = self.get(PipelineRun, "team/build")
+        assert found is not None
+        return str(found["spec"].get("status", ""))
+
+
+@pytest.fixture
+def runs() -> Runs:
+    """Nothing runs."""
+    return Runs()
+
+
+def needs(runs: Runs) -> list[tuple[str, int, str]]:
+    """Name, count and CPUs of each pod set of the Workload."""
+    return [
+        (each["name"], each["count"], each["template"]["spec"]["containers"][0]["resources"]["requests"].get("cpu", ""))
+        for each in runs.workload["spec"]["podSets"]
+    ]
+
+
+def test_one_workload_for_what_the_tasks_need_at_a_time(runs: Runs) -> None:
+    """Tasks in a row need as much as the largest level of them."""
+    runs.run(task("fetch", "1"), task("unit", "2", runAfter=["fetch"]), task("lint", "500m", runAfter=["fetch"]))
+    runs.settle(RUN)
+    assert needs(runs) == [("main", 1, "2500m"), ("parallel", 1, "0")]
+    assert runs.run_status == "PipelineRunPending"
+
+
+def test_annotations_say_what_is_needed(runs: Runs) -> None:
+    """As for tekton-kueue, in place of what the tasks request."""
+    prefix = "kueue.konflux-ci.dev/requests-"
+    runs.run(task("a", "1"), annotations={f"{prefix}cpu": "4", f"{prefix}pods": "3"})
+    runs.settle(RUN)
+    assert needs(runs) == [("main", 1, "4"), ("parallel", 2, "0")]
+
+
+def test_admitted_the_run_begins(runs: Runs) -> None:
+    """Nothing of its spec changes but that it is pending no more."""
+    runs.run(task("a", "1"))
+    runs.settle(RUN)
+    runs.writes.clear()
+    runs.admit_all()
+    runs.settle(RUN)
+    assert (runs.writes, runs.run_status) == (["patch PipelineRun"], "")
+
+
+def test_pods_start_on_nodes_of_the_flavor_within_what_is_reserved(runs: Runs) -> None:
+    """The oldest first; what does not fit waits until another pod has ended."""
+    runs.admitted(task("a", "1"), task("b", "1"))
+    for name in ("a", "b", "more"):
+        runs.task_pod(name, "1")
+        runs.decide(f"pod:team/{name}")
+    runs.settle(RUN)
+    assert runs.held() == ["more"]
+    assert runs.pod_of("a")["spec"]["nodeSelector"] == {"pool": "a"}
+    assert runs.pod_of("a")["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == runs.workload["metadata"]["name"]
+    runs.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
+    runs.settle(RUN)
+    assert runs.held() == []
+
+
+def test_no_pod_of_the_run_gets_a_workload(runs: Runs) -> None:
+    """One Workload a run."""
+    runs.admitted(task("a", "1"))
+    for name in ("a", "b"):
+        runs.task_pod(name, "1")
+        runs.settle(f"pod:team/{name}")
+    assert len(runs.workloads) == 1
+
+
+def test_a_pod_larger_than_the_run_is_queued_by_itself(runs: Runs) -> None:
+    """The pod of a task that is only referred to, say; the run's own pods go on."""
+    runs.admitted(task("a", "1"), {"name": "deploy", "taskRef": {"name": "deploy"}})
+    runs.task_pod("deploy", "2")
+    runs.task_pod("a", "1")
+    runs.settle(RUN)
+    runs.settle("pod:team/deploy")
+    assert runs.held() == ["deploy"]
+    assert sorted(each["metadata"]["ownerReferences"][0]["kind"] for each in runs.workloads) == ["PipelineRun", "Pod"]
+
+
+def test_pods_are_counted_where_they_have_a_quota(runs: Runs) -> None:
+    """A pod that requests nothing is a pod all the same."""
+    runs.run(task("a", "1"), task("b", "1"))
+    runs.settle(RUN)
+    runs.admit_all(counted=True)
+    runs.settle(RUN)
+    for name in ("a", "b", "c"):
+        runs.task_pod(name, "0")
+    runs.settle(RUN)
+    assert runs.held() == ["c"]
+
+
+def test_a_pod_whose_gate_was_lifted_is_deleted_beyond_what_is_reserved(runs: Runs) -> None:
+    """The youngest; the others run on."""
+    runs.admitted(task("a", "1"))
+    runs.task_pod("a", "1")
+    runs.settle(RUN)
+    runs.task_pod("b", "1", gated=False)
+    decision = runs.step(RUN)
+    assert [each.name for each in decision.actions if isinstance(each, Delete)] == ["b"]
+    assert ("Stopped", "Pods of PipelineRun build run beyond what its Workload reserves") in runs.events
+
+
+def test_a_pod_that_lost_the_name_of_its_run_still_counts(runs: Runs) -> None:
+    """By the Workload that it was started for."""
+    runs.admitted(task("a", "1"))
+    runs.task_pod("a", "1")
+    runs.settle(RUN)
+    runs.patch(Pod, "team/a", {"metadata": {"labels": {"tekton.dev/pipelineRun": None}}})
+    runs.task_pod("b", "1")
+    runs.settle(RUN)
+    assert runs.held() == ["b"]
+
+
+def test_a_run_that_was_not_admitted_is_cancelled_and_runs_no_pod(runs: Runs) -> None:
+    """Its tenant has removed that it is pending, and lifted a gate."""
+    runs.run(task("a", "1"))
+    runs.settle(RUN)
+    runs.patch(PipelineRun, "team/build", {"spec": {"status": None}})
+    runs.task_pod("a", "1")
+    runs.task_pod("b", "1", gated=False)
+    decision = runs.step(RUN)
+    assert [each.name for each in decision.actions if isinstance(each, Delete)] == ["b"]
+    assert runs.run_status == "CancelledRunFinally"
+    assert runs.held() == ["a"]
+
+
+def test_a_preempted_run_is_cancelled_and_its_finally_tasks_run(runs: Runs) -> None:
+    """It keeps its quota until it has ended; then its Workload has failed, and is not queued again."""
+    runs.admitted(task("a", "1"))
+    runs.task_pod("a", "1")
+    runs.settle(RUN)
+    runs.evict()
+    runs.settle(RUN)
+    assert runs.run_status == "CancelledRunFinally"
+    runs.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
+    runs.task_pod("last", "1")
+    runs.settle(RUN)
+    assert runs.held() == []
+    assert runs.condition("QuotaReserved") == ("True", "ByTest", "")
+    ended = {"type": "Succeeded", "status": "False", "reason": "Cancelled", "message": "cancelled"}
+    runs.patch(PipelineRun, "team/build", {"status": {"conditions": [ended]}})
+    runs.settle(RUN)
+    assert runs.condition("Finished") is None
+    runs.patch(Pod, "team/last", {"status": {"phase": "Succeeded"}})
+    runs.settle(RUN)
+    finished = runs.condition("Finished")
+    assert finished is not None
+    assert finished[1:] == ("Failed", "cancelled")
+
+
+def test_pods_of_a_run_that_has_ended_are_queued_by_themselves(runs: Runs) -> None:
+    """And so are those that name a run that does not exist."""
+    runs.admitted(task("a", "1"))
+    ended = {"type": "Succeeded", "status": "True"}
+    runs.patch(PipelineRun, "team/build", {"status": {"conditions": [ended]}})
+    runs.settle(RUN)
+    runs.task_pod("late", "1")
+    runs.task_pod("stray", "1", run="none")
+    for name in ("late", "stray"):
+        assert any(isinstance(each, Create) for each in runs.decide(f"pod:team/{name}").actions)
+
+
+def test_a_pod_that_contradicts_the_flavor_waits_with_a_warning(runs: Runs) -> None:
+    """The others start."""
+    runs.admitted(task("a", "1"), task("b", "1"))
+    runs.task_pod("a", "1", nodeSelector={"pool": "b"})
+    runs.task_pod("b", "1")
+    decision = runs.decide(RUN)
+    assert [each.name for each in decision.actions if isinstance(each, Patch)] == ["b"]
+    runs.step(RUN)
+    assert any(reason == "CannotStart" for reason, _ in runs.events)

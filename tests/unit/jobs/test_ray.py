@@ -1,0 +1,184 @@
+"""What only Ray's kinds do: they count the pods that KubeRay makes, with what it adds to them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.jobs.bases.ray import RayKind
+from app.jobs.kinds.raycluster import RayClusters
+from app.jobs.kinds.rayjob import RayJobs
+from app.jobs.kinds.rayservice import RayServices
+
+Json = dict[str, Any]
+PLENTY = {"cpu": "1", "memory": "1Gi"}
+
+
+def template(**requests: str) -> Json:
+    """A pod template."""
+    return {"spec": {"containers": [{"name": "ray", "image": "ray:1", "resources": {"requests": requests}}]}}
+
+
+def cluster(*groups: Json, **spec: Any) -> Json:
+    """The spec of a RayCluster."""
+    return {"headGroupSpec": {"template": template(**PLENTY)}, "workerGroupSpecs": list(groups), **spec}
+
+
+def group(name: str = "workers", **spec: Any) -> Json:
+    """A worker group."""
+    return {"groupName": name, "template": template(**PLENTY), **spec}
+
+
+def decoded(kind: RayKind[Any], spec: Json, *, status: Json | None = None, **meta: Any) -> Any:
+    """An object of a kind."""
+    body = {"metadata": {"name": "ray", "namespace": "team", **meta}, "spec": spec, "status": status or {}}
+    return kind.kind.decoder()(json.dumps(body).encode())
+
+
+def counts(spec: Json) -> dict[str, int]:
+    """The pods of a RayCluster, by pod set."""
+    kind = RayClusters()
+    return {each.name: each.count for each in kind.pod_sets(decoded(kind, spec))}
+
+
+def containers(kind: RayKind[Any], spec: Json, **meta: Any) -> Json:
+    """The requests of the containers of the head, by name."""
+    head = kind.pod_sets(decoded(kind, spec, **meta))[0]
+    found = json.loads(head.template)["spec"]["containers"]
+    return {each["name"]: each.get("resources", {}).get("requests", {}) for each in found}
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [
+        ({"replicas": 3}, 3),
+        ({"replicas": 3, "numOfHosts": 4}, 12),
+        ({}, 1),
+        ({"replicas": 1, "minReplicas": 5, "maxReplicas": 9}, 5),
+        ({"replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647}, 0),
+    ],
+)
+def test_a_worker_group_is_charged_for_what_kuberay_makes_of_it(spec: Json, pods: int) -> None:
+    """KubeRay raises the replicas to minReplicas; each replica has several hosts."""
+    assert counts(cluster(group(**spec))) == {"head": 1, "workers": pods}
+
+
+def test_a_cluster_that_scales_itself_is_charged_for_the_most() -> None:
+    """The autoscaler may raise the replicas to maxReplicas at any time."""
+    groups = group(replicas=1, maxReplicas=6, numOfHosts=2)
+    assert counts(cluster(groups, enableInTreeAutoscaling=True)) == {"head": 1, "workers": 12}
+
+
+def test_a_group_that_kuberay_suspended_stays_charged() -> None:
+    """It may be resumed without a write to the object that is charged."""
+    assert counts(cluster(group(replicas=3, suspend=True))) == {"head": 1, "workers": 3}
+
+
+def test_the_head_is_charged_for_what_kuberay_adds_to_it() -> None:
+    """The autoscaler, with resources of its own if the user gives some, and the submitter in SidecarMode."""
+    assert containers(RayClusters(), cluster(enableInTreeAutoscaling=True))["autoscaler"]["cpu"] == "500m"
+    options = {"resources": {"requests": {"cpu": "2"}}}
+    scaling = cluster(enableInTreeAutoscaling=True, autoscalerOptions=options)
+    assert containers(RayClusters(), scaling)["autoscaler"] == {"cpu": "2"}
+    sidecar = {"rayClusterSpec": cluster(), "submissionMode": "SidecarMode"}
+    assert containers(RayJobs(), sidecar)["ray-job-submitter"] == {"cpu": "500m", "memory": "200Mi"}
+
+
+@pytest.mark.parametrize(
+    ("requests", "charged"),
+    [
+        ({}, {"cpu": "200m", "memory": "256Mi"}),
+        ({"cpu": "100m", "memory": "1Gi"}, {"cpu": "200m", "memory": "1Gi"}),
+        (PLENTY, PLENTY),
+    ],
+)
+def test_a_head_with_its_state_in_redis_is_charged_for_its_cleanup(requests: Json, charged: Json) -> None:
+    """Whether the option or the annotation asks for it."""
+    spec = cluster()
+    spec["headGroupSpec"]["template"] = template(**requests)
+    annotated = {"annotations": {"ray.io/ft-enabled": "True"}}
+    assert containers(RayClusters(), spec, **annotated) == {"ray": charged}
+    spec["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
+    assert containers(RayClusters(), spec) == {"ray": charged}
+
+
+@pytest.mark.parametrize(
+    ("requests", "overhead"),
+    [
+        (PLENTY, None),
+        ({"cpu": "50m"}, {"cpu": "150m"}),
+        ({"cpu": "50m", "memory": "128Mi"}, {"cpu": "150m", "memory": "128Mi"}),
+        ({"nvidia.com/gpu": "1"}, None),
+    ],
+)
+def test_a_small_worker_is_charged_for_its_init_container(requests: Json, overhead: Json | None) -> None:
+    """By which it waits for its head, and which requests more than the worker does."""
+    kind = RayClusters()
+    workers = kind.pod_sets(decoded(kind, cluster(group() | {"template": template(**requests)})))[1]
+    assert json.loads(workers.template)["spec"].get("overhead") == overhead
+
+
+class TestRayCluster:
+    def test_it_is_active_until_kuberay_reports_that_its_pods_are_gone(self) -> None:
+        """A state that is left of an earlier run does not count."""
+        kind = RayClusters()
+        suspended = cluster(suspend=True)
+        condition = {"type": "RayClusterSuspended", "status": "False"}
+        assert not kind.active(decoded(kind, suspended, generation=1))
+        assert kind.active(decoded(kind, suspended, generation=2))
+        assert kind.active(
+            decoded(kind, suspended, generation=3, status={"state": "suspended", "conditions": [condition]})
+        )
+        gone = {"state": "suspended", "conditions": [condition | {"status": "True"}]}
+        assert not kind.active(decoded(kind, suspended, generation=3, status=gone))
+
+    def test_a_cluster_that_scales_itself_needs_a_limit(self) -> None:
+        """Or it would wait for more quota than there is."""
+        kind = RayClusters()
+        elastic = {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}}
+        errors = kind.create_errors(
+            decoded(kind, cluster(group(maxReplicas=2147483647), enableInTreeAutoscaling=True), **elastic)
+        )
+        assert [each.path for each in errors] == ["spec.workerGroupSpecs[0].maxReplicas"]
+
+
+class TestRayJob:
+    def test_the_submitter_has_a_pod_set_in_k8sjobmode_only(self) -> None:
+        """With the template of the user, or KubeRay's."""
+        kind = RayJobs()
+        for mode, names in (("K8sJobMode", ["head", "submitter"]), ("HTTPMode", ["head"]), ("SidecarMode", ["head"])):
+            job = decoded(kind, {"rayClusterSpec": cluster(), "submissionMode": mode})
+            assert [each.name for each in kind.pod_sets(job)] == names
+
+    def test_one_for_an_existing_cluster_is_not_held_nor_queued(self) -> None:
+        """KubeRay refuses to suspend it; one that has a cluster too is held, and refused."""
+        kind = RayJobs()
+        selecting = {"clusterSelector": {"ray.io/cluster": "there"}}
+        assert kind.held(decoded(kind, selecting))
+        assert kind.skip(decoded(kind, selecting))
+        assert not kind.held(decoded(kind, {**selecting, "rayClusterSpec": cluster()}))
+
+    def test_one_for_an_existing_cluster_has_no_submitter_pod_in_a_queue(self) -> None:
+        """Which nobody is charged for."""
+        kind = RayJobs()
+        selecting = {"clusterSelector": {"ray.io/cluster": "there"}}
+        assert kind.create_errors(decoded(kind, {**selecting, "submissionMode": "HTTPMode"})) == []
+        errors = kind.create_errors(decoded(kind, {**selecting, "submissionMode": "K8sJobMode"}))
+        assert [each.path for each in errors] == ["spec.submissionMode"]
+
+
+class TestRayService:
+    @pytest.mark.parametrize(
+        ("change", "outgrown"),
+        [
+            ({}, False),
+            ({"suspend": True}, False),
+            ({"rayVersion": "2.53.0"}, True),
+            ({"workerGroupSpecs": [group(replicas=2)]}, True),
+        ],
+    )
+    def test_any_change_of_its_cluster_makes_a_second_one(self, change: Json, outgrown: bool) -> None:
+        """Also of a field that decides nothing about pods."""
+        kind = RayServices()
+        old, new = ({"rayClusterConfig": {**cluster(group()), **each}} for each in ({}, change))
+        assert kind.outgrown(decoded(kind, old), decoded(kind, new)) is outgrown
