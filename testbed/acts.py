@@ -1,4 +1,4 @@
-"""The tour's script: which files of examples/quickstart are applied when, and what must follow.
+"""The tour's script: which files of examples/ are applied when, and what must follow.
 
 Says nothing of how it is shown or run.
 """
@@ -49,11 +49,37 @@ _STRANGER: tuple[dict[str, Any], ...] = (
     },
 )
 
+
+def _ray_pod(name: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    return {"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.52.0", "resources": resources}]}}
+
+
+_RAYJOB: dict[str, Any] = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": {"name": "tuning", "namespace": "team-a", "labels": {"kueue.x-k8s.io/queue-name": "default"}},
+    "spec": {
+        "entrypoint": "python tune.py",
+        "submissionMode": "HTTPMode",
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": _ray_pod("head")},
+            "workerGroupSpecs": [
+                {"groupName": "workers", "replicas": 3, "rayStartParams": {}, "template": _ray_pod("worker")}
+            ],
+        },
+    },
+}
+
 _ANY: tuple[State, ...] = ("Waiting", "Admitted", "Running", "Finished")
 _ALL = (
     *(("team-a", name) for name in ("training", "report", "sweep", "features")),
     *(("team-b", name) for name in ("notebook", "etl", "migration", "archive", "hotfix")),
 )
+_RING = ("team-a/ring-0", "team-a/ring-1")
+_OTHERS = (*_RING, "team-a/pretraining", "team-a/tuning")
+"""What is neither a Job nor a Pod by itself."""
 
 
 def _on_demand(key: str) -> Judge:
@@ -63,10 +89,10 @@ def _on_demand(key: str) -> Judge:
 def acts() -> list[Act]:
     """The tour, act by act. Each begins when the promises of the one before have come true or run out of time."""
     return [
-        Act("Two teams opt in", ("01-namespaces.yaml",)),
+        Act("Two teams opt in", ("quickstart/01-namespaces.yaml",)),
         Act(
             "Two kinds of nodes, what each team owns of them, and two priorities",
-            ("02-flavors.yaml", "03-queues.yaml", "04-priorities.yaml"),
+            ("quickstart/02-flavors.yaml", "quickstart/03-queues.yaml", "quickstart/04-priorities.yaml"),
             [
                 Promise(
                     "Both ClusterQueues and both LocalQueues are Active",
@@ -76,7 +102,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "training fits into what team-a owns",
-            ("10-training.yaml",),
+            ("quickstart/10-training.yaml",),
             [
                 Promise(
                     "training starts on nodes of its flavor on-demand",
@@ -86,7 +112,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "report names no queue",
-            ("11-report.yaml",),
+            ("quickstart/11-report.yaml",),
             [
                 Promise(
                     "report gets the namespace's queue named default",
@@ -100,7 +126,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "notebook is a plain Pod",
-            ("12-notebook.yaml",),
+            ("quickstart/12-notebook.yaml",),
             [
                 Promise(
                     "notebook is held by a gate, admitted and let onto an on-demand node",
@@ -110,7 +136,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "sweep selects spot nodes and tolerates their taint",
-            ("13-sweep.yaml",),
+            ("quickstart/13-sweep.yaml",),
             [Promise("sweep runs on spot nodes, with the flavor spot", runs("team-a/sweep", "spot", node_labels=SPOT))],
         ),
         Act(
@@ -125,7 +151,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "features is more than team-a owns",
-            ("14-features.yaml",),
+            ("quickstart/14-features.yaml",),
             [
                 Promise(
                     "features runs on CPUs borrowed from team-b",
@@ -135,7 +161,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "etl needs two CPUs that team-b owns while one is left",
-            ("20-etl.yaml",),
+            ("quickstart/20-etl.yaml",),
             [
                 Promise(
                     "features is stopped and says that what it borrowed was reclaimed",
@@ -149,7 +175,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "migration needs three CPUs while one is left and nothing is lent",
-            ("21-migration.yaml",),
+            ("quickstart/21-migration.yaml",),
             [
                 Promise(
                     "migration waits and says that cpu in flavor on-demand is missing",
@@ -159,7 +185,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "archive stands behind migration in a StrictFIFO queue",
-            ("22-archive.yaml",),
+            ("quickstart/22-archive.yaml",),
             [
                 Promise(
                     "archive waits for its turn although its CPU is free",
@@ -169,7 +195,7 @@ def acts() -> list[Act]:
         ),
         Act(
             "hotfix is urgent",
-            ("23-hotfix.yaml",),
+            ("quickstart/23-hotfix.yaml",),
             [
                 Promise(
                     "etl is stopped and says that a higher priority took its place",
@@ -200,6 +226,33 @@ def acts() -> list[Act]:
                     seconds=100,
                 ),
             ],
+        ),
+        Act(
+            "Not only Jobs: a group of two Pods and a JobSet (its operator is played here: to build it takes minutes)",
+            ("kinds/pod-group.yaml", "kinds/jobset.yaml"),
+            [
+                Promise("both Pods of the group ring run", all_of(*map(_on_demand, _RING))),
+                Promise("pretraining, a JobSet of three pods, runs", _on_demand("team-a/pretraining")),
+            ],
+            stand_ins=True,
+        ),
+        Act(
+            "tuning is a RayJob of four pods (KubeRay is played too), and three CPUs are left",
+            (),
+            [
+                Promise(
+                    "tuning waits, suspended, and says that a CPU is missing",
+                    is_in("team-a/tuning", "Waiting", saying=("insufficient", "cpu")),
+                ),
+                Promise("tuning runs when ring has ended", _on_demand("team-a/tuning"), seconds=60),
+                *(Promise(f"{key.split('/')[1]} finishes", is_in(key, "Finished"), seconds=60) for key in _OTHERS),
+                Promise(
+                    "Again nothing is reserved",
+                    all_of(*(is_in(key, "Finished") for key in _OTHERS), nothing_reserved()),
+                    seconds=70,
+                ),
+            ],
+            objects=(_RAYJOB,),
         ),
     ]
 

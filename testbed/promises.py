@@ -67,12 +67,16 @@ class Invariant:
 
 @dataclass(slots=True)
 class Act:
-    """Files (and further objects) that are applied, and what must follow before the next act begins."""
+    """Files of examples/ (and further objects) that are applied, and what must follow before the next act begins.
+
+    With `stand_ins`, JobSets and RayJobs are known from then on, and what stands in for their operators plays.
+    """
 
     title: str
     files: tuple[str, ...]
     promises: list[Promise] = field(default_factory=list)
     objects: tuple[dict[str, Any], ...] = ()
+    stand_ins: bool = False
 
 
 def runs(key: str, flavor: str, *, node_labels: Mapping[str, str]) -> Judge:

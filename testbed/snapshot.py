@@ -21,12 +21,13 @@ PREEMPTOR = re.compile(r"a workload \(UID: (\S+), JobUID: (\S+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One Job or Pod. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods ask for.
+    """One Job, Pod, JobSet or RayJob. `flavors` and `nodes` are sorted; `why` is a sentence; `cpu` is what all its pods
+    ask for.
 
     A Job that is Stopping is suspended already and has pods that are not gone yet.
     """
 
-    kind: Literal["Job", "Pod"]
+    kind: Literal["Job", "Pod", "JobSet", "RayJob"]
     namespace: str
     name: str
     queue: str
@@ -70,22 +71,31 @@ def read(
     local_queues: Iterable[Json],
     cluster_queues: Iterable[Json],
     nodes: Iterable[Json],
+    others: Iterable[Json] = (),
     refused: Iterable[str] = (),
 ) -> Snapshot:
-    """Put lists of objects together; Jobs in the order of their creation, then Pods that no Job made."""
+    """Put lists of objects together; Jobs in the order of their creation, then JobSets and RayJobs, then Pods that
+    nobody made. `others` are JobSets, RayJobs and RayClusters, each with its kind."""
     by_owner = {
         owner["uid"]: workload
         for workload in workloads
         for owner in workload["metadata"].get("ownerReferences", ())
         if "deletionTimestamp" not in workload["metadata"]
     }
-    jobs, pods = list(jobs), list(pods)
-    keys = {_uid(obj): f"{obj['metadata']['namespace']}/{obj['metadata']['name']}" for obj in [*jobs, *pods]}
+    jobs, pods, others = list(jobs), list(pods), list(others)
+    keys = {_uid(obj): f"{obj['metadata']['namespace']}/{obj['metadata']['name']}" for obj in [*jobs, *pods, *others]}
+    owners = {_uid(each): owner for each in [*jobs, *others] if (owner := _controller(each)) in keys}
     children: dict[str, list[Json]] = {}
     for pod in pods:
         for owner in pod["metadata"].get("ownerReferences", ()):
-            children.setdefault(owner["uid"], []).append(pod)
-    rows = [_job(job, children.get(_uid(job), []), by_owner.get(_uid(job)), keys) for job in sorted(jobs, key=_age)]
+            children.setdefault(_topmost(owner["uid"], owners), []).append(pod)
+    own = [job for job in jobs if _uid(job) not in owners]
+    rows = [_job(job, children.get(_uid(job), []), by_owner.get(_uid(job)), keys) for job in sorted(own, key=_age)]
+    rows += [
+        _other(each, children.get(_uid(each), []), by_owner.get(_uid(each)), keys)
+        for each in sorted(others, key=_age)
+        if _uid(each) not in owners
+    ]
     rows += [
         _pod(pod, by_owner.get(_uid(pod)), keys)
         for pod in sorted(pods, key=_age)
@@ -112,29 +122,73 @@ def cpus(quantity: str | float) -> Fraction:
     return Fraction(text[:-1]) / 1000 if text.endswith("m") else Fraction(text)
 
 
+def _controller(obj: Json) -> str:
+    references = obj["metadata"].get("ownerReferences", ())
+    return next((str(each["uid"]) for each in references if each.get("controller")), "")
+
+
+def _topmost(uid: str, owners: Mapping[str, str]) -> str:
+    while uid in owners:
+        uid = owners[uid]
+    return uid
+
+
 def _job(job: Json, pods: list[Json], workload: Json | None, keys: Mapping[str, str]) -> Row:
-    spec, status = job["spec"], job.get("status", {})
+    spec = job["spec"]
+    count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
+    asked = count * _pod_cpus(spec["template"]["spec"])
+    ended = next((c for kind in ("Complete", "Failed") if (c := _condition(job, kind)).get("status") == "True"), None)
+    return _suspended(job, "Job", pods, workload, keys, ended=ended, asked=asked)
+
+
+def _other(obj: Json, pods: list[Json], workload: Json | None, keys: Mapping[str, str]) -> Row:
+    spec, status = obj["spec"], obj.get("status", {})
+    asked, ended = Fraction(0), None
+    if obj["kind"] == "JobSet":
+        for each in spec["replicatedJobs"]:
+            job = each["template"]["spec"]
+            asked += each.get("replicas", 1) * job.get("parallelism", 1) * _pod_cpus(job["template"]["spec"])
+        ended = next(
+            (c for kind in ("Completed", "Failed") if (c := _condition(obj, kind)).get("status") == "True"), None
+        )
+    else:
+        ray = spec["rayClusterSpec"]
+        groups = [(1, ray["headGroupSpec"]), *((each.get("replicas", 0), each) for each in ray["workerGroupSpecs"])]
+        asked = sum((count * _pod_cpus(each["template"]["spec"]) for count, each in groups), asked)
+        if (said := status.get("jobDeploymentStatus")) in ("Complete", "Failed"):
+            ended = {"type": said, "message": status.get("message", "")}
+    return _suspended(obj, obj["kind"], pods, workload, keys, ended=ended, asked=asked)
+
+
+def _suspended(
+    job: Json,
+    kind: Literal["Job", "JobSet", "RayJob"],
+    pods: list[Json],
+    workload: Json | None,
+    keys: Mapping[str, str],
+    *,
+    ended: Json | None,
+    asked: Fraction,
+) -> Row:
+    """A row of a kind with `spec.suspend`, which asks for so many CPUs; `ended` has the type and message of its end."""
+    spec = job["spec"]
     queue = job["metadata"].get("labels", {}).get(QUEUE_LABEL, "")
-    ended = next(
-        (c for c in status.get("conditions", ()) if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None
-    )
     state: State
     if ended is not None:
-        state = "Finished" if ended["type"] == "Complete" else "Failed"
+        state = "Failed" if ended["type"] == "Failed" else "Finished"
         why = ended.get("message", "")
     elif spec.get("suspend"):
         left = any(pod.get("status", {}).get("phase") not in ("Succeeded", "Failed") for pod in pods)
         state, why = "Stopping" if left else "Waiting", _why_waiting(workload, keys)
     else:
         state, why = _started(pods, workload, managed=bool(queue))
-    count = min(spec.get("parallelism", 1), spec.get("completions") or spec.get("parallelism", 1))
     return Row(
-        kind="Job",
+        kind=kind,
         namespace=job["metadata"]["namespace"],
         name=job["metadata"]["name"],
         queue=queue,
         state=state,
-        cpu=count * _pod_cpus(spec["template"]["spec"]),
+        cpu=asked,
         flavors=_flavors(workload),
         nodes=_nodes(pods),
         why=why,

@@ -1,6 +1,6 @@
 """`python -m testbed.tour [--once]`: a real control plane, Turnstile on it, and two teams that share a quota.
 
-What `make run` does. It installs the chart, starts `turnstile serve`, applies examples/quickstart file by file, and
+What `make run` does. It installs the chart, starts `turnstile serve`, applies examples file by file, and
 checks every promise it makes on the way; then it stays until Ctrl-C, so that people can try things. With `--once` it
 ends with 0 when all promises were kept, else with 1 and names those that were not. It imports nothing of `app`:
 Turnstile runs as a user would run it, with the rights the chart gives it.
@@ -30,10 +30,11 @@ from testbed.installation import NAMESPACE, ROOT, Installation
 from testbed.processes import Process
 from testbed.promises import Act, Promise
 from testbed.snapshot import Json, Snapshot, read
+from testbed.stand_ins import StandIns
 
 T = TypeVar("T")
 
-QUICKSTART = ROOT / "examples" / "quickstart"
+EXAMPLES = ROOT / "examples"
 LOOK_EVERY = 0.25
 READY_WITHIN = 60
 PATIENT_FOR = 10
@@ -78,6 +79,7 @@ class Tour:
         self.acts = acts()
         self.invariants = invariants()
         self.ended = False
+        self._plays = False
         self._applied = 0.0
 
     @property
@@ -101,6 +103,7 @@ class Tour:
         with ControlPlane(report=say, pod_seconds=POD_SECONDS, audit=True) as cp:
             self._refusals = Refusals(cp.audit_log)
             self._add_nodes(cp)
+            self._stand_ins = StandIns(cp.api)
             turnstile = self._start_turnstile(cp)
             try:
                 for act in self.acts:
@@ -136,8 +139,11 @@ class Tour:
     def _play(self, act: Act, cp: ControlPlane, turnstile: Process) -> None:
         """Apply what the act brings and watch until each of its promises has come true or run out of time."""
         self.board.say(act.title, style="bold")
+        if act.stand_ins and not self._plays:
+            self._stand_ins.install()
+            self._plays = True
         time.sleep(max(0.0, self._applied + APART - time.monotonic()))
-        documents = [document for name in act.files for document in yaml.safe_load_all((QUICKSTART / name).read_text())]
+        documents = [document for name in act.files for document in yaml.safe_load_all((EXAMPLES / name).read_text())]
         for document in [*documents, *act.objects]:
             _patiently(partial(cp.api.apply, _timed(document)))
         self._applied = time.monotonic()
@@ -177,6 +183,8 @@ class Tour:
 
     def _look(self, cp: ControlPlane) -> Snapshot:
         """Read the cluster once."""
+        if self._plays:
+            self._stand_ins.play()
         kueue = "/apis/kueue.x-k8s.io/v1beta2"
         return read(
             jobs=cp.api.items("/apis/batch/v1/jobs"),
@@ -185,6 +193,7 @@ class Tour:
             local_queues=cp.api.items(f"{kueue}/localqueues"),
             cluster_queues=cp.api.items(f"{kueue}/clusterqueues"),
             nodes=cp.api.items("/api/v1/nodes"),
+            others=self._stand_ins.objects if self._plays else (),
             refused=self._refusals.read(),
         )
 

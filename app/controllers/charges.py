@@ -29,8 +29,9 @@ PODS_BY_CHARGE: Final = "charge"
 """Index of the pods that may run: by the key of the Workload that their annotation names, and by the uid of their
 controller."""
 UNSEEN_SECONDS: Final = 5.0
-"""Seconds after its admission in which a job that was deleted may have pods that no watch has reported yet: its
-controller may have read the job before, and creates pods until it reads the job again."""
+"""Seconds after its admission in which a job that was deleted, or was stopped and does not acknowledge that, may have
+pods that no watch has reported yet: its controller may have read the job before, and creates pods until it reads the
+job again."""
 
 
 def index_pods(store: Store[Pod]) -> None:
@@ -67,8 +68,8 @@ def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
 
 
 def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
-    """Seconds for which a Workload whose job is gone keeps its quota, because pods may have been created that were not
-    seen yet; 0 if none can be."""
+    """Seconds for which a Workload whose job is gone or stopped keeps its quota, because pods may have been created
+    that were not seen yet; 0 if none can be."""
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
         return 0.0

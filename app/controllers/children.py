@@ -27,6 +27,7 @@ from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
+from app.jobs.naming import job_key
 from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
@@ -374,11 +375,21 @@ class Childhood(Reconcile):
         return admitted is not None and created is not None and created > admitted + timedelta(seconds=RETRY_SECONDS)
 
     def _workload_of(self, ancestor: Kind) -> Workload | None:
-        """The newest unfinished Workload of a job."""
+        """The newest unfinished Workload of a job, or of the owner of a job that is being deleted.
+
+        The owner may be gone before what it made has cleaned up.
+        """
+        registry, meta = self.cluster.registry, ancestor.metadata
+        uids, keys = {meta.uid}, [registry.key_of(ancestor)]
+        owner = meta.controller if meta.deletion_timestamp else None
+        if owner is not None and (integration := registry.by_owner(owner)) is not None:
+            uids.add(owner.uid)
+            keys.append(job_key(integration.framework, meta.namespace, owner.name))
         workloads = [
             each
-            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, self.cluster.registry.key_of(ancestor))
-            if not each.finished and any(o.uid == ancestor.metadata.uid for o in each.metadata.owner_references)
+            for key in keys
+            for each in self.cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
+            if not each.finished and any(o.uid in uids for o in each.metadata.owner_references)
         ]
         return max(
             workloads, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None

@@ -23,7 +23,7 @@ from app.controllers.charged import Charge
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.matching import Matching
-from app.controllers.ownerless import ownerless
+from app.controllers.orphans import ownerless
 from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
@@ -197,7 +197,7 @@ class _Job(Childhood, Matching, Sharing):
             return self._after_end(workload)
         if workload.metadata.deletion_timestamp:
             stopped = self._stop(workload.spec.pod_sets, reason=WORKLOAD_DELETED, message="Workload is deleted")
-            if stopped and not charges.held(workload, self.cluster):
+            if stopped and not charges.held(workload, self.cluster) and not self._unseen(workload):
                 self.actions.extend(released(workload))
             return "the Workload is being deleted"
         self._share(workload)
@@ -323,8 +323,18 @@ class _Job(Childhood, Matching, Sharing):
             return moved or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
+        if self._unseen(workload):
+            return "evicted, but pods may be created still"
         self.actions.append(taken_back(workload, self.cluster, requeues=self.integration.keeps_reassignment))
         return f"evicted: {condition.message}"
+
+    def _unseen(self, workload: Workload) -> bool:
+        """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
+        then the job is reconciled again when that is over."""
+        seconds = 0.0 if self.integration.acknowledges else charges.unseen_seconds(workload, self.cluster)
+        if seconds:
+            self.actions.append(RequeueAfter(seconds))
+        return bool(seconds)
 
     def _start(self, workload: Workload) -> str:
         if self._half_stopped:

@@ -25,7 +25,7 @@ from app.controllers.children import Childhood
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
-from app.controllers.ownerless import ownerless
+from app.controllers.orphans import ownerless
 from app.controllers.reconcile import TEMPLATES_ARE_READ, released, taken_back
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
@@ -183,7 +183,7 @@ class _Set(Childhood, Matching):
         if workload.on_hold or pods_run:
             return
         draft = self.cluster.draft(workload)
-        draft.unreserve(reason=wl.ON_HOLD, message=self._integration.hold_message)
+        draft.unreserve(reason=wl.ON_HOLD, message=self._integration.hold_reason)
         self.actions.append(draft.patch())
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:

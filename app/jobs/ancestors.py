@@ -42,7 +42,7 @@ def managed_ancestor(
     """The topmost managed owner of a job, None if the job has none.
 
     `find` returns an object by kind and key. Owners of a kind that is not enabled do not count as jobs. An external
-    owner is managed whatever its labels are, and ends the search.
+    owner is managed whatever its labels are, and ends the search; so does a deleted owner whose own owner is gone.
     Raises LookupError if the cache does not have an owner of an enabled kind that makes such objects, PermanentError
     past ten owners or if the owner references form a cycle.
     """
@@ -63,6 +63,8 @@ def managed_ancestor(
         namespace = job.metadata.namespace
         parent = find(maker.kind, f"{namespace}/{owner.name}")
         if parent is None:
+            if current is not job and current.metadata.deletion_timestamp:
+                return found  # its owner was deleted first
             if not (maker.makes and maker.charged):
                 return found  # not all objects of the kind are read
             raise LookupError(f"workload owner not found: {owner.kind} {namespace}/{owner.name}")

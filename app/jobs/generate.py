@@ -21,6 +21,8 @@ from app.jobs.supports import KUEUE, Supports, supports
 
 GENERATED: Final = "made by `make generate` from app/jobs: change it there"
 
+_POD: Final = ("", "Pod")
+
 
 def declaration(integration: Integration[Any]) -> dict[str, Any]:
     """A kind's entry in the chart's list of kinds."""
@@ -35,6 +37,7 @@ def declaration(integration: Integration[Any]) -> dict[str, Any]:
         "gate": integration.gate,
         "watched": integration.watched,
         "needs": list(integration.needs),
+        "makesPods": _POD in integration.makes and not integration.built_in,
         "suspend": dotted(integration.suspend_path),
         "counts": [{"path": path, "default": absent} for path, absent in integration.counts.items()],
         "defaultedOn": sorted(integration.defaulted_on),
@@ -61,7 +64,7 @@ def chart_file(kinds: Iterable[Integration[Any]]) -> str:
 def custom_file() -> str:
     """The part of a kind's declaration that all `customKinds` share; the rest comes from each entry."""
     described = declaration(ConfiguredJobs(CustomKind(framework="f", group="g", version="v", kind="K", plural="p")))
-    own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights", "suspend", "counts")
+    own = ("framework", "group", "version", "kind", "plural", "webhookPath", "rights", "suspend", "counts", "makesPods")
     shared = {key: value for key, value in described.items() if key not in own}
     return f"# {GENERATED}\n" + yaml.safe_dump(shared, sort_keys=False, width=120)
 

@@ -155,6 +155,9 @@ class Integration(ABC, Generic[J]):
     makes: frozenset[tuple[str, str]] = frozenset()
     """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
     this kind charge."""
+    gates_pods: ClassVar[bool] = False
+    """Whether each pod that the kind's controller creates is gated, and charged for as a member of a group. A pod is
+    never charged for only because such a job owns it."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     pods_label: ClassVar[str] = ""
@@ -199,6 +202,9 @@ class Integration(ABC, Generic[J]):
     counts: ClassVar[Mapping[str, int | None]] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
+    acknowledges: bool = False
+    """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
+    jobs that are stopped within seconds after their admission is kept until these are over."""
     marks: ClassVar[Mapping[str, str]] = {}
     """Annotations of each Workload created for a job of the kind."""
 

@@ -66,37 +66,38 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         add_default_labels(patch, job, lookups)
         integration.defaults(job, patch)
         if meta.deletion_timestamp is None:
-            held = _prepare_and_hold(patch, job, integration, lookups)
-            if held and request.operation == UPDATE:
-                integration.roll_out(decode(request.old_object), job, patch)
+            old = decode(request.old_object) if request.operation == UPDATE else None
+            _prepare_and_hold(patch, old, job, integration, lookups)
         return changed(patch)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
 
-def _prepare_and_hold(patch: JsonPatch, job: Kind, integration: Integration[Any], lookups: Lookups) -> bool:
-    """Prepare a job that is queued, or that a queued job makes; hold it unless the owner's Workload charges for it.
-    Returns whether anything was added to hold it."""
+def _prepare_and_hold(
+    patch: JsonPatch, old: Kind | None, job: Kind, integration: Integration[Any], lookups: Lookups
+) -> None:
+    """Prepare a job that is queued, or that a queued job makes; hold it unless the owner's Workload charges for it."""
     held = integration.held(job)
     try:
         ancestor = managed_owner(job, lookups)
         if ancestor is None:
             queued, charged = _has_queue(job, lookups), False
         elif ancestor.job is None:
-            return False
+            return
         else:
-            charged = not ancestor.fault and _claims(job, integration)
+            gated = lookups.registry.of(ancestor.job).gates_pods
+            charged = not (ancestor.fault or gated) and _claims(job, integration)
             queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
     except Undecided:
         if held:
-            return False  # the reconciler prepares it
+            return  # the reconciler prepares it
         raise
     if queued:
         integration.prepare(job, patch)
         if not (held or charged):
             integration.hold(job, patch)
-            return True
-    return False
+            if old is not None:
+                integration.roll_out(old, job, patch)
 
 
 def _has_queue(job: Kind, lookups: Lookups) -> bool:

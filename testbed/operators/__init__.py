@@ -15,6 +15,7 @@ from testbed.operators.mpioperator import OPERATOR as MPI_OPERATOR
 from testbed.operators.notebook import OPERATOR as NOTEBOOK
 from testbed.operators.running import RunningOperator
 from testbed.operators.sparkoperator import OPERATOR as SPARK_OPERATOR
+from testbed.operators.tekton import OPERATOR as TEKTON
 from testbed.operators.trainer import OPERATOR as TRAINER
 from testbed.operators.trainingoperator import OPERATOR as TRAINING_OPERATOR
 
@@ -26,6 +27,7 @@ _ALL = (
     MPI_OPERATOR,
     NOTEBOOK,
     SPARK_OPERATOR,
+    TEKTON,
     TRAINER,
     TRAINING_OPERATOR,
 )

@@ -57,6 +57,7 @@ class ConfiguredJobs(TemplatedJob[ConfiguredJob]):
         self.summary = "described by the configuration file"
         self.suspend_path = parts(entry.suspend or "spec.suspend")
         self.makes = frozenset(group_kind(each) for each in (DEFAULT_CHILDREN if entry.makes is None else entry.makes))
+        self.acknowledges = entry.active is not None and entry.active.observed_generation is not None
         self.rights = tuple(
             Right(right.resource, tuple(right.verbs or ()), group=right.group) for right in entry.rights or ()
         )

@@ -45,7 +45,8 @@ class ServingSet(PodParent[J]):
 
     watched = True
     controls = False
-    hold_message: ClassVar[str] = ""
+    gates_pods = True
+    hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
 
     @abstractmethod

@@ -72,6 +72,7 @@ class BatchJob(TemplatedJob[Job]):
     partial = True
     takes_slices = True
     success = "Complete"
+    acknowledges = True
     counts: ClassVar = {"spec.parallelism": 1, "spec.completions": None}
     rights = (Right("jobs/status", ("patch",)),)  # a stop clears the start time
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED, "not-plain-new-job": _NOT_PLAIN_NEW_JOB})

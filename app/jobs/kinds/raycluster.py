@@ -48,6 +48,7 @@ class RayClusters(RayKind[RayCluster]):
     kind = RayCluster
     framework = "ray.io/raycluster"
     summary = "suspended; a pod set for the head and for each worker group"
+    serves = True
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     inelastic = (
         "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the "

@@ -47,6 +47,7 @@ class RayServices(RayKind[RayService]):
     kind = RayService
     framework = "ray.io/rayservice"
     summary = "suspended; a pod set for the head and for each worker group"
+    serves = True
     makes = frozenset({(RAY, "RayCluster")})
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")

@@ -72,7 +72,8 @@ class StatefulSets(ServingSet[StatefulSet]):
     framework = "statefulset"
     summary = "each pod held by a scheduling gate; all pods queued together"
     built_in = True
-    hold_message = "StatefulSet scaled to zero; workload on hold"
+    makes = frozenset({("", "Pod")})
+    hold_reason = "StatefulSet scaled to zero; workload on hold"
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

@@ -8,7 +8,10 @@ for which its owner's Workload does not charge (`controllers/children.py`).
 
 What an admission adds to the pods is written into the TrainJob as a runtime patch of the manager
 `kueue.x-k8s.io/manager`, from which Trainer renders the JobSet again. Trainer lets runtime patches change only while
-the TrainJob is suspended and its pods are gone. Source: Kueue's pkg/controller/jobs/trainjob.
+the TrainJob is suspended and its pods are gone. A stop leaves a label and an annotation with the name of the pod set in
+that patch, where Kueue leaves nothing: Trainer applies the JobSet by server-side apply, which makes `metadata: null` of
+metadata that loses its last label or annotation, and the API server refuses that. Source: Kueue's
+pkg/controller/jobs/trainjob.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,6 +55,15 @@ class _JobTemplatePatch(Object):
 class _JobPatch(Object):
     name: str = ""
     template: _JobTemplatePatch | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether this is what a stop leaves."""
+        spec = self.template.spec if self.template is not None else None
+        if spec is None:
+            return False
+        left: dict[str, Any] = _left(self.name)["template"]["spec"]["template"]
+        return bool(_without_empty(msgspec.json.decode(spec.template)) == left)
 
 
 class _JobSetSpecPatch(Object):
@@ -160,8 +172,11 @@ class TrainJobs(TemplatedJob[TrainJob]):
         return list(_topology_errors(job))
 
     def carries_admission(self, job: TrainJob) -> bool:
-        """Whether the runtime patch of Turnstile's manager changes anything."""
-        return any(patch.manager == MANAGER and patch.jobs for patch in job.spec.runtime_patches)
+        """Whether the runtime patch of Turnstile's manager has more than what a stop leaves."""
+        return any(
+            patch.manager == MANAGER and any(not each.is_left for each in patch.jobs)
+            for patch in job.spec.runtime_patches
+        )
 
     def start(self, job: TrainJob, infos: Sequence[PodSetInfo]) -> Change | None:
         """Resume and fill the runtime patch, in one patch of the TrainJob.
@@ -176,8 +191,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
                 f"the JobSet has {len(templates)} pod sets, the admission {len(infos)}: delete the Workload to have it "
                 "made anew"
             )
-        jobs = [_job_patch(template, info) for template, info in zip(templates, infos, strict=True)]
-        filled = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+        filled = _patch_of([_given(*each) for each in zip(templates, infos, strict=True)])
         patch = JsonPatch()
         if (place := self._place(job)) is not None:
             patch.replace("spec", "runtimePatches", place, value=filled)
@@ -189,8 +203,8 @@ class TrainJobs(TemplatedJob[TrainJob]):
     def stop(
         self, job: TrainJob, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime
     ) -> Stop:
-        """Suspend; once the JobSet is suspended and has no pods, empty the runtime patch. The templates need not be
-        restored: they are the runtime's."""
+        """Suspend; once the JobSet is suspended and has no pods, take the admission out of the runtime patch. The
+        templates need not be restored: they are the runtime's."""
         if self.finished(job) is not None:
             return Stop()
         if not self.suspended(job):
@@ -198,10 +212,11 @@ class TrainJobs(TemplatedJob[TrainJob]):
             self._set_suspended(job, patch, value=True)
             return Stop([Change(patch, fresh=True)], announce=True, complete=False)
         gone = not self.active(job)
-        if not (gone and self.carries_admission(job)):
+        place = self._place(job)
+        if place is None or not (gone and self.carries_admission(job)):
             return Stop(complete=gone)
-        patch = JsonPatch().replace("spec", "runtimePatches", self._place(job) or 0, value=_EMPTY)
-        return Stop([Change(patch, fresh=True)])
+        left = _patch_of([_left(each.name) for each in job.spec.runtime_patches[place].jobs])
+        return Stop([Change(JsonPatch().replace("spec", "runtimePatches", place, value=left), fresh=True)])
 
     def active(self, job: TrainJob) -> bool:
         """Whether Trainer counts active Jobs, or the JobSet is not suspended or counts some."""
@@ -239,7 +254,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
             patch.add("spec", "runtimePatches", value=[value])
 
 
-def _job_patch(template: Template, info: PodSetInfo) -> dict[str, Any]:
+def _given(template: Template, info: PodSetInfo) -> dict[str, Any]:
     """What an admission adds to a replicated Job. Raises PermanentError if the template wants something else."""
     merged = merge(template.directives, info)
     metadata = {"annotations": dict(info.annotations), "labels": dict(info.labels)}
@@ -248,12 +263,29 @@ def _job_patch(template: Template, info: PodSetInfo) -> dict[str, Any]:
         "tolerations": [to_plain(each) for each in merged.tolerations] if info.tolerations else [],
         "schedulingGates": [{"name": gate} for gate in info.scheduling_gates],
     }
-    pod = {"metadata": _without_empty(metadata), "spec": _without_empty(spec)}
-    return {"name": template.pod_set, "template": {"spec": {"template": pod}}}
+    return _of_pods(template.pod_set, {"metadata": _without_empty(metadata), "spec": _without_empty(spec)})
 
 
-def _without_empty(parts: dict[str, Any]) -> dict[str, Any]:
-    return {name: part for name, part in parts.items() if part}
+def _left(name: str) -> dict[str, Any]:
+    """What a stop leaves of it."""
+    mark = {names.PODSET_LABEL: name.lower()}
+    return _of_pods(name, {"metadata": {"annotations": mark, "labels": mark}})
+
+
+def _of_pods(name: str, template: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "template": {"spec": {"template": template}}}
+
+
+def _patch_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+
+def _without_empty(value: Any) -> Any:
+    """A plain value without members that are empty: the API server may add `metadata: {}` or `spec: {}`."""
+    if not isinstance(value, dict):
+        return value
+    parts = {name: _without_empty(part) for name, part in value.items()}
+    return {name: part for name, part in parts.items() if part not in ({}, [], None, "")}
 
 
 def _topology_errors(job: TrainJob) -> Iterator[FieldError]:

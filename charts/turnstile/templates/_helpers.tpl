@@ -137,6 +137,7 @@ admitted before their kind was switched off are followed to their end. */}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $kind "counts" $counts -}}
+{{- $_ := set $kind "makesPods" (has "Pod" (default (list "Pod") $entry.makes)) -}}
 {{- toJson $kind -}}
 {{- end -}}
 

@@ -85,7 +85,7 @@ _PYTORCH = (
         "stopped",
     ),
     Attack("Resume a PyTorchJob that waits for quota.", _resume, "refused"),
-    Attack("Create a large Pod that says that a running PyTorchJob controls it.", _forged_pod),
+    Attack("Create a large Pod that says that a running PyTorchJob controls it.", _forged_pod, "refused"),
 )
 
 
@@ -186,11 +186,11 @@ def _trainjob(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
 
 
 def _written(job: Json) -> object:
-    """Without the times at which runtime patches were written."""
+    """Without the runtime patch of Turnstile, and the times at which others were written."""
     spec = spec_without_suspend(job)
     assert isinstance(spec, dict)
-    patches = [{key: part for key, part in each.items() if key != "time"} for each in spec.get("runtimePatches", ())]
-    return {**spec, **({"runtimePatches": patches} if patches else {})}
+    patches = [each for each in spec.pop("runtimePatches", ()) if each["manager"] != "kueue.x-k8s.io/manager"]
+    return {**spec, "runtimePatches": [{**each, "time": ""} for each in patches]}
 
 
 def _nodes(scenario: Scenario, name: str) -> None:

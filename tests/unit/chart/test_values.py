@@ -256,6 +256,29 @@ def test_policies_can_be_left_out(render: Render) -> None:
     assert not [each for each in manifests if each["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
+def test_pods_are_guarded_for_each_enabled_kind_that_makes_pods(render: Render, tmp_path: Path) -> None:
+    """Also for a kind that the configuration file describes, unless it makes none."""
+    entry = {"framework": "example.com/a", "group": "example.com", "version": "v1", "kind": "A", "plural": "as"}
+    integrations = {
+        "frameworks": ["batch/job", "kubeflow.org/mpijob", "jobset.x-k8s.io/jobset"],
+        "customKinds": [
+            {**entry, "podSets": []},
+            {**entry, "framework": "example.com/b", "kind": "B", "podSets": [], "makes": ["Job.batch"]},
+        ],
+    }
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"config": {"integrations": integrations}}))
+    policy = named(render("--values", str(values)), "ValidatingAdmissionPolicy", "turnstile-pods-of-operators")
+    (condition, _) = policy["spec"]["matchConditions"]
+    assert '["kubeflow.org/MPIJob","example.com/A"]' in condition["expression"]
+
+
+def test_no_pods_are_guarded_where_no_such_kind_is_enabled(render: Render) -> None:
+    """The policy would match nothing."""
+    manifests = render("--set", "config.integrations.frameworks={batch/job,jobset.x-k8s.io/jobset}")
+    assert "turnstile-pods-of-operators" not in {each["metadata"]["name"] for each in manifests}
+
+
 def test_other_controllers_of_jobs_may_create_their_pods(render: Render) -> None:
     """Whoever runs Jobs with another `managedBy` is listed beside the Job controller."""
     user = "system:serviceaccount:jobs:other"

@@ -4,6 +4,7 @@ import pytest
 
 from app.api.config.customkinds import CustomKind
 from app.api.workload import Workload
+from app.controllers.actions import RequeueAfter
 from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.registry import ALL, Registry
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
@@ -49,6 +50,50 @@ def simulation(cluster: Cluster) -> Body:
 def stopped_pods(cluster: Cluster) -> None:
     """Its operator has removed the pods."""
     cluster.patch(SIMULATIONS.kind, "team/train", {"status": {"running": 0}})
+
+
+def evicted_early(*, observed: bool) -> Cluster:
+    """A Simulation that was evicted three seconds after its admission, before its operator reported anything;
+    `observed` if the entry says where the operator reports which generation it has read."""
+    active = {"counts": ["status.running"], **({"observedGeneration": "status.observedGeneration"} if observed else {})}
+    kind = ConfiguredJobs(CustomKind.model_validate({**ENTRY.model_dump(by_alias=True), "active": active}))
+    cluster = Cluster(registry=Registry(kinds=(*ALL, kind)))
+    cluster.flavor()
+    meta = {"name": "train", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    cluster.put(kind.kind, {"metadata": meta, "spec": {"suspend": True, "workers": 2, "template": TEMPLATE}})
+    cluster.settle(KEY)
+    cluster.later(seconds=-2)
+    cluster.admit()
+    cluster.settle(KEY)
+    cluster.evict()
+    cluster.settle(KEY)
+    assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
+    if observed:
+        body = cluster.get(kind.kind, "team/train")
+        assert body is not None
+        cluster.patch(kind.kind, "team/train", {"status": {"observedGeneration": body["metadata"]["generation"]}})
+        cluster.settle(KEY)
+    return cluster
+
+
+def test_pods_that_may_be_created_still_keep_its_quota() -> None:
+    """Its operator may have read it before it was suspended, and says nothing; so its first seconds are waited for."""
+    cluster = evicted_early(observed=False)
+    decision = cluster.decide(KEY)
+    assert decision.why == "evicted, but pods may be created still"
+    assert decision.actions == [RequeueAfter(2.0)]
+    cluster.later(seconds=2)
+    cluster.settle(KEY)
+    assert cluster.condition("QuotaReserved") == ("False", "PendingEvaluation", "Preempted to make room")
+
+
+def test_an_operator_that_says_what_it_has_read_is_believed() -> None:
+    """No time is waited for then."""
+    assert evicted_early(observed=True).condition("QuotaReserved") == (
+        "False",
+        "PendingEvaluation",
+        "Preempted to make room",
+    )
 
 
 def test_it_runs_where_it_was_admitted(running: Cluster) -> None:

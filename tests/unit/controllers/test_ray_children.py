@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from app.api import names
+from app.api.core import Job
 from app.api.workload import Workload
 from app.jobs.bases.ray import RayKind
 from app.jobs.kinds.raycluster import RayCluster
@@ -70,6 +71,28 @@ class Ray(Cluster):
             "creationTimestamp": f"2026-01-02T03:04:0{second}Z",
         }
         self.put(RayCluster, {"metadata": meta, "spec": config})
+
+    def clean_up(self) -> None:
+        """KubeRay's write: the Job that cleans up Redis, of the head's template."""
+        owner = self.get(RayCluster, "team/ray-abcde")
+        assert owner is not None
+        reference = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": "ray-abcde",
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+        }
+        meta = {
+            "name": "clean",
+            "namespace": "team",
+            "ownerReferences": [reference],
+            "creationTimestamp": "2026-01-02T03:04:00Z",
+        }
+        head = copy.deepcopy(owner["spec"]["headGroupSpec"]["template"])
+        head["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "200m", "memory": "256Mi"}}
+        self.put(Job, {"metadata": meta, "spec": {"suspend": False, "template": head}})
+        self.settle("batch/job:team/clean")
 
     def says(self, *, suspended: bool, name: str = "ray-abcde") -> None:
         """KubeRay's report of a RayCluster."""
@@ -179,6 +202,8 @@ def test_a_deleted_service_keeps_its_quota_until_its_cluster_has_cleaned_up() ->
     ray.later(seconds=60)
     ray.settle(ray.key)
     assert ray.condition("Finished") is None
+    ray.clean_up()
+    assert ray.get(Job, "team/clean")["spec"]["suspend"] is False  # type: ignore[index]
     ray.patch(RayCluster, "team/ray-abcde", {"metadata": {"finalizers": []}})
     ray.settle(ray.key)
     assert ray.condition("Finished") is not None

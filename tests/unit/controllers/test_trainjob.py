@@ -53,7 +53,7 @@ class Training(Cluster):
             ):
                 given = job["template"]["spec"]["template"]
                 template["metadata"] |= given["metadata"]
-                template["spec"] |= given["spec"]
+                template["spec"] |= given.get("spec", {})
         return {
             "name": "node",
             "template": {"spec": {"parallelism": nodes, "completions": nodes, "template": template}},
@@ -109,7 +109,8 @@ def test_its_start_is_one_write() -> None:
 
 
 def test_quota_is_kept_until_trainer_has_suspended_the_job_set() -> None:
-    """Also when Trainer counts no active Job yet; then the runtime patch is emptied."""
+    """Also when Trainer counts no active Job yet. Then what the admission gave the pods is taken off, but for a label
+    and an annotation: without them Trainer could not render the JobSet again."""
     cluster = Training()
     cluster.started()
     cluster.render(active=0)
@@ -119,7 +120,10 @@ def test_quota_is_kept_until_trainer_has_suspended_the_job_set() -> None:
     assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
     cluster.render()
     cluster.settle(KEY)
-    assert cluster.train_job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"] == {"template": {"spec": {}}}
+    (patch,) = cluster.train_job["spec"]["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    marks = {names.PODSET_LABEL: "node"}
+    assert job["template"]["spec"]["template"] == {"metadata": {"labels": marks, "annotations": marks}}
     condition = cluster.condition("QuotaReserved")
     assert condition is not None
     assert condition[0] == "False"

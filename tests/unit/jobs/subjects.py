@@ -433,6 +433,15 @@ def without_pods(body: Json) -> Json:
     return body
 
 
+def written(body: Json) -> Json:
+    """The spec as its user wrote it: without the runtime patch that a TrainJob has for Turnstile."""
+    spec = dict(body["spec"])
+    if "runtimePatches" in spec:
+        patches = spec["runtimePatches"]
+        spec["runtimePatches"] = [each for each in patches if each.get("manager") != WORDS["manager"][0]]
+    return spec
+
+
 def unfinished(body: Json) -> Json:
     """The object as if it had not ended."""
     body = copy.deepcopy(body)
@@ -570,13 +579,13 @@ CAN_RUN: Final[Mapping[str, Callable[[Json], int]]] = {
     "kubeflow.org/tfjob": _replica_pods("tfReplicaSpecs"),
     "kubeflow.org/xgboostjob": _replica_pods("xgbReplicaSpecs"),
     "pod": lambda body: 1,
+    "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
+    "ray.io/rayjob": _rayjob_pods,
+    "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
     "statefulset": lambda body: body["spec"].get("replicas", 1),
     "leaderworkerset.x-k8s.io/leaderworkerset": lambda body: (
         body["spec"].get("replicas", 1) * body["spec"]["leaderWorkerTemplate"].get("size", 1)
     ),
-    "ray.io/raycluster": lambda body: _ray_pods(body["spec"]),
-    "ray.io/rayjob": _rayjob_pods,
-    "ray.io/rayservice": lambda body: _ray_pods(body["spec"]["rayClusterConfig"]),
     "trainer.kubeflow.org/trainjob": lambda body: _jobset_pods(body["jobSet"]),
     "example.com/simulation": _simulation_pods,
     "tekton.dev/pipelinerun": _pipelinerun_pods,

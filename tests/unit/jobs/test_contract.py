@@ -21,8 +21,20 @@ from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import NOT_ADMITTED, Change, Integration, Removal, Stop
 from app.jobs.podsets import PodSetInfo
 from app.jobs.workload import limited_reclaimable
+from app.kube.raws import stripped
 from app.webhooks.jobreview import mutating
-from tests.unit.jobs.subjects import CAN_RUN, LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods
+from tests.unit.jobs.subjects import (
+    CAN_RUN,
+    LEFT_OUT,
+    REGISTRY,
+    WORDS,
+    Json,
+    decode,
+    jobs,
+    unfinished,
+    without_pods,
+    written,
+)
 from tests.unit.webhooks.reviews import Cluster, mutated
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -165,7 +177,7 @@ def test_a_run_that_is_stopped_leaves_no_trace(kind: str, data: st.DataObject) -
     assert integration.suspended(decode(integration, after))
     assert not integration.carries_admission(decode(integration, after))
     added = [name for name in LEFT_OUT if name not in before["spec"]]
-    assert templates(without(after["spec"], added)) == templates(before["spec"])
+    assert templates(without(written(after), added)) == templates(written(before))
     assert counts(pod_sets_of(integration, after)) == counts(pod_sets)
     started(integration, without_pods(after), infos)
 
@@ -199,7 +211,7 @@ def test_a_stop_may_be_cut_short_anywhere(kind: str, data: st.DataObject) -> Non
             assert applied(once, step)["spec"] == once["spec"]
         body = data.draw(st.sampled_from([once, without_pods(once)]))
     assert whole is not None
-    assert templates(body["spec"]) == templates(whole["spec"])
+    assert templates(written(body)) == templates(written(whole))
     assert body["metadata"].get("annotations") == whole["metadata"].get("annotations")
 
 
@@ -345,6 +357,13 @@ def test_what_an_answer_depends_on_is_significant(kind: str, data: st.DataObject
             integration.pods_ready(seen)
             if integration.significant(seen) == significant:
                 assert answers(integration, seen, infos, pod_sets) == before, changed
+
+
+@EVERY_KIND
+def test_an_object_without_a_template_is_not_taken_for_one_that_was_cached_without(kind: str) -> None:
+    """Its templates would be waited for: such an object would never be queued."""
+    integration = integration_of(kind)
+    assert not stripped(decode(integration, {"metadata": {"name": "train"}}))
 
 
 def test_every_queued_kind_is_charged_by_a_second_opinion() -> None:

@@ -18,7 +18,9 @@ from testbed.promises import (
     waits_although_it_fits,
 )
 from testbed.snapshot import Row, Snapshot, State
-from testbed.tour import QUICKSTART, Tour, _timed
+from testbed.tour import EXAMPLES, Tour, _timed
+
+QUICKSTART = EXAMPLES / "quickstart"
 
 
 def row(
@@ -135,9 +137,10 @@ class TestTheTour:
         assert tour.exit_code == 1
 
     def test_it_applies_every_file_once_in_order(self) -> None:
-        """What the quickstart has, the tour shows."""
+        """What the quickstart has, the tour shows; then some of the other kinds."""
         applied = [name for act in acts() for name in act.files]
-        assert applied == sorted(path.name for path in QUICKSTART.glob("*.yaml"))
+        files = sorted(f"quickstart/{path.name}" for path in QUICKSTART.glob("*.yaml"))
+        assert applied == [*files, "kinds/pod-group.yaml", "kinds/jobset.yaml"]
 
     def test_simulated_pods_run_as_long_as_they_would_sleep(self) -> None:
         """The Jobs' own sleep is what the simulated nodes wait for; other kinds are left as they are."""

@@ -1,4 +1,7 @@
-"""What becomes of the Workloads of a job that is gone, or is being deleted: they end when no pod of theirs may run."""
+"""Ends the Workloads of a job that is gone: quota is freed when no pod and no child of the job needs it any more.
+
+Must never end a Workload whose pods may still run.
+"""
 
 from app.api import names
 from app.api.workload import Workload

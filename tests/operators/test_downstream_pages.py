@@ -1,0 +1,45 @@
+"""The pages about pipelines, notebooks and models, read from top to bottom with the operators that they are about."""
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import resource_path
+from tests.cluster.scenario import Scenario
+from tests.cluster.test_task_pages import Reader, queues, team_a
+
+__all__ = ["queues", "team_a"]
+
+
+@pytest.mark.operator("tekton")
+@pytest.mark.operator("notebook")
+def test_pipelines_and_notebooks(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A run is admitted and begins; one of tasks by reference reserves what it says; a Notebook's pod is admitted."""
+    page = Reader("pipelines-and-notebooks.md", control_plane)
+    page.do()
+    admission = team_a.wait_admitted("build", kind="PipelineRun")
+    usage = {each["name"]: each["resourceUsage"] for each in admission["podSetAssignments"]}
+    assert usage["main"] == {"cpu": "2", "memory": "2Gi"}
+    page.see("build", "pipelinerun-build-.* default +team-a +True")
+    page.do()
+    admission = team_a.wait_admitted("release", kind="PipelineRun")
+    assert admission["podSetAssignments"][0]["resourceUsage"] == {"cpu": "2", "memory": "4Gi"}
+    page.do()
+    page.see("workbench-0 .* Running")
+    page.end()
+    for version, plural, name in (
+        ("tekton.dev/v1", "pipelineruns", "build"),
+        ("tekton.dev/v1", "pipelineruns", "release"),
+        ("kubeflow.org/v1", "notebooks", "workbench"),
+    ):
+        team_a.api.delete(resource_path(version, plural, name, namespace="team-a"))
+
+
+@pytest.mark.operator("kserve")
+def test_inference(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Both pods of the predictor are admitted, each with a Workload of its own."""
+    page = Reader("inference.md", control_plane)
+    page.do()
+    page.see(r"model-predictor-\S+ .*Running(.|\n)*model-predictor-\S+ .*Running")
+    page.see(r"pod-model-predictor-\S+ +default +team-a +True(.|\n)*pod-model-predictor-\S+ +default +team-a +True")
+    page.end()
+    team_a.api.delete(resource_path("serving.kserve.io/v1beta1", "inferenceservices", "model", namespace="team-a"))

@@ -1,0 +1,163 @@
+"""What only Ray's kinds do, under KubeRay: upgrades and scaling within the quota, clean-ups, jobs on existing clusters.
+
+At no time do pods run that request more than the quota (`Trial.wait`)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import Json, condition, resource_path
+from tests.operators.rays import VERSION, cluster_spec, ray_path
+from tests.operators.rows import ROWS
+from tests.operators.rows.row import metadata
+from tests.operators.trial import QUEUE, Trial, trial_of
+from tests.turnstile import Turnstile
+
+pytestmark = [pytest.mark.operator("kuberay"), pytest.mark.usefixtures("nodes")]
+
+
+@contextmanager
+def trial(name: str, control_plane: ControlPlane, *, jobs: int = 1) -> Iterator[Trial]:
+    """A queue for so many jobs of a row."""
+    row = next(each for each in ROWS if each.name == name)
+    with trial_of(row, control_plane, jobs=jobs) as made:
+        yield made
+
+
+def change(trial: Trial, name: str, *operations: Json) -> None:
+    """A JSON Patch of a job."""
+    path = ray_path(trial.scenario, trial.row.plural, name)
+    trial.scenario.api.patch(path, list(operations), kind="json")
+
+
+def replace(path: str, value: Any) -> Json:
+    """One operation of a JSON Patch."""
+    return {"op": "replace", "path": path, "value": value}
+
+
+def wait_pods(trial: Trial, name: str, count: int, *, image: str = "") -> None:
+    """Until so many pods of a job run, all of an image."""
+
+    def looked() -> bool:
+        found = trial.row.running(trial.scenario, name)
+        images = {each["spec"]["containers"][0]["image"] for each in found}
+        return len(found) == count and (not image or images == {image})
+
+    trial.wait(looked, timeout=60, describe=lambda: f"{name} has not {count} pods of {image or 'any image'}")
+
+
+class TestRayService:
+    def test_an_upgrade_under_a_full_quota_ends(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
+        """It stops and runs again: there is no second RayCluster beside the first."""
+        image = "registry.example/ray:2"
+        config = "/spec/rayClusterConfig"
+        with trial("rayservice", control_plane) as made:
+            made.create("serve")
+            made.wait_runs("serve")
+            change(
+                made,
+                "serve",
+                replace(f"{config}/headGroupSpec/template/spec/containers/0/image", image),
+                replace(f"{config}/workerGroupSpecs/0/template/spec/containers/0/image", image),
+            )
+            wait_pods(made, "serve", 3, image=image)
+            made.wait_reserved(3)
+
+    def test_it_is_scaled_to_zero_and_back(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
+        """Without workers it holds quota for its head only."""
+        replicas = "/spec/rayClusterConfig/workerGroupSpecs/0/replicas"
+        with trial("rayservice", control_plane) as made:
+            made.create("serve")
+            made.wait_runs("serve")
+            change(made, "serve", replace(replicas, 0))
+            wait_pods(made, "serve", 1)
+            made.wait_reserved(1)
+            change(made, "serve", replace(replicas, 2))
+            wait_pods(made, "serve", 3)
+
+
+class TestRayCluster:
+    def test_one_that_scales_itself_stays_within_its_quota(
+        self, control_plane: ControlPlane, turnstile: Turnstile
+    ) -> None:
+        """It is charged for maxReplicas, and runs on when its autoscaler changes the replicas."""
+        with trial("raycluster", control_plane, jobs=2) as made:
+            elastic = {"kueue.x-k8s.io/elastic-job": "true"}
+            spec = cluster_spec("1") | {"enableInTreeAutoscaling": True}
+            spec["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 2}
+            meta = metadata(made.scenario, "ray", QUEUE, annotations=elastic)
+            made.scenario.create({"apiVersion": VERSION, "kind": "RayCluster", "metadata": meta, "spec": spec})
+            wait_pods(made, "ray", 2)
+            made.wait(lambda: made.reserved == 7 / 2, describe=lambda: f"{made.reserved} CPUs are reserved")
+            first = {pod["metadata"]["uid"] for pod in made.pods("ray")}
+            change(made, "ray", replace("/spec/workerGroupSpecs/0/replicas", 2))
+            wait_pods(made, "ray", 3)
+            assert first <= {pod["metadata"]["uid"] for pod in made.pods("ray")}
+
+    @pytest.mark.parametrize("name", ["raycluster", "rayservice"])
+    def test_a_deleted_one_cleans_up_redis_within_its_quota(
+        self, control_plane: ControlPlane, turnstile: Turnstile, name: str
+    ) -> None:
+        """KubeRay's cleanup Job runs under the Workload of the cluster, though its owner is gone, and frees it."""
+        with trial(name, control_plane) as made:
+            (job,) = made.row.objects(made.scenario, "ray", QUEUE)
+            config = job["spec"].get("rayClusterConfig", job["spec"])
+            config["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
+            made.scenario.create(job)
+            wait_pods(made, "ray", 3)
+            made.scenario.api.delete(ray_path(made.scenario, made.row.plural, "ray"))
+
+            def cleaning() -> list[Json]:
+                pods = made.scenario.api.items(resource_path("v1", "pods", namespace=made.scenario.namespace))
+                return [
+                    pod
+                    for pod in pods
+                    if pod["metadata"]["labels"].get("ray.io/node-type") == "redis-cleanup"
+                    and pod["status"].get("phase") == "Running"
+                ]
+
+            made.wait(cleaning, timeout=60, describe=lambda: "no cleanup runs")
+            assert made.reserved == 3
+            control_plane.end_pods(made.scenario.namespace, labels="ray.io/node-type=redis-cleanup")
+            made.wait_reserved(0)
+
+
+class TestRayJob:
+    def test_one_for_an_existing_cluster_is_not_queued(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
+        """The cluster has the quota; KubeRay takes the RayJob up at once."""
+        with trial("raycluster", control_plane) as made:
+            made.create("ray")
+            made.wait_runs("ray")
+            spec = {"entrypoint": "true", "submissionMode": "HTTPMode", "clusterSelector": {"ray.io/cluster": "ray"}}
+            meta = metadata(made.scenario, "job", QUEUE)
+            made.scenario.create({"apiVersion": VERSION, "kind": "RayJob", "metadata": meta, "spec": spec})
+            path = ray_path(made.scenario, "rayjobs", "job")
+            seen = made.scenario.api.wait_for(
+                path, lambda job: job.get("status", {}).get("jobDeploymentStatus") == "Running", timeout=30
+            )
+            assert not seen["spec"].get("suspend")
+            assert (
+                len(
+                    made.scenario.api.items(
+                        resource_path("kueue.x-k8s.io/v1beta2", "workloads", namespace=made.scenario.namespace)
+                    )
+                )
+                == 1
+            )
+
+    def test_one_that_kuberay_refuses_is_on_hold(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
+        """It has no quota, and is not tried again."""
+        with trial("rayjob", control_plane) as made:
+            (job,) = made.row.objects(made.scenario, "refused", QUEUE)
+            job["spec"]["ttlSecondsAfterFinished"] = -1
+            made.scenario.create(job)
+            made.scenario.wait_workload(
+                "refused",
+                lambda workload: condition(workload, "QuotaReserved").get("reason") == "OnHold",
+                kind="RayJob",
+                timeout=40,
+            )
+            made.wait_reserved(0)
