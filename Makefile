@@ -14,8 +14,8 @@ UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
 # All tests are done in two halves side by side: tests/halves.py.
 IN_HALVES := -n 2 --dist each
-# Attacks mostly wait, so several processes do a module each, on a control plane of their own.
-ATTACKS_AT_ONCE := -n 3 --dist loadfile
+# Attacks mostly wait, so several processes do a module each, on a control plane of their own, the longest modules first.
+ATTACKS_AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # Where this is set each start of Turnstile compiles all that it imports: almost a second, in a hundred starts of a run.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,6 +59,10 @@ test: build ## Run all tests but those of test-attacks and test-operators, in tw
 test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)
 	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)
 
+.PHONY: build-operators
+build-operators: build ## Build the job operators of the test bed (a minute or two each the first time, then nothing; NAMES="jobset lws" for some)
+	@$(PY) -m testbed build --operators $(NAMES)
+
 .PHONY: test-operators
 test-operators: build ## Run the tests with real job operators, which are built on demand (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(ARGS)
@@ -91,6 +95,7 @@ generate: venv ## Write what is made from code: CRDs and job kinds of the chart,
 	@$(PY) -m app.jobs.generate charts/turnstile/files/kinds.yaml \
 	  charts/turnstile/files/customkind.yaml docs/reference/kinds.md
 	@$(PY) -m tests.attacks.page
+	@$(PY) -m tests.operators.page
 	@$(PY) -m tests.unit.webhooks.golden
 
 .PHONY: certs

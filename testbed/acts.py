@@ -241,8 +241,8 @@ def acts() -> list[Act]:
             (),
             [
                 Promise(
-                    "tuning waits, suspended, and says that a CPU is missing",
-                    is_in("team-a/tuning", "Waiting", saying=("insufficient", "cpu")),
+                    "tuning waits, suspended, and says which of its pod sets has no flavor",
+                    is_in("team-a/tuning", "Waiting", saying=("couldn't assign flavors to pod set",)),
                 ),
                 Promise("tuning runs when ring has ended", _on_demand("team-a/tuning"), seconds=60),
                 *(Promise(f"{key.split('/')[1]} finishes", is_in(key, "Finished"), seconds=60) for key in _OTHERS),

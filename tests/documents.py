@@ -1,7 +1,7 @@
 """The pages people read: README, docs, examples. Finds what is in them; judges nothing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,18 @@ def code(page: Path) -> list[str]:
     """Everything in a page that is set as code: lines of command blocks, and words in backticks."""
     lines = [line for block in blocks(page, "") for line in block.splitlines()]
     return [*lines, *SPAN.findall(FENCE.sub("", page.read_text()))]
+
+
+def with_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A page with what stands between `<!-- NAME -->` and `<!-- end of NAME -->` made anew."""
+    for name, table in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        before, found, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        assert found, f"the page has no {begin}"
+        assert ended, f"the page has no {end}"
+        text = before + begin + table() + end + after
+    return text
 
 
 def links(page: Path) -> list[str]:

@@ -195,15 +195,18 @@ class Family:
         for kind, store in _stores(self._cluster).items():
             integration = self._cluster.registry.of(kind())
             for child in store.by_index(CHILDREN, f"{parent.metadata.uid}/{pod_set}"):
-                if integration.finished(child) is None and not (
-                    child.metadata.deletion_timestamp and not integration.active(child)
-                ):
+                gone = child.metadata.deletion_timestamp and not integration.active(child)
+                if integration.finished(child) is None and not gone and not self.left_over(child, parent):
                     found.append(child)
                     pods += integration.claimed(child, pod_set)
         if pods <= allowance.counts.get(pod_set, 0):
             return found
         found = [child for child in found if not self.own_workload(child)]
         return sorted(found, key=lambda child: (child.metadata.creation_timestamp or "", child.metadata.name))
+
+    def left_over(self, child: Kind, parent: Kind) -> bool:
+        """Whether a child has no pods, and its owner's controller may have made another one instead."""
+        return self._cluster.registry.of(parent).stops_children and not runs_still(child, self._cluster)
 
     def own_workload(self, job: Kind) -> bool:
         """Whether a job has an unfinished Workload itself."""
@@ -268,7 +271,7 @@ class Childhood(Reconcile):
                 self._emit("Suspended", "Kueue managed child job suspended")
             return f"queued with {ancestor.kind} {ancestor.name}"
         problem = ancestor.fault
-        if not problem and self._judged(workload):
+        if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):
             problem = family.uncharged(self.job, ancestor, workload)
         if problem:
             return self._by_itself(problem)

@@ -5,6 +5,7 @@ of its own, states its attack in its docstring, and ends with `tenant.within_quo
 docstrings (`python -m tests.attacks.page` writes them there).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,11 +32,19 @@ QUIET_SECONDS = 1.5
 """The cluster is at rest when nothing changed for so long: decisions take milliseconds."""
 
 
+LONG = {"test_first_sync.py": 40, "test_orders.py": 60, "test_deletion.py": 40}
+"""Modules that take longer than others with so few tests: as long as one with so many."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every attack needs a control plane."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.cluster)
+    """Every attack needs a control plane. The modules that take longest come first, so that none is left for the end
+    when several processes do a module each."""
+    mine = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in mine:
+        item.add_marker(pytest.mark.cluster)
+    if len(mine) == len(items):
+        tests = Counter(item.path.name for item in mine)
+        items.sort(key=lambda item: -max(tests[item.path.name], LONG.get(item.path.name, 0)))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.documents import ROOT
+from tests.documents import ROOT, with_tables
 from tests.operators.rows import ROWS, Row
 
 PAGE = ROOT / "docs" / "security.md"
@@ -74,19 +74,12 @@ def _attacks(row: Row) -> Iterator[str]:
         yield f"| {row.title} | {attack.sentence} | {attack.ends or 'refused, charged or stopped'} |"
 
 
-WRITTEN: Final = {
-    ("<!-- attacks -->\n", "<!-- end of attacks -->\n"): tables,
-    ("<!-- attacks on kinds -->\n", "<!-- end of attacks on kinds -->\n"): kinds,
-}
+TABLES: Final = {"attacks": tables, "attacks on kinds": kinds}
 
 
 def renewed(text: str) -> str:
     """The page with the tables as they are now."""
-    for (begin, end), table in WRITTEN.items():
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = before + begin + table() + end + after
-    return text
+    return with_tables(text, TABLES)
 
 
 def main() -> None:

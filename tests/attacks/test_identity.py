@@ -1,5 +1,6 @@
 """Who made a pod, and which Job it belongs to, is known from the identity of the client, not from the pod's word."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -67,13 +68,12 @@ class TestAPodThatSaysItsControllerIsAJob:
 
 
 class TestAnAdmittedJobsPod:
-    @pytest.mark.parametrize("label", [*SELECTOR_LABELS, names.PODSET_LABEL])
-    @pytest.mark.parametrize("value", [None, "other"], ids=["removed", "changed"])
-    def test_keeps_its_labels(self, tenant: Tenant, label: str, value: str | None) -> None:
+    def test_keeps_its_labels(self, tenant: Tenant) -> None:
         """Change labels of a Job's pod, so that the Job controller lets go of the pod and replaces it."""
         _, pod = running_job(tenant)
-        with pytest.raises(ApiError, match=rf"metadata.labels\[{label}\]: Forbidden: '.*' instead of '.+'"):
-            patch_pod(tenant, pod, {"metadata": {"labels": {label: value}}})
+        for label, value in product([*SELECTOR_LABELS, names.PODSET_LABEL], [None, "other"]):
+            with pytest.raises(ApiError, match=rf"metadata.labels\[{label}\]: Forbidden: '.*' instead of '.+'"):
+                patch_pod(tenant, pod, {"metadata": {"labels": {label: value}}})
 
     @pytest.mark.parametrize("references", [[], "another"], ids=["removed", "changed"])
     def test_keeps_its_controller(self, tenant: Tenant, references: Any) -> None:
@@ -96,24 +96,20 @@ class TestAnAdmittedJobsPod:
 
 
 class TestAQueuedPod:
-    @pytest.mark.parametrize(
-        "metadata",
-        [
+    def test_keeps_what_is_counted_by(self, tenant: Tenant) -> None:
+        """Change what a running Pod is counted by: its labels, its group, its finalizer."""
+        tenant.pod("a", cpu="2")
+        tenant.wait_runs(2)
+        for metadata in (
             {"labels": {names.MANAGED_LABEL: None}},
             {"labels": {names.PODSET_LABEL: None}},
             {"labels": {names.POD_GROUP_NAME: "g"}},
             {"annotations": {names.POD_GROUP_NAME: "g"}},
             {"annotations": {names.POD_SUSPENDING_PARENT: "statefulset"}},
             {"finalizers": None},
-        ],
-        ids=["managed", "pod set", "group", "group annotation", "parent", "finalizer"],
-    )
-    def test_keeps_what_is_counted_by(self, tenant: Tenant, metadata: Json) -> None:
-        """Change what a running Pod is counted by: its labels, its group, its finalizer."""
-        tenant.pod("a", cpu="2")
-        tenant.wait_runs(2)
-        with pytest.raises(ApiError, match="Forbidden"):
-            tenant.patch("v1", "pods", "a", {"metadata": metadata})
+        ):
+            with pytest.raises(ApiError, match="Forbidden"):
+                tenant.patch("v1", "pods", "a", {"metadata": metadata})
         tenant.pod("b")
         tenant.world.workload_of("b", kind="Pod")
         tenant.within_quota()

@@ -1,6 +1,6 @@
 """What Kubernetes' roles keep from a tenant: quota is written by administrators, admissions by Turnstile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -8,9 +8,10 @@ import pytest
 from testbed import ApiError
 from testbed.client import Json, resource_path, wait_until
 from testbed.installation import MANAGED
-from tests.attacks.conftest import Tenant
+from tests.attacks.conftest import BATCH_USER, EDIT, Tenant, tenant_of
 from tests.attacks.rest import comes_back_within_quota
 from tests.cluster.scenario import GROUP
+from tests.turnstile import Turnstile
 
 OLD = "kueue.x-k8s.io/v1beta1"
 RBAC = "rbac.authorization.k8s.io"
@@ -24,20 +25,32 @@ def forbidden(call: Callable[..., object], *arguments: object, **options: object
     assert error.value.code == 403
 
 
-def full(tenant: Tenant) -> str:
-    """Fill the quota with Job `a` and let Job `b` wait; the name of the Workload of `b`."""
+def full(tenant: Tenant) -> None:
+    """Fill the quota with Job `a` and let Job `b` wait."""
     tenant.job("a")
     tenant.wait_runs(2)
     tenant.job("b")
     tenant.world.wait_pending("b")
+
+
+def workload_of_b(tenant: Tenant) -> str:
+    """The name of the Workload that waits."""
     name: str = tenant.world.workload_of("b")["metadata"]["name"]
     return name
 
 
+@pytest.fixture(scope="module", params=[EDIT, BATCH_USER], ids=["edit", "batch user"])
+def occupied(attacked: Turnstile, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+    """The tenant of the attacks whose requests are all refused, so that none of them leaves anything."""
+    with tenant_of(attacked, role=request.param) as made:
+        full(made)
+        yield made
+
+
 class TestWorkloadsByHand:
-    def test_an_admission_is_not_written(self, submitter: Tenant) -> None:
+    def test_an_admission_is_not_written(self, occupied: Tenant) -> None:
         """Write an admission into the status of a waiting Workload, through both versions of the API."""
-        name = full(submitter)
+        name = workload_of_b(occupied)
         admitted = {
             "type": "Admitted",
             "status": "True",
@@ -45,16 +58,16 @@ class TestWorkloadsByHand:
             "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        queue = submitter.world.named("main")
+        queue = occupied.world.named("main")
         status: Json = {"admission": {"clusterQueue": queue, "podSetAssignments": []}, "conditions": [admitted]}
-        meta = {"name": name, "namespace": submitter.namespace}
+        meta = {"name": name, "namespace": occupied.namespace}
         for version in (GROUP, OLD):
-            path = submitter.path(version, "workloads", name) + "/status"
-            forbidden(submitter.api.patch, path, {"status": status})
+            path = occupied.path(version, "workloads", name) + "/status"
+            forbidden(occupied.api.patch, path, {"status": status})
             applied: Json = {"apiVersion": version, "kind": "Workload", "metadata": meta, "status": status}
             for manager in ("kueue-admission", "turnstile"):
-                forbidden(submitter.api.apply, applied, field_manager=manager, subresource="status")
-        submitter.within_quota()
+                forbidden(occupied.api.apply, applied, field_manager=manager, subresource="status")
+        occupied.within_quota()
 
     def test_a_workload_is_not_created(self, submitter: Tenant) -> None:
         """Create a small Workload by hand, for a large Job that names it as prebuilt."""
@@ -67,94 +80,88 @@ class TestWorkloadsByHand:
         assert submitter.world.suspended("a")
         submitter.within_quota()
 
-    def test_a_workload_is_not_changed_or_deleted(self, submitter: Tenant) -> None:
+    def test_a_workload_is_not_changed_or_deleted(self, occupied: Tenant) -> None:
         """Raise the priority of a Workload, deactivate it, take its finalizers, delete it, and all of the namespace."""
-        name = full(submitter)
-        path = submitter.path(GROUP, "workloads", name)
+        name = workload_of_b(occupied)
+        path = occupied.path(GROUP, "workloads", name)
         for patch in ({"spec": {"priority": 1000}}, {"spec": {"active": False}}, {"metadata": {"finalizers": None}}):
-            forbidden(submitter.api.patch, path, patch)
-        forbidden(submitter.api.delete, path)
-        forbidden(submitter.api.delete, submitter.path(GROUP, "workloads"))
-        submitter.within_quota()
+            forbidden(occupied.api.patch, path, patch)
+        forbidden(occupied.api.delete, path)
+        forbidden(occupied.api.delete, occupied.path(GROUP, "workloads"))
+        occupied.within_quota()
 
 
 class TestQuotaByHand:
-    def test_queues_are_not_written(self, submitter: Tenant) -> None:
+    def test_queues_are_not_written(self, occupied: Tenant) -> None:
         """Raise the quota of the ClusterQueue, make a LocalQueue to another one, or point the own one elsewhere."""
-        full(submitter)
-        cluster_queue = resource_path(GROUP, "clusterqueues", submitter.world.named("main"))
-        forbidden(submitter.api.patch, cluster_queue, {"spec": {"resourceGroups": []}})
-        meta = {"name": "more", "namespace": submitter.namespace}
-        spec = {"clusterQueue": submitter.world.named("main")}
+        cluster_queue = resource_path(GROUP, "clusterqueues", occupied.world.named("main"))
+        forbidden(occupied.api.patch, cluster_queue, {"spec": {"resourceGroups": []}})
+        meta = {"name": "more", "namespace": occupied.namespace}
+        spec = {"clusterQueue": occupied.world.named("main")}
         for version in (GROUP, OLD):
             body = {"apiVersion": version, "kind": "LocalQueue", "metadata": meta, "spec": spec}
-            forbidden(submitter.api.create, body)
-            forbidden(submitter.patch, version, "localqueues", "main", {"spec": {"stopPolicy": "None"}})
-        forbidden(submitter.delete, GROUP, "localqueues", "main")
-        submitter.within_quota()
+            forbidden(occupied.api.create, body)
+            forbidden(occupied.patch, version, "localqueues", "main", {"spec": {"stopPolicy": "None"}})
+        forbidden(occupied.delete, GROUP, "localqueues", "main")
+        occupied.within_quota()
 
-    def test_priority_classes_are_not_written(self, submitter: Tenant) -> None:
+    def test_priority_classes_are_not_written(self, occupied: Tenant) -> None:
         """Create a priority class of the highest value, of Turnstile's kind or of Kubernetes'."""
-        full(submitter)
-        meta = {"name": submitter.world.named("mine")}
+        meta = {"name": occupied.world.named("mine")}
         mine: Json = {"apiVersion": GROUP, "kind": "WorkloadPriorityClass", "metadata": meta, "value": 10**9}
-        forbidden(submitter.api.create, mine)
-        forbidden(submitter.api.create, {**mine, "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"})
-        submitter.within_quota()
+        forbidden(occupied.api.create, mine)
+        forbidden(occupied.api.create, {**mine, "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"})
+        occupied.within_quota()
 
-    def test_the_namespace_is_not_relabelled(self, submitter: Tenant) -> None:
+    def test_the_namespace_is_not_relabelled(self, occupied: Tenant) -> None:
         """Take the label off the namespace that makes it managed, or delete the namespace."""
-        full(submitter)
-        path = resource_path("v1", "namespaces", submitter.namespace)
-        forbidden(submitter.api.patch, path, {"metadata": {"labels": dict.fromkeys(MANAGED)}})
-        forbidden(submitter.api.apply, _namespace(submitter))
-        forbidden(submitter.api.delete, path)
-        submitter.within_quota()
+        path = resource_path("v1", "namespaces", occupied.namespace)
+        forbidden(occupied.api.patch, path, {"metadata": {"labels": dict.fromkeys(MANAGED)}})
+        forbidden(occupied.api.apply, _namespace(occupied))
+        forbidden(occupied.api.delete, path)
+        occupied.within_quota()
 
 
 class TestRulesByHand:
-    def test_webhooks_and_policies_stay(self, submitter: Tenant) -> None:
+    def test_webhooks_and_policies_stay(self, occupied: Tenant) -> None:
         """Delete the webhooks and the admission policies, or their bindings."""
-        full(submitter)
         for plural, name in (
             ("mutatingwebhookconfigurations", "turnstile-mutating-webhook-configuration"),
             ("validatingwebhookconfigurations", "turnstile-validating-webhook-configuration"),
             ("validatingadmissionpolicies", "turnstile-queued"),
             ("validatingadmissionpolicybindings", "turnstile-queued"),
         ):
-            forbidden(submitter.api.delete, resource_path(ADMISSION, plural, name))
-        submitter.within_quota()
+            forbidden(occupied.api.delete, resource_path(ADMISSION, plural, name))
+        occupied.within_quota()
 
-    def test_no_rights_are_given_on(self, submitter: Tenant) -> None:
+    def test_no_rights_are_given_on(self, occupied: Tenant) -> None:
         """Bind the role of those who write Workloads to oneself, or make such a role."""
-        name = full(submitter)
-        meta = {"name": "more", "namespace": submitter.namespace}
+        name = workload_of_b(occupied)
+        meta = {"name": "more", "namespace": occupied.namespace}
         rules = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["*"]}]
-        forbidden(submitter.api.create, {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules})
+        forbidden(occupied.api.create, {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules})
         subjects = [{"apiGroup": RBAC, "kind": "User", "name": "eve"}]
         role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "turnstile-workload-editor-role"}
         body: Json = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": meta, "roleRef": role}
-        forbidden(submitter.api.create, {**body, "subjects": subjects})
-        forbidden(submitter.delete, GROUP, "workloads", name)
-        submitter.within_quota()
+        forbidden(occupied.api.create, {**body, "subjects": subjects})
+        forbidden(occupied.delete, GROUP, "workloads", name)
+        occupied.within_quota()
 
 
 class TestStatusesByHand:
-    def test_a_job_does_not_say_that_it_has_stopped(self, submitter: Tenant) -> None:
+    def test_a_job_does_not_say_that_it_has_stopped(self, occupied: Tenant) -> None:
         """Write into the status of a running Job that it is suspended, has no pods, or is complete."""
-        full(submitter)
-        path = submitter.path("batch/v1", "jobs", "a") + "/status"
+        path = occupied.path("batch/v1", "jobs", "a") + "/status"
         for status in ({"active": 0}, {"conditions": [{"type": "Complete", "status": "True"}]}):
-            forbidden(submitter.api.patch, path, {"status": status})
-        submitter.within_quota()
+            forbidden(occupied.api.patch, path, {"status": status})
+        occupied.within_quota()
 
-    def test_a_pod_does_not_say_that_it_has_ended(self, submitter: Tenant) -> None:
+    def test_a_pod_does_not_say_that_it_has_ended(self, occupied: Tenant) -> None:
         """Write into the status of a running pod that it has succeeded, and let another Job take its place."""
-        full(submitter)
-        for pod in submitter.pods():
-            path = submitter.path("v1", "pods", pod["metadata"]["name"]) + "/status"
-            forbidden(submitter.api.patch, path, {"status": {"phase": "Succeeded"}})
-        submitter.within_quota()
+        for pod in occupied.pods():
+            path = occupied.path("v1", "pods", pod["metadata"]["name"]) + "/status"
+            forbidden(occupied.api.patch, path, {"status": {"phase": "Succeeded"}})
+        occupied.within_quota()
 
     def test_a_pod_is_not_bound_by_hand(self, tenant: Tenant) -> None:
         """Bind a gated Pod to a node through the subresources `binding` of pods and `bindings` of the namespace."""
@@ -180,11 +187,10 @@ class TestInTheNameOfOthers:
         ],
         ids=["the Job controller", "Turnstile"],
     )
-    def test_of_a_controller(self, submitter: Tenant, account: str) -> None:
+    def test_of_a_controller(self, occupied: Tenant, account: str) -> None:
         """Impersonate the Job controller or Turnstile, and resume a Job that waits."""
-        full(submitter)
-        forbidden(as_account(submitter, account), {"spec": {"suspend": False}})
-        submitter.within_quota()
+        forbidden(as_account(occupied, account), {"spec": {"suspend": False}})
+        occupied.within_quota()
 
     def test_of_an_own_account(self, tenant: Tenant) -> None:
         """Resume a waiting Job that has an owner as an own service account, as operators resume children."""

@@ -24,8 +24,6 @@ def emptied(team_a: Scenario) -> Iterator[Scenario]:
     yield team_a
     for version, plural, name in JOBS:
         team_a.api.delete(resource_path(version, plural, name, namespace="team-a"))
-    pods = resource_path("v1", "pods", namespace="team-a")
-    wait_until(lambda: not team_a.api.items(pods), timeout=60, describe=lambda: "pods are left")
 
 
 @pytest.mark.operator("trainingoperator")

@@ -10,6 +10,7 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path
+from tests.cluster.scenario import GROUP
 from tests.operators.rays import VERSION, cluster_spec, ray_path
 from tests.operators.rows import ROWS
 from tests.operators.rows.row import metadata
@@ -25,6 +26,19 @@ def trial(name: str, control_plane: ControlPlane, *, jobs: int = 1) -> Iterator[
     row = next(each for each in ROWS if each.name == name)
     with trial_of(row, control_plane, jobs=jobs) as made:
         yield made
+
+
+def with_memory(trial: Trial, *, cpu: str) -> None:
+    """Another queue, `roomy`, on the same nodes: what KubeRay adds to pods requests memory."""
+    flavor = trial.scenario.named("pool")
+    trial.scenario.queue("roomy", {flavor: {"cpu": cpu, "memory": "64Gi"}})
+
+
+def reserved(trial: Trial) -> str:
+    """The CPUs that are reserved in `roomy`."""
+    queue = trial.scenario.api.get(resource_path(GROUP, "clusterqueues", trial.scenario.named("roomy")))
+    flavors = queue.get("status", {}).get("flavorsReservation", ())
+    return "".join(each["total"] for flavor in flavors for each in flavor["resources"] if each["name"] == "cpu")
 
 
 def change(trial: Trial, name: str, *operations: Json) -> None:
@@ -88,10 +102,11 @@ class TestRayCluster:
             elastic = {"kueue.x-k8s.io/elastic-job": "true"}
             spec = cluster_spec("1") | {"enableInTreeAutoscaling": True}
             spec["workerGroupSpecs"][0] |= {"replicas": 1, "maxReplicas": 2}
-            meta = metadata(made.scenario, "ray", QUEUE, annotations=elastic)
+            with_memory(made, cpu="3500m")
+            meta = metadata(made.scenario, "ray", "roomy", annotations=elastic)
             made.scenario.create({"apiVersion": VERSION, "kind": "RayCluster", "metadata": meta, "spec": spec})
             wait_pods(made, "ray", 2)
-            made.wait(lambda: made.reserved == 7 / 2, describe=lambda: f"{made.reserved} CPUs are reserved")
+            made.wait(lambda: reserved(made) == "3500m", describe=lambda: f"{reserved(made)} CPUs are reserved")
             first = {pod["metadata"]["uid"] for pod in made.pods("ray")}
             change(made, "ray", replace("/spec/workerGroupSpecs/0/replicas", 2))
             wait_pods(made, "ray", 3)
@@ -103,7 +118,8 @@ class TestRayCluster:
     ) -> None:
         """KubeRay's cleanup Job runs under the Workload of the cluster, though its owner is gone, and frees it."""
         with trial(name, control_plane) as made:
-            (job,) = made.row.objects(made.scenario, "ray", QUEUE)
+            with_memory(made, cpu="3")
+            (job,) = made.row.objects(made.scenario, "ray", "roomy")
             config = job["spec"].get("rayClusterConfig", job["spec"])
             config["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
             made.scenario.create(job)
@@ -120,9 +136,9 @@ class TestRayCluster:
                 ]
 
             made.wait(cleaning, timeout=60, describe=lambda: "no cleanup runs")
-            assert made.reserved == 3
+            assert reserved(made) == "3"
             control_plane.end_pods(made.scenario.namespace, labels="ray.io/node-type=redis-cleanup")
-            made.wait_reserved(0)
+            made.wait(lambda: reserved(made) == "0", describe=lambda: f"{reserved(made)} CPUs are reserved")
 
 
 class TestRayJob:
@@ -140,12 +156,7 @@ class TestRayJob:
             )
             assert not seen["spec"].get("suspend")
             assert (
-                len(
-                    made.scenario.api.items(
-                        resource_path("kueue.x-k8s.io/v1beta2", "workloads", namespace=made.scenario.namespace)
-                    )
-                )
-                == 1
+                len(made.scenario.api.items(resource_path(GROUP, "workloads", namespace=made.scenario.namespace))) == 1
             )
 
     def test_one_that_kuberay_refuses_is_on_hold(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:

@@ -107,7 +107,9 @@ def _training_row(kind: str, field: str, container: str, replicas: dict[str, int
         stand_in=NOTHING_TRAINS,
         attacks=(
             Attack(f"Raise the workers of a running {kind}.", partial(_patch, plural, grows), "refused"),
-            Attack(f"Raise the requests of the workers of a running {kind}.", partial(_patch, plural, larger)),
+            Attack(
+                f"Raise the requests of the workers of a running {kind}.", partial(_patch, plural, larger), "stopped"
+            ),
             *attacks,
         ),
     )
@@ -241,6 +243,7 @@ ROWS = (
         Attack(
             "Add a replica type to a running TFJob.",
             partial(_add_type, "tfjobs", "tfReplicaSpecs", "tensorflow", "Evaluator"),
+            "stopped",
         ),
     ),
     _training_row("XGBoostJob", "xgbReplicaSpecs", "xgboost", {"Master": 1, "Worker": 2}),

@@ -145,6 +145,18 @@ def test_a_cluster_beyond_the_charge_is_stopped_when_its_sibling_is_looked_at() 
     assert not ray.suspended()
 
 
+def test_a_suspended_cluster_that_kuberay_has_replaced_is_not_counted() -> None:
+    """KubeRay deletes it a minute later; until then it neither needs quota nor takes it from the new one."""
+    ray = running(RayServices())
+    ray.patch(RayCluster, "team/ray-abcde", {"spec": {"suspend": True}})
+    ray.says(suspended=True)
+    ray.make("ray-fghij", second=2)
+    for key in ("ray.io/raycluster:team/ray-fghij", CLUSTER):
+        ray.settle(key)
+    assert not ray.suspended("ray-fghij")
+    assert len(ray.workloads) == 1
+
+
 def test_an_evicted_service_stops_its_clusters_and_waits_for_them() -> None:
     """KubeRay does not stop the active one while there is a pending one; quota is free when each has reported."""
     ray = running(RayServices())

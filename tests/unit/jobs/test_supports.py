@@ -1,9 +1,12 @@
 """What the documentation says about the features of kinds."""
 
+import pytest
+
 from app.api.config.frameworks import FRAMEWORKS
 from app.jobs.generate import table
-from app.jobs.registry import ALL
+from app.jobs.registry import ALL, Registry
 from app.jobs.supports import KUEUE
+from tests.operators.rows import ROWS, Row
 
 
 def test_kueues_side_names_kinds_of_the_configuration() -> None:
@@ -18,3 +21,11 @@ def test_every_kind_is_compared() -> None:
         name = each.kind.KIND if each.framework in KUEUE else f"*{each.kind.KIND}*"
         assert any(line.startswith(f"| {name} | ") for line in lines)
     assert any(line.startswith("| Job | yes = |") for line in lines)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_what_serves_never_ends_in_the_table_of_kinds_either(row: Row) -> None:
+    """The rows, which know nothing of Turnstile, say the same of their kind as its declaration."""
+    integration = Registry().by_framework(row.framework)
+    assert integration is not None
+    assert integration.serves == (row.end is None)
