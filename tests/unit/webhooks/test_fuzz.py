@@ -19,9 +19,9 @@ from tests.unit.webhooks.reviews import Cluster, Json
 from tests.unit.webhooks.test_any_json import places, seeds
 
 PATHS = routes(Cluster(default_queue_in=("team-a",)))
-INPUTS = 2000
-"""Requests a path: more than 20,000 in all."""
 CHUNK = 200
+CHUNKS = 2
+"""Chunks of requests a path: more than 20,000 requests in all."""
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308,
@@ -179,7 +179,7 @@ class Application:
 
 
 @pytest.mark.parametrize("path", sorted(PATHS))
-@pytest.mark.parametrize("chunk", range(INPUTS // CHUNK))
+@pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_reviews(path: str, chunk: int) -> None:
     """A review is answered with 200 or with a 4xx that says what is wrong; who only judges changes nothing."""
     chance = random.Random(f"{path} {chunk}")
@@ -206,7 +206,7 @@ def test_reviews(path: str, chunk: int) -> None:
     assert application.slowest < 1
 
 
-@pytest.mark.parametrize("chunk", range(INPUTS // CHUNK))
+@pytest.mark.parametrize("chunk", range(5 * CHUNKS))
 def test_conversions(chunk: int) -> None:
     """A conversion succeeds with every object, each who it was, or fails with a message."""
     chance = random.Random(f"convert {chunk}")
