@@ -8,6 +8,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.client import Json, unverified_tls, wait_until
@@ -24,10 +25,11 @@ MANAGED = {"kueue-managed": "true"}
 
 
 class Installation:
-    """One release of the chart and the processes that serve it."""
+    """One release of the chart and the processes that serve it. `gates` are feature gates that are on besides."""
 
-    def __init__(self, control_plane: ControlPlane) -> None:
+    def __init__(self, control_plane: ControlPlane, *, gates: Sequence[str] = ()) -> None:
         self.control_plane = control_plane
+        self._gates = gates
         with ReservedPort() as port:  # given back at once: Turnstile does not share its port
             self.port = port.number
         self._count = 0
@@ -35,6 +37,7 @@ class Installation:
     def install(self, *values: str) -> None:
         """`helm upgrade --install` with the webhooks pointed at this machine; `values` are `--set` pairs."""
         settings = [f"webhook.url=https://127.0.0.1:{self.port}", "controller.enabled=false", *values]
+        settings += [f"featureGates.{gate}=true" for gate in self._gates]
         flags = [part for setting in settings for part in ("--set", setting)]
         self.control_plane.helm(
             "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace", *flags
@@ -68,6 +71,7 @@ class Installation:
             "127.0.0.1",
             "--managed-namespace-label",
             "kueue-managed=true",
+            *(["--feature-gates", ",".join(f"{gate}=true" for gate in self._gates)] if self._gates else []),
             *arguments,
         ]
         return self.control_plane.start_process(name, command, cwd=ROOT)

@@ -49,7 +49,12 @@ class Turnstile:
 @pytest.fixture(scope="session")
 def installation(control_plane: ControlPlane) -> Turnstile:
     """Turnstile installed from its chart and running with all roles."""
-    installed = Installation(control_plane)
+    return installed_with(control_plane)
+
+
+def installed_with(control_plane: ControlPlane, *gates: str) -> Turnstile:
+    """The same, with feature gates that are off by default."""
+    installed = Installation(control_plane, gates=gates)
     installed.install()
     turnstile = Turnstile(installed)
     turnstile.start()

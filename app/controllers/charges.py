@@ -79,7 +79,7 @@ def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
 
 def waiting_for(pod: Pod, cluster: ClusterView) -> Iterator[Workload]:
     """The Workloads that were charged for a pod, which cannot run any more, and were waiting only for that."""
-    for workload in _workloads_of(pod, cluster):
+    for workload in workloads_of(pod, cluster):
         if not workload.quota_reserved or workload.finished or held(workload, cluster):
             continue
         if workload.evicted or workload.metadata.deletion_timestamp or not _runs(workload, cluster):
@@ -100,7 +100,7 @@ def _runs(workload: Workload, cluster: ClusterView) -> bool:
     return False
 
 
-def _workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
+def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
     """The Workloads that a pod is charged to."""
     meta = pod.metadata
     named = cluster.workloads.get(f"{meta.namespace}/{meta.annotations.get(names.WORKLOAD, '')}")

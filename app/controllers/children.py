@@ -173,7 +173,7 @@ class Family:
             if claim.pod_set not in allowance.counts:
                 named = f"pod set '{claim.pod_set}'" if claim.pod_set else f"no pod set (label {names.PODSET_LABEL})"
                 return f"its pods name {named} of {owner}, which therefore does not charge for them"
-            if more := self._larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
+            if more := self.larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
                 return f"its pods request more {more} than {owner} charges for a pod of pod set '{claim.pod_set}'"
             pods = 0
             for sibling in self._siblings(parent, claim.pod_set, allowance):
@@ -216,7 +216,7 @@ class Family:
             for each in self._cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
         )
 
-    def _larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
+    def larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
         """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
         requests = self._cluster.requests_in(namespace)
         try:

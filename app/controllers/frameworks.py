@@ -150,8 +150,8 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
-        those that share what their job has reserved."""
-        return [*shared_changed(old, new), *end_of(old, new)]
+        those that share what their job has reserved, and new pods of a job whose pods are counted."""
+        return [*shared_changed(old, new), *counted(old, new), *end_of(old, new)]
 
     def shared_changed(old: Pod | None, new: Pod | None) -> list[Target]:
         """The job that a pod names, which starts it, when the pod is created, starts or ends."""
@@ -164,6 +164,12 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         if old is None or not charges.may_run(old) or (new is not None and charges.may_run(new)):
             return []
         return [target for workload in charges.waiting_for(old, cluster) for target in _targets(workload)]
+
+    def counted(old: Pod | None, new: Pod | None) -> list[Target]:
+        if old is not None or new is None or not charges.may_run(new):
+            return []
+        jobs = (each for workload in charges.workloads_of(new, cluster) for each in _targets(workload))
+        return [each for each in jobs if (found := registry.by_framework(each[0])) is not None and found.counts_pods]
 
     def _targets(workload: Workload) -> list[Target]:
         """What is reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""

@@ -22,6 +22,7 @@ from app.controllers.actions import Create, ReconcileResult, RequeueAfter
 from app.controllers.charged import Charge
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
 from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
@@ -223,12 +224,26 @@ class _Job(Childhood, Matching, Sharing):
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
+            counted = self.integration.counts_pods and workload.spec.active
+            if counted and (found := excess(workload, self.cluster)) is not None:
+                return self._exceeded(workload, found)
             self._prepare()
             return "running"
         if not self.suspended:
             self._stop(workload.spec.pod_sets, reason=NOT_ADMITTED, message="Not admitted by cluster queue")
             return "not admitted"
         return self._waiting(workload)
+
+    def _exceeded(self, workload: Workload, found: Excess) -> str:
+        """Deactivate the Workload of a job that has more pods than it is charged for. Evicted alone, the job would run
+        again at once, and so would these pods."""
+        if found.seconds:
+            self.actions.append(RequeueAfter(found.seconds))
+            return f"running, and may have too many pods: {found.problem}"
+        self.actions.append(fresh_patch(workload, {"spec": {"active": False}}))
+        note = f"Workload '{workload.metadata.key}' is deactivated: {found.problem}"
+        self._emit("NotCharged", note, warning=True)
+        return note
 
     def _hold(self, workload: Workload) -> str:
         """Release the quota of a job that its own controller does not run, and keep the Workload out of its queue."""

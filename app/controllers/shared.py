@@ -3,9 +3,9 @@
 Such a pod is gated when it is created, and names its job by a label. The reconcile of the job starts pods, the oldest
 first, as long as all pods that run under its Workload request at most what the admitted pod sets request, and are at
 most as many if pods count against a quota. That sum is the only rule: whoever made a pod and whatever its owners are,
-more than was reserved never runs. A pod of the job that runs although it does not fit, because a tenant lifted its
-gate, is deleted. A pod that requests more than the job has reserved is queued by itself, and so is a pod that names no
-job with an unfinished Workload.
+more than was reserved never runs. A pod of the job that runs although it was not started, because a tenant lifted its
+gate, is deleted, and so are the youngest pods if more run than was reserved. A pod that requests more than the job has
+reserved is queued by itself, and so is a pod that names no job with an unfinished Workload.
 
 One job is reconciled once at a time, so two pods are never started with the same quota. Must never write to the job.
 """
@@ -13,6 +13,7 @@ One job is reconciled once at a time, so two pods are never started with the sam
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from app.api import names
 from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
 from app.api.pods import PodSpec
@@ -89,13 +90,17 @@ class Sharing(Reconcile):
         limit = _reserved(workload, requests) if admitted else {}
         free = _counted_pods(workload) if admitted else 0
         used: Exact = {}
-        for pod in sorted((*named, *charged), key=_age):
+
+        def started(pod: Pod) -> bool:
+            return pod.metadata.annotations.get(names.WORKLOAD) == workload.metadata.name
+
+        for pod in sorted((*named, *charged), key=lambda each: (not started(each), *_age(each))):
             if not charges.may_run(pod) or pods.is_gated(pod):
                 continue
             used = _added(used, requests(pods.view(pod)))
             free = free - 1 if free is not None else None
             beyond = _above(used, limit) or (free is not None and free < 0)
-            if beyond and pod.metadata.uid in mine and not pod.metadata.deletion_timestamp:
+            if (beyond or not started(pod)) and pod.metadata.uid in mine and not pod.metadata.deletion_timestamp:
                 self._delete(pod, workload)
         if not admitted:
             return
@@ -124,8 +129,8 @@ class Sharing(Reconcile):
         return True
 
     def _delete(self, pod: Pod, workload: Workload) -> None:
-        """Delete a pod that runs beyond what the Workload reserves."""
-        message = f"Pods of {self.job.KIND} {self.job.metadata.name} run beyond what its Workload reserves"
+        """Delete a pod that runs without having been started, or beyond what the Workload reserves."""
+        message = f"The Workload of {self.job.KIND} {self.job.metadata.name} does not charge for it"
         for step in pods.stopped(pod, reason=NOT_ADMITTED, message=message, now=self.cluster.now):
             if isinstance(step, Change):
                 self.actions.append(job_patch(Pod, pod, step))

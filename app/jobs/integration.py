@@ -194,6 +194,8 @@ class Integration(ABC, Generic[J]):
     stops_children: ClassVar[bool] = False
     """Whether the reconciler suspends the children of an evicted job itself, and keeps its quota until they have no
     pods: the kind's own controller does not stop them in every case, or does not report when they have stopped."""
+    counts_pods: ClassVar[bool] = False
+    """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
     controls: ClassVar[bool] = True
     """Whether the job is the controller owner of its Workload. The objects of a group are plain owners."""
     suspend_path: tuple[str, ...] = ()

@@ -63,6 +63,8 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
             return changed(patch)
         if integration.namespace_first and not namespace_is_managed(meta.namespace, lookups):
             return ALLOWED
+        if _is_counted(job, lookups):
+            return changed(patch)
         add_default_labels(patch, job, lookups)
         integration.defaults(job, patch)
         if meta.deletion_timestamp is None:
@@ -124,6 +126,23 @@ def _is_queued(lookups: Lookups, *versions: Kind) -> bool:
     """Whether a job names a queue in one of its versions, or need not name one."""
     named = any(each.metadata.labels.get(names.QUEUE_LABEL) for each in versions)
     return named or lookups.options.manage_jobs_without_queue_name
+
+
+def _is_counted(job: Kind, lookups: Lookups) -> bool:
+    """Whether an object is a pod that the reconciler counts, of a queued job whose own program makes pods: the executor
+    of a Spark driver. Its controller is the driver's pod; it names the application as a plain owner, and by the marks
+    of an admission the Workload that charges for it."""
+    meta = job.metadata
+    if names.PODSET_LABEL not in meta.labels:
+        return False
+    for owner in meta.owner_references:
+        made_by = lookups.registry.by_owner(owner)
+        if made_by is None or not made_by.counts_pods or owner.controller:
+            continue
+        parent = lookups.find(made_by.kind, f"{meta.namespace}/{owner.name}")
+        if parent is not None and parent.metadata.uid == owner.uid and _is_queued(lookups, parent):
+            return meta.annotations.get(names.WORKLOAD) == made_by.workload_name(parent)
+    return False
 
 
 def _claims(job: Kind, integration: Integration[Any]) -> bool:

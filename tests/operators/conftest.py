@@ -9,11 +9,12 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
+from app.jobs.registry import ALL
 from testbed import ControlPlane
 from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
-from tests.turnstile import Turnstile
+from tests.turnstile import Turnstile, installed_with
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -76,6 +77,12 @@ def scenario(
 
 def _needed(item: pytest.Item) -> list[str]:
     return [name for marker in item.iter_markers("operator") for name in marker.args]
+
+
+@pytest.fixture(scope="session")
+def installation(control_plane: ControlPlane) -> Turnstile:
+    """As for every test, with the kinds that need a feature gate too."""
+    return installed_with(control_plane, *(each.gate for each in ALL if each.gate))
 
 
 @pytest.fixture(scope="module")

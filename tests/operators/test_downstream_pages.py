@@ -3,11 +3,21 @@
 import pytest
 
 from testbed import ControlPlane
-from testbed.client import resource_path
+from testbed.client import resource_path, wait_until
 from tests.cluster.scenario import Scenario
 from tests.cluster.test_task_pages import Reader, queues, team_a
 
 __all__ = ["queues", "team_a"]
+
+
+def wait_gone(team: Scenario, *labels: str) -> None:
+    """Until the namespace has no pod with one of the labels; the garbage collector learns of new kinds late."""
+    path = resource_path("v1", "pods", namespace=team.namespace)
+    wait_until(
+        lambda: not any(team.api.items(path, labels=label) for label in labels),
+        timeout=90,
+        describe=lambda: f"pods with labels of {labels} are left",
+    )
 
 
 @pytest.mark.operator("tekton")
@@ -32,6 +42,7 @@ def test_pipelines_and_notebooks(control_plane: ControlPlane, team_a: Scenario) 
         ("kubeflow.org/v1", "notebooks", "workbench"),
     ):
         team_a.api.delete(resource_path(version, plural, name, namespace="team-a"))
+    wait_gone(team_a, "tekton.dev/pipelineRun", "notebook-name")
 
 
 @pytest.mark.operator("kserve")
@@ -43,3 +54,4 @@ def test_inference(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.see(r"pod-model-predictor-\S+ +default +team-a +True(.|\n)*pod-model-predictor-\S+ +default +team-a +True")
     page.end()
     team_a.api.delete(resource_path("serving.kserve.io/v1beta1", "inferenceservices", "model", namespace="team-a"))
+    wait_gone(team_a, "serving.kserve.io/inferenceservice")

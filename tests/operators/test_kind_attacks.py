@@ -105,10 +105,16 @@ def test_it_runs_within_its_quota(trial: Trial, tenant: Scenario, attack: Attack
         describe=lambda: f"not at rest: {float(trial.sentry.runs_or_will):g} CPUs run or will",
     )
     assert_passes(trial.scenario.api, trial.scenario.namespace, about=f" in\n{trial.story()}\n")
-    stopped = trial.sentry.most > trial.quota or not admitted <= {pod["metadata"]["uid"] for pod in trial.pods("job")}
-    answer = "refused" if refusal is not None else "stopped" if stopped else "charged"
-    print(f"{answer}: {refusal or trial.story()}")
-    assert attack.ends in (answer, None)
+    answers = {"refused"} if refusal is not None else _answers(trial, admitted)
+    print(f"{' and '.join(sorted(answers))}: {refusal or trial.story()}")
+    assert attack.ends is None or attack.ends in answers
+
+
+def _answers(trial: Trial, admitted: set[str]) -> set[str]:
+    """How an attack ended that was not refused: both may be said where the job itself replaces its pods."""
+    within = trial.sentry.most <= trial.quota
+    kept = admitted <= {pod["metadata"]["uid"] for pod in trial.pods("job")}
+    return ({"charged"} if within else set()) | (set() if within and kept else {"stopped"})
 
 
 def _at_rest(trial: Trial) -> bool:

@@ -30,7 +30,7 @@ def test_a_notebook_runs_is_stopped_and_started(api: Api, namespace: str, notebo
     """Its pod runs and it has a ready replica; stopped by its annotation, the pod goes; without it, the pod is back."""
     path = api.path_of(api.create(notebook))
     wait_running(api, namespace, {"bench": 1}, by=NAME_LABEL)
-    api.wait_for(path, lambda found: found["status"].get("readyReplicas") == 1, timeout=30)
+    api.wait_for(path, lambda found: found.get("status", {}).get("readyReplicas") == 1, timeout=30)
     api.patch(path, {"metadata": {"annotations": {"kubeflow-resource-stopped": "2026-01-01T00:00:00Z"}}})
     wait_no_pods(api, namespace)
     api.patch(path, {"metadata": {"annotations": {"kubeflow-resource-stopped": None}}})

@@ -36,7 +36,9 @@ class Trial:
         self.created: dict[str, list[Json]] = {}
         self._played: list[str] = []
         flavor = scenario.flavor("pool", labels=POOL)
-        scenario.queue(QUEUE, {flavor: {"cpu": self.quota}}, preemption={"withinClusterQueue": "LowerPriority"})
+        scenario.queue(
+            QUEUE, {flavor: {"cpu": self.quota, **dict(row.beside)}}, preemption={"withinClusterQueue": "LowerPriority"}
+        )
 
     # ------------------------------------------------------------ jobs
 
@@ -102,7 +104,8 @@ class Trial:
         """CPUs that are reserved in the ClusterQueue, by its status."""
         queue = self.scenario.api.get(resource_path(GROUP, "clusterqueues", self.scenario.named(QUEUE)))
         flavors = queue.get("status", {}).get("flavorsReservation", ())
-        return sum((_number(each["total"]) for flavor in flavors for each in flavor["resources"]), Fraction(0))
+        resources = (each for flavor in flavors for each in flavor["resources"] if each["name"] == "cpu")
+        return sum((_number(each["total"]) for each in resources), Fraction(0))
 
     def story(self) -> str:
         """What happened to the pods, and the Workloads as they are now."""

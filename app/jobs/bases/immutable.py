@@ -70,7 +70,9 @@ def _plain(containers: Any) -> list[dict[str, Any]]:
 
 def _amounts(quantities: Any) -> Any:
     """Quantities as numbers, so that `1` and `1000m` are equal."""
-    return {name: _amount(value) for name, value in quantities.items()} if quantities else None
+    if not isinstance(quantities, dict):
+        return quantities or None
+    return {name: _amount(value) for name, value in quantities.items()} or None
 
 
 def _amount(quantity: Any) -> Any:

@@ -89,6 +89,7 @@ class AppWrappers(TemplatedJob[AppWrapper]):
     kind = AppWrapper
     framework = "workload.codeflare.dev/appwrapper"
     summary = "suspended; a pod set for each pod template of the wrapped objects"
+    counts_pods = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     def __init__(self, wraps: Sequence[Integration[Any]] = ()) -> None:

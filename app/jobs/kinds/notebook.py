@@ -43,6 +43,7 @@ class Notebooks(MetadataParent[Notebook]):
     kind = Notebook
     framework = "kubeflow.org/notebook"
     summary = "its pod held by a scheduling gate and queued by itself"
+    makes = frozenset({("apps", "StatefulSet")})
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

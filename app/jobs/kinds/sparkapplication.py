@@ -132,7 +132,9 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     gate = "SparkApplicationIntegration"
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
+    counts_pods = True
     validated_only_if_queued = True
+    counts: ClassVar = {"spec.executor.instances": None}
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 
     # --- pod sets
@@ -151,7 +153,11 @@ class SparkApplications(TemplatedJob[SparkApplication]):
 
     def _template(self, job: SparkApplication, role: Role) -> Template:
         count = _executors(job.spec) if role == "executor" else 1
-        return Template(role, count, msgspec.Raw(orjson.dumps(_pod_template(job.spec, role))), ("spec", role))
+        try:
+            template = orjson.dumps(_pod_template(job.spec, role))
+        except (AttributeError, TypeError) as error:  # webhooks see objects that no schema was applied to yet
+            raise PermanentError(f"a part of the pod is not what the CRD says: {error}") from error
+        return Template(role, count, msgspec.Raw(template), ("spec", role))
 
     # --- rules of the webhook
 

@@ -76,7 +76,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
 {{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of the file with the
-kinds that they need, or all that need no feature gate without a file; then those that the file describes, in the same form. `id`
+kinds that they need, or without a file all whose feature gates, if they have one, are on; then those that the file describes, in the same form. `id`
 is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- define "turnstile.kinds" -}}
 {{- $known := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
@@ -84,7 +84,8 @@ is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
 {{- if .Values.config -}}
 {{- $named = dig "integrations" "frameworks" (list "batch/job") .Values.config -}}
 {{- else -}}
-{{- range $known -}}{{- if not .gate -}}{{- $named = append $named .framework -}}{{- end -}}{{- end -}}
+{{- $gates := .Values.featureGates -}}
+{{- range $known -}}{{- if or (not .gate) (get $gates .gate) -}}{{- $named = append $named .framework -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- range $known -}}
 {{- if has .framework $named -}}{{- $named = concat $named .needs -}}{{- end -}}
@@ -185,6 +186,10 @@ matchExpressions:
 {{- $arguments := list "serve" "--role" $role "--namespace" "$(POD_NAMESPACE)" "--name" (include "turnstile.fullname" $top) "--log-level" (index $top.Values $role).logLevel -}}
 {{- if $top.Values.config -}}
 {{- $arguments = concat $arguments (list "--config" "/etc/turnstile/config.yaml") -}}
+{{- else if $top.Values.featureGates -}}
+{{- $settings := list -}}
+{{- range $gate, $on := $top.Values.featureGates -}}{{- $settings = append $settings (printf "%s=%v" $gate $on) -}}{{- end -}}
+{{- $arguments = concat $arguments (list "--feature-gates" (join "," $settings)) -}}
 {{- end -}}
 {{- with $top.Values.managedNamespaces -}}
 {{- if $top.Values.config.managedJobsNamespaceSelector -}}

@@ -1,8 +1,8 @@
 """A stand-in for the notebook controller of Kubeflow, whose Go module is not to be had: Notebook.
 
 The CRD is written by hand and checks less. `controller.py` makes the StatefulSet and the Service of a Notebook as the
-notebook controller does: the labels of a Notebook are those of its pods, not of its StatefulSet, and the annotation
-`kubeflow-resource-stopped` scales it to nothing. It stops no idle Notebooks, and tells of no pod's state.
+notebook controller does: labels and annotations of a Notebook are those of its pods, not of its StatefulSet, and the
+annotation `kubeflow-resource-stopped` scales it to nothing. It stops no idle Notebooks, and tells of no pod's state.
 """
 
 from testbed.operators.description import StandIn, python_environment

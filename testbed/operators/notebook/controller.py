@@ -24,7 +24,7 @@ Key = tuple[str, str]
 
 
 def stateful_set(notebook: Json, existing: Json | None = None) -> Json:
-    """The StatefulSet of a Notebook. Labels of a template that exists are left as they are."""
+    """The StatefulSet of a Notebook. Labels and annotations of a template that exists are left as they are."""
     meta = notebook["metadata"]
     name, namespace = meta["name"], meta["namespace"]
     spec = copy.deepcopy(notebook["spec"]["template"]["spec"])
@@ -34,8 +34,15 @@ def stateful_set(notebook: Json, existing: Json | None = None) -> Json:
     first["env"] = [*(first.get("env") or []), {"name": "NB_PREFIX", "value": f"/notebook/{namespace}/{name}"}]
     spec.setdefault("securityContext", {"fsGroup": 100})
     labels = {"statefulset": name, "notebook-name": name, **(meta.get("labels") or {})}
+    annotations = {
+        key: value
+        for key, value in (meta.get("annotations") or {}).items()
+        if "kubectl" not in key and "notebook" not in key
+    }
+    template = {"labels": labels, "annotations": annotations}
     if existing is not None:
-        labels = existing["spec"]["template"]["metadata"]["labels"]
+        found = existing["spec"]["template"]["metadata"]
+        template = {key: found.get(key) or {} for key in template}
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -43,7 +50,7 @@ def stateful_set(notebook: Json, existing: Json | None = None) -> Json:
         "spec": {
             "replicas": 0 if _STOPPED in (meta.get("annotations") or {}) else 1,
             "selector": {"matchLabels": {"statefulset": name}},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "template": {"metadata": template, "spec": spec},
         },
     }
 

@@ -93,7 +93,7 @@ def main() -> None:
     name = driver["metadata"]["name"] = conf["spark.kubernetes.driver.pod.name"]
     made = api.create(driver)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"], "controller": True}
-    executor["metadata"]["ownerReferences"] = [owner]
+    executor["metadata"].setdefault("ownerReferences", []).insert(0, owner)  # beside the application
     meta = {"name": f"{name}-conf-map", "namespace": made["metadata"]["namespace"], "ownerReferences": [owner]}
     data = {"executor": json.dumps(executor), "instances": conf.get("spark.executor.instances", "2")}
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})

@@ -115,7 +115,10 @@ GROWTH: dict[str, tuple[Json, ...]] = {
 
 
 def _growth(kind: str, plural: str) -> tuple[Attack, ...]:
-    return tuple(Attack(sentence.format(kind), _patch(plural, *patch)) for sentence, patch in GROWTH.items())
+    return tuple(
+        Attack(sentence.format(kind), _patch(plural, *patch), "refused" if patch is AUTOSCALING else None)
+        for sentence, patch in GROWTH.items()
+    )
 
 
 def _child(scenario: Scenario, name: str) -> None:
@@ -187,7 +190,7 @@ ROWS = (
         end=None,
         attacks=(
             *_growth("RayCluster", "rayclusters"),
-            Attack("Resume a RayCluster that waits.", _resume_waiting),
+            Attack("Resume a RayCluster that waits.", _resume_waiting, "refused"),
         ),
     ),
     Row(
@@ -205,7 +208,7 @@ ROWS = (
         stand_in="No Ray runs: the status says that the job has succeeded, which KubeRay reads from the head.",
         attacks=(
             *_growth("RayJob", "rayjobs"),
-            Attack("Raise the replicas of a RayJob's RayCluster itself.", _child),
+            Attack("Raise the replicas of a RayJob's RayCluster itself.", _child, "refused"),
             Attack("Create a RayCluster that names an admitted RayJob as its owner.", _adopted("RayJob", "rayjobs")),
             Attack("Let a RayJob be retried whose pods stop slowly.", _retry),
         ),
@@ -231,7 +234,7 @@ ROWS = (
                     "rayservices", _set("/headGroupSpec/template/spec/containers/0/image", "registry.example/ray:2")
                 ),
             ),
-            Attack("Raise the replicas of a RayService's RayCluster itself.", _child),
+            Attack("Raise the replicas of a RayService's RayCluster itself.", _child, "refused"),
             Attack(
                 "Create a RayCluster that names an admitted RayService as its owner.",
                 _adopted("RayService", "rayservices"),

@@ -15,8 +15,8 @@ from testbed.client import Json, resource_path
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
 Answer = Literal["refused", "charged", "stopped"]
-"""To an attack: the API server refused the request; at no time did pods of more than the quota run, and no pod was
-stopped; pods were stopped, or ran until they were."""
+"""To an attack: the API server refused the request; at no time did pods of more than the quota run; pods of the job
+were stopped, or such that ran without quota."""
 
 PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 
@@ -116,6 +116,8 @@ class Row:
     stand_in: str = ""
     replaces_pods: bool = False
     """Whether stopped pods are replaced by gated ones, so that pods exist while the job waits."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """Quota of other resources than CPUs, for the pods of all jobs of a test; none is charged by default."""
     queued_by_pod: bool = False
     """Whether each pod has a Workload of its own, so that a replaced pod is queued anew whatever stopped the last."""
     runs_again: bool = True

@@ -240,6 +240,22 @@ def test_kinds_that_are_not_enabled_are_not_intercepted(render: Render) -> None:
     assert parents < entries("--values", str(CONFIG)) < entries()
 
 
+def test_a_gate_enables_its_kind(render: Render) -> None:
+    """The API server asks about the kind, and both roles get the flag; with a configuration file the gate is there."""
+    spark = "featureGates.SparkApplicationIntegration=true"
+
+    def entries(*arguments: str) -> set[str]:
+        kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        return {e["name"] for m in render(*arguments) if m["kind"] in kinds for e in m["webhooks"]}
+
+    assert entries("--set", spark) - entries() == {"msparkapplication.kb.io", "vsparkapplication.kb.io"}
+    for manifest in render("--set", spark):
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            flag = container["args"].index("--feature-gates")
+            assert container["args"][flag + 1] == "SparkApplicationIntegration=true"
+
+
 def test_config_may_manage_every_job(render: Render) -> None:
     """With manageJobsWithoutQueueName in the file every pod of a managed namespace is asked about."""
     file = "config.manageJobsWithoutQueueName=true,config.integrations.frameworks={batch/job,pod}"

@@ -74,11 +74,12 @@ def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
 
 def test_a_kind_behind_a_gate_is_named_with_its_gate() -> None:
     """As in Kueue, the file is refused without it."""
-    spark = "integrations: {frameworks: [sparkoperator.k8s.io/sparkapplication]}"
+    name = "sparkoperator.k8s.io/sparkapplication"
+    spark = f"integrations: {{frameworks: [{name}]}}"
     with pytest.raises(InvalidConfiguration, match="only with the feature gate SparkApplicationIntegration"):
-        loaded(spark)
-    kinds = configured.job_kinds(loaded(f"{spark}\nfeatureGates: {{SparkApplicationIntegration: true}}"))
-    assert [each.framework for each in kinds.enabled] == ["sparkoperator.k8s.io/sparkapplication"]
+        loaded(spark, built=[name])
+    kinds = configured.job_kinds(loaded(f"{spark}\nfeatureGates: {{SparkApplicationIntegration: true}}", built=[name]))
+    assert [each.framework for each in kinds.enabled] == [name]
 
 
 def test_flags_win() -> None:

@@ -121,6 +121,23 @@ async def test_a_new_term_finds_jobs_that_were_deleted_before_it() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_new_pod_concerns_a_job_whose_pods_are_counted() -> None:
+    """The AppWrapper whose Workload it names; a pod of a Job concerns nobody."""
+    made = Cluster().world
+    for number, kind in enumerate(("AppWrapper", "Job"), 1):
+        version = {"AppWrapper": "workload.codeflare.dev/v1beta2", "Job": "batch/v1"}[kind]
+        owner = {"apiVersion": version, "kind": kind, "name": "job", "uid": "u", "controller": True}
+        meta = {"name": kind.lower(), "namespace": "ns", "resourceVersion": str(number), "ownerReferences": [owner]}
+        made.workloads.observe(worlds.decode(Workload, {"metadata": meta, "spec": {"podSets": []}}))
+    runner = runner_of(made)
+    with runner.subscribed():
+        for number, name in enumerate(("appwrapper", "job"), 1):
+            annotations = {"kueue.x-k8s.io/workload": name}
+            meta = {"name": name, "namespace": "ns", "resourceVersion": str(number), "annotations": annotations}
+            made.pods.observe(worlds.decode(Pod, {"metadata": meta, "spec": {}, "status": {"phase": "Pending"}}))
+    assert waiting(runner) == {"workload.codeflare.dev/appwrapper": 1}
+
+
 async def test_a_relabelled_namespace_concerns_the_jobs_in_it() -> None:
     """Of each kind, and no others."""
     made = world(job(), pod(1))

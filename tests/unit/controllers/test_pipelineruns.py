@@ -178,15 +178,31 @@ def test_pods_are_counted_where_they_have_a_quota(runs: Runs) -> None:
     assert runs.held() == ["c"]
 
 
-def test_a_pod_whose_gate_was_lifted_is_deleted_beyond_what_is_reserved(runs: Runs) -> None:
-    """The youngest; the others run on."""
+@pytest.mark.parametrize("name", ["z", "0"])
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_pod_whose_gate_was_lifted_is_deleted(runs: Runs, name: str, others: int) -> None:
+    """Whether it fits or not, and whatever its name and age are; the others run on."""
+    runs.admitted(task("a", "1"), task("b", "1"))
+    runs.task_pod(name, "1", gated=False)
+    for each in ("a", "b")[:others]:
+        runs.task_pod(each, "1")
+    decision = runs.step(RUN)
+    assert [each.name for each in decision.actions if isinstance(each, Delete)] == [name]
+    assert ("Stopped", "The Workload of PipelineRun build does not charge for it") in runs.events
+    runs.settle(RUN)
+    assert runs.held() == []
+
+
+def test_the_youngest_pods_are_deleted_beyond_what_is_reserved(runs: Runs) -> None:
+    """A tenant has said of a pod that it was started."""
     runs.admitted(task("a", "1"))
     runs.task_pod("a", "1")
     runs.settle(RUN)
     runs.task_pod("b", "1", gated=False)
+    charged = {"kueue.x-k8s.io/workload": runs.workload["metadata"]["name"]}
+    runs.patch(Pod, "team/b", {"metadata": {"annotations": charged}})
     decision = runs.step(RUN)
     assert [each.name for each in decision.actions if isinstance(each, Delete)] == ["b"]
-    assert ("Stopped", "Pods of PipelineRun build run beyond what its Workload reserves") in runs.events
 
 
 def test_a_pod_that_lost_the_name_of_its_run_still_counts(runs: Runs) -> None:

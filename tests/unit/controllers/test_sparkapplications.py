@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.api.conditions import timestamp
+from app.api.core import Pod
 from app.api.workload import Workload
 from app.jobs.kinds.sparkapplication import SparkApplication
 from tests.unit.controllers.job_cluster import Cluster
@@ -48,6 +50,29 @@ class Spark(Cluster):
         """A user's change."""
         self.patch(SparkApplication, "team/pi", {"spec": spec})
         self.settle(KEY)
+
+    def pod(self, name: str, *, role: str = "executor", cpu: str = "1", marked: bool = True, **_: Any) -> None:
+        """A pod that the operator, or the program in the driver, has made."""
+        meta: Body = {
+            "name": name,
+            "namespace": "team",
+            "creationTimestamp": timestamp(self.now),
+            "labels": {names.PODSET_LABEL: role} if marked else {},
+            "annotations": {names.WORKLOAD: self.workload["metadata"]["name"]},
+        }
+        requests = {"cpu": cpu, "memory": f"{1024 + 384}Mi"}
+        containers = [{"name": "c", "resources": {"requests": requests}}]
+        self.put(
+            Pod,
+            {"metadata": meta, "spec": {"nodeName": "n", "containers": containers}, "status": {"phase": "Running"}},
+        )
+        self.settle(KEY)
+
+    @property
+    def active(self) -> bool:
+        """Whether the Workload is not deactivated."""
+        self.settle(KEY)
+        return bool(self.workload["spec"].get("active", True))
 
     @property
     def reserved(self) -> bool:
@@ -134,3 +159,41 @@ def test_an_application_that_failed_to_be_submitted_and_will_be_again_keeps_its_
     assert cluster.reserved
     cluster.state("FAILED")
     assert cluster.condition("Finished") is not None
+
+
+def test_a_driver_that_makes_more_executors_than_are_charged_is_stopped() -> None:
+    """Its program decides how many it makes. The Workload is deactivated: evicted alone, it would do so again."""
+    cluster = Spark()
+    cluster.pod("driver", role="driver")
+    cluster.pod("one")
+    cluster.pod("two")
+    cluster.later(seconds=60)
+    assert cluster.active
+    cluster.pod("three")
+    assert cluster.active  # it may replace one that is about to be deleted
+    cluster.later(seconds=6)
+    assert not cluster.active
+    problem = "Pod three is one of more than 2 pods of pod set 'executor'"
+    assert cluster.events == [("NotCharged", f"Workload '{cluster.workload_key}' is deactivated: {problem}")]
+
+
+def test_an_executor_that_replaces_one_that_terminates_is_no_excess() -> None:
+    """Nor one in the place of an executor that has ended."""
+    cluster = Spark()
+    for name in ("one", "two"):
+        cluster.pod(name)
+    cluster.delete(Pod, "team/one")
+    cluster.patch(Pod, "team/two", {"status": {"phase": "Failed"}})
+    for name in ("three", "four"):
+        cluster.pod(name)
+    cluster.later(seconds=60)
+    assert cluster.active
+
+
+@pytest.mark.parametrize("pod", [{"cpu": "2"}, {"role": "worker"}, {"marked": False}])
+def test_a_pod_that_is_not_charged_for_stops_the_application(pod: Body) -> None:
+    """It is larger than what is charged, or names no pod set of the Workload."""
+    cluster = Spark()
+    cluster.pod("one", **pod)
+    cluster.later(seconds=6)
+    assert not cluster.active

@@ -167,3 +167,21 @@ def test_a_wrapped_pod_is_left_to_the_appwrapper() -> None:
     cluster.put(Pod, {"metadata": meta, "spec": template()["spec"], "status": {"phase": "Running"}})
     cluster.settle("pod:team/child")
     assert (cluster.writes, len(cluster.workloads)) == ([], 1)
+
+
+def test_a_wrapped_deployment_that_was_scaled_stops_the_appwrapper() -> None:
+    """Its pods are counted: scaling it changes no object that has a Workload."""
+    cluster = Wrapped(wrapped("apps/v1", "Deployment", replicas=2, template=template()))
+    info = cluster.wrapper["spec"]["components"][0]["podSetInfos"][0]
+    for number in range(3):
+        meta = {
+            "name": f"web-{number}",
+            "namespace": "team",
+            "creationTimestamp": "2026-01-02T03:04:00Z",
+            "labels": info["labels"],
+            "annotations": info["annotations"],
+        }
+        spec = {"nodeName": "n", **template()["spec"]}
+        cluster.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
+        cluster.settle(KEY)
+        assert cluster.workload["spec"].get("active", True) == (number < 2)

@@ -1,11 +1,17 @@
 """What only Ray's kinds do: they count the pods that KubeRay makes, with what it adds to them."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import jsonpatch
 import pytest
 
+from app.api.patch import JsonPatch
+from app.api.pods import PodTemplate
+from app.api.workload import PodSet
 from app.jobs.bases.ray import RayKind
+from app.jobs.integration import Change
 from app.jobs.kinds.raycluster import RayClusters
 from app.jobs.kinds.rayjob import RayJobs
 from app.jobs.kinds.rayservice import RayServices
@@ -182,3 +188,20 @@ class TestRayService:
         kind = RayServices()
         old, new = ({"rayClusterConfig": {**cluster(group()), **each}} for each in ({}, change))
         assert kind.outgrown(decoded(kind, old), decoded(kind, new)) is outgrown
+
+
+def test_a_stop_restores_templates_by_name_where_a_group_was_added() -> None:
+    """What the admission added to the others would contradict the next one."""
+    kind = RayClusters()
+    workload = [PodSet(name=name, template=PodTemplate()) for name in ("head", "workers")]
+    spec = cluster(group("more"), group())
+    for each in (spec["headGroupSpec"], spec["workerGroupSpecs"][1]):
+        each["template"] = {**template(**PLENTY), "metadata": {"labels": {"kueue.x-k8s.io/podset": "p"}}}
+        each["template"]["spec"] = {**each["template"]["spec"], "nodeSelector": {"pool": "ray"}}
+    (step,) = kind.stop(decoded(kind, spec), workload, reason="", message="", now=datetime.now(UTC)).steps
+    assert isinstance(step, Change)
+    assert isinstance(step.body, JsonPatch)
+    after = jsonpatch.apply_patch({"spec": spec, "metadata": {"resourceVersion": "1"}}, json.loads(step.body.encode()))
+    restored = [after["spec"]["headGroupSpec"], *after["spec"]["workerGroupSpecs"]]
+    assert [each["template"] for each in restored] == [template(**PLENTY)] * 3
+    assert after["spec"]["suspend"] is True

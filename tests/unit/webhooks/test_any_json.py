@@ -132,6 +132,26 @@ def seeds() -> dict[str, Json]:
             },
             "status": {"phase": "Running", "conditions": [condition]},
         },
+        **{
+            kind.lower(): {
+                "apiVersion": version,
+                "kind": kind,
+                "metadata": {"name": "x", "labels": labels, "annotations": annotations},
+                "spec": {
+                    "runPolicy": {"suspend": False, "schedulingPolicy": {"priorityClass": "p"}},
+                    replicas: {"Worker": {"replicas": 2, "template": template}},
+                },
+                "status": {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 1}}},
+            }
+            for kind, version, replicas in (
+                ("PyTorchJob", "kubeflow.org/v1", "pytorchReplicaSpecs"),
+                ("TFJob", "kubeflow.org/v1", "tfReplicaSpecs"),
+                ("XGBoostJob", "kubeflow.org/v1", "xgbReplicaSpecs"),
+                ("PaddleJob", "kubeflow.org/v1", "paddleReplicaSpecs"),
+                ("JAXJob", "kubeflow.org/v1", "jaxReplicaSpecs"),
+                ("MPIJob", "kubeflow.org/v2beta1", "mpiReplicaSpecs"),
+            )
+        },
         "sparkapplication": {
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",

@@ -1,7 +1,6 @@
 """A Pod that has a queue, or gets one, is gated and marked; every other Pod is left as it came."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -10,13 +9,13 @@ from app.api.core import Job
 from app.api.meta import Kind, ObjectMeta
 from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.pod import PlainPod
+from app.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
 from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.options import JobOptions, namespaces
 from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
-from tests.unit.webhooks.reviews import Cluster, meta, mutated, operations, owned_by, pod, request
+from tests.unit.webhooks.reviews import Cluster, Json, meta, mutated, operations, owned_by, pod, request
 
-Json = dict[str, Any]
 QUEUED = {names.QUEUE_LABEL: "main"}
 
 
@@ -140,3 +139,45 @@ def test_other_operations_pass(operation: str) -> None:
 def test_an_eviction_passes() -> None:
     """Sub-resources of pods are of other kinds."""
     assert mutating(PlainPod(), Cluster())(request(pod(labels=QUEUED), sub_resource="eviction")) is ALLOWED
+
+
+SPARK = {"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "pi", "uid": "uid-of-pi"}
+
+
+def executor(*, workload: str = "", owner: Json | None = None) -> Json:
+    """An executor, as the program in a Spark driver makes it with the settings of an admitted application."""
+    name = workload or SparkApplications().workload_name(application())
+    made = pod(labels={names.PODSET_LABEL: "executor"}, annotations={names.WORKLOAD: name})
+    driver = {"apiVersion": "v1", "kind": "Pod", "name": "pi-driver", "uid": "uid-of-driver", "controller": True}
+    made["metadata"]["ownerReferences"] = [driver, SPARK if owner is None else owner]
+    return made
+
+
+def application(**labels: str) -> SparkApplication:
+    """The application in a queue."""
+    return SparkApplication(metadata=meta(name="pi", uid="uid-of-pi", labels=labels or {names.QUEUE_LABEL: "main"}))
+
+
+@pytest.mark.parametrize("every_job", [False, True])
+def test_an_executor_of_a_queued_application_is_left_alone(every_job: bool) -> None:
+    """The Workload of its application charges for it, and its pods are counted: also where pods get a default queue."""
+    options = JobOptions(manage_jobs_without_queue_name=every_job)
+    cluster = Cluster(default_queue_in=("team-a",), jobs=(application(),), options=options)
+    assert operations(mutating(PlainPod(), cluster)(request(executor()))) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        executor(workload="of-another"),
+        executor(owner={**SPARK, "uid": "another"}),
+        executor(owner={**SPARK, "name": "another"}),
+        executor(owner={**SPARK, "kind": "Job", "apiVersion": "batch/v1"}),
+    ],
+)
+def test_a_pod_that_pretends_to_be_an_executor_is_queued(made: Json) -> None:
+    """It names another Workload, or an application that does not exist."""
+    cluster = Cluster(default_queue_in=("team-a",), jobs=(application(),))
+    after = mutated(mutating(PlainPod(), cluster), made)
+    assert after["metadata"]["labels"][names.QUEUE_LABEL] == "default"
+    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]

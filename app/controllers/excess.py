@@ -1,0 +1,63 @@
+"""Finds pods of an admitted job for which its Workload does not charge, where a tenant can have any number made.
+
+The controllers of most kinds make the pods that their object describes, and the object is compared with its Workload.
+But the program in a Spark driver makes the executors itself, and a Deployment that an AppWrapper wraps may be scaled,
+which changes no object that has a Workload. So the pods of these kinds are counted. A pod counts once it is some
+seconds old: its controller may have made it in the place of one whose deletion is not requested yet. A pod that is
+being deleted does not count. Must never decide what becomes of the job.
+"""
+
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from app.api import names
+from app.api.conditions import instant
+from app.api.core import Pod
+from app.api.workload import Workload
+from app.controllers import charges
+from app.controllers.children import Allowance, Family, allowed_by
+from app.controllers.clusterview import ClusterView
+from app.jobs.bases import pods
+
+SETTLED_SECONDS: Final = 5.0
+"""Age of a pod from which on it counts."""
+
+
+class Excess(NamedTuple):
+    """Why a Workload does not charge for a pod, and the seconds until that counts; 0 if it does now."""
+
+    problem: str
+    seconds: float
+
+
+def excess(workload: Workload, cluster: ClusterView) -> Excess | None:
+    """The pod beyond what a Workload charges for that counts first, if any."""
+    allowance, family, used = allowed_by(workload), Family(cluster), dict[str, int]()
+    running = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
+    running.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
+    found = (
+        Excess(problem, _unsettled_seconds(pod, cluster))
+        for pod in running
+        if (problem := _problem(pod, allowance, used, family))
+    )
+    return min(found, key=lambda each: each.seconds, default=None)
+
+
+def _problem(pod: Pod, allowance: Allowance, used: dict[str, int], family: Family) -> str:
+    meta = pod.metadata
+    pod_set = meta.labels.get(names.PODSET_LABEL, "")
+    if pod_set not in allowance.counts:
+        return f"Pod {meta.name} names no pod set of it (label {names.PODSET_LABEL})"
+    if more := family.larger(pods.view(pod), allowance.specs[pod_set], meta.namespace):
+        return f"Pod {meta.name} requests more {more} than it charges for a pod of pod set '{pod_set}'"
+    used[pod_set] = used.get(pod_set, 0) + 1
+    if used[pod_set] > (charged := allowance.counts[pod_set]):
+        return f"Pod {meta.name} is one of more than {charged} pods of pod set '{pod_set}'"
+    return ""
+
+
+def _unsettled_seconds(pod: Pod, cluster: ClusterView) -> float:
+    created = instant(pod.metadata.creation_timestamp)
+    if created is None:
+        return 0.0
+    return max(0.0, (created + timedelta(seconds=SETTLED_SECONDS) - cluster.now).total_seconds())

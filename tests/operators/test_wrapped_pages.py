@@ -1,0 +1,37 @@
+"""The pages about AppWrappers and Spark, read from top to bottom with the operators that they are about."""
+
+import pytest
+
+from testbed import ControlPlane
+from testbed.client import resource_path
+from tests.cluster.scenario import Scenario
+from tests.cluster.test_task_pages import Reader, queues, team_a
+
+__all__ = ["queues", "team_a"]
+
+
+@pytest.mark.operator("appwrapper")
+def test_appwrappers(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """One Workload is admitted for all objects, which run."""
+    page = Reader("appwrappers.md", control_plane)
+    page.do()
+    admission = team_a.wait_admitted("bundle", kind="AppWrapper")
+    assert [(each["name"], each["count"]) for each in admission["podSetAssignments"]] == [("bundle-0", 2)]
+    page.see("appwrapper-bundle-.* default +team-a +True")
+    page.see(r"job.batch/bundle(.|\n)*Running(.|\n)*Running")
+    page.end()
+    team_a.api.delete(resource_path("workload.codeflare.dev/v1beta2", "appwrappers", "bundle", namespace="team-a"))
+
+
+@pytest.mark.operator("sparkoperator")
+def test_spark(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Driver and executors are charged with their memory overhead."""
+    page = Reader("spark.md", control_plane)
+    page.do()
+    admission = team_a.wait_admitted("pi", kind="SparkApplication")
+    usage = {each["name"]: each["resourceUsage"] for each in admission["podSetAssignments"]}
+    assert usage == {"driver": {"cpu": "1", "memory": "896Mi"}, "executor": {"cpu": "2", "memory": "1792Mi"}}
+    page.see("sparkapplication-pi-.* default +team-a +True")
+    page.see("pi ")
+    page.end()
+    team_a.api.delete(resource_path("sparkoperator.k8s.io/v1beta2", "sparkapplications", "pi", namespace="team-a"))
