@@ -52,7 +52,8 @@ _FAILED_TO_START: Final = "FailedToStart"
 
 def index_sets(pods_: Store[Any], registry: Registry) -> None:
     """Declare the index by which a set finds its pods."""
-    pods_.add_index(PODS_BY_SET, lambda pod: list(_sets_of(pod, registry)))
+    kinds = _kinds(registry)
+    pods_.add_index(PODS_BY_SET, lambda pod: list(_sets_of(pod, kinds)))
 
 
 def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[Pod, str]:
@@ -63,15 +64,18 @@ def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[P
             ended = charges.may_run(old) != charges.may_run(new)
             if not ended and metadata_of(old.metadata) == metadata_of(new.metadata):
                 return ()
-        found = [key for pod in (old, new) if pod is not None for key in _sets_of(pod, cluster.registry)]
-        return dict.fromkeys(key for key in found if split_job_key(key)[0] == integration.framework)
+        return dict.fromkeys(key for pod in (old, new) if pod is not None for key in _sets_of(pod, (integration,)))
 
     return Watch(cluster.pods, changed)
 
 
-def _sets_of(pod: Pod, registry: Registry) -> Iterable[str]:
-    for integration in registry.followed:
-        if isinstance(integration, ServingSet) and (name := integration.set_of(pod)):
+def _kinds(registry: Registry) -> tuple[ServingSet[Any], ...]:
+    return tuple(each for each in registry.followed if isinstance(each, ServingSet))
+
+
+def _sets_of(pod: Pod, kinds: Iterable[ServingSet[Any]]) -> Iterable[str]:
+    for integration in kinds:
+        if name := integration.set_of(pod):
             yield job_key(integration.framework, pod.metadata.namespace, name)
 
 

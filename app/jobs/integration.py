@@ -155,6 +155,9 @@ class Integration(ABC, Generic[J]):
     makes: frozenset[tuple[str, str]] = frozenset()
     """Group and kind of the objects that the kind's own controller creates. Only for them can the Workload of a job of
     this kind charge."""
+    gates_pods: ClassVar[bool] = False
+    """Whether each pod that the kind's controller creates is gated, and charged for as a member of a group. A pod is
+    never charged for only because such a job owns it."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Frameworks whose jobs are charged for this kind's pods; enabled together with it."""
     pods_label: ClassVar[str] = ""

@@ -137,7 +137,8 @@ class Registry:
         integration = self._by_kind.get(named)
         if integration is not None:
             enabled, makes = self.is_enabled(integration), integration.creates(made)
-            return Maker(integration.kind, makes=makes, enabled=enabled, charged=enabled and integration.watched)
+            charged = enabled and integration.watched and not integration.gates_pods
+            return Maker(integration.kind, makes=makes, enabled=enabled, charged=charged)
         return _REPLICA_SETS if named == (ReplicaSet.GROUP, ReplicaSet.KIND) and made == _POD else None
 
     def made(self, job: Kind) -> bool:

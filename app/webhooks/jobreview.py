@@ -87,7 +87,8 @@ def _prepare_and_hold(
         elif ancestor.job is None:
             return
         else:
-            charged = not ancestor.fault and _claims(job, integration)
+            gated = lookups.registry.of(ancestor.job).gates_pods
+            charged = not (ancestor.fault or gated) and _claims(job, integration)
             queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
     except Undecided:
         if held:

@@ -28,8 +28,8 @@ def scale(scenario: Scenario, name: str, replicas: int) -> None:
 
 
 def count(scenario: Scenario) -> int:
-    """The number of pods that the one Workload charges for."""
-    (workload,) = workloads(scenario)
+    """The number of pods that the Workload of the StatefulSet charges for."""
+    (workload,) = [each for each in workloads(scenario) if each["metadata"]["name"].startswith("statefulset-")]
     (pod_set,) = workload["spec"]["podSets"]
     found: int = pod_set["count"]
     return found
@@ -41,7 +41,7 @@ def test_it_is_admitted_as_a_whole_on_the_nodes_of_the_flavor(scenario: Scenario
     control_plane.add_node(f"a-{scenario.namespace}", labels={"pool": "db"})
     scenario.queue("team", {flavor: {"cpu": 3}})
     scenario.job("before", queue="team", cpu="1")
-    scenario.wait_started("before")
+    scenario.wait_started("before", timeout=TIMEOUT)
     stateful_set(scenario, "db", replicas=3)
     wait_phases(scenario, "db", running=0, held=1)
     scenario.delete_job("before")
@@ -78,7 +78,7 @@ def test_it_is_scaled_to_zero_and_to_another_number(scenario: Scenario) -> None:
         describe=lambda: f"not on hold: {workloads(scenario)}",
     )
     scenario.job("all", queue="team", cpu="4")
-    scenario.wait_started("all")
+    scenario.wait_started("all", timeout=TIMEOUT)
     scenario.delete_job("all")
     wait_until(lambda: not scenario.pods_of("all"), timeout=TIMEOUT, describe=lambda: "the Job's pod is left")
     scenario.api.wait_for(path(scenario, "db"), lambda found: not found["status"].get("replicas"), describe="no pods")
@@ -131,7 +131,7 @@ def test_orphaned_pods_keep_their_quota(scenario: Scenario) -> None:
     scenario.api.delete(path(scenario, "db"), propagation="Orphan")
     scenario.api.wait_gone(path(scenario, "db"))
     scenario.job("next", queue="team", cpu="1")
-    scenario.wait_pending("next")
+    scenario.wait_pending("next", timeout=TIMEOUT)
     for pod in pods(scenario, "db"):
         scenario.api.delete(path(scenario, pod["metadata"]["name"], "pods", "v1"))
     scenario.wait_started("next", timeout=TIMEOUT)

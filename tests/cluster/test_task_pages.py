@@ -193,6 +193,23 @@ def test_plain_pods(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
+@pytest.mark.timeout(300)
+def test_serving(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Deployment is rolled out and scaled to zero; a StatefulSet is put on hold and scaled up."""
+    page = Reader("serving.md", control_plane)
+    page.do()
+    page.see(r"web-\w+-\w+ .*Running(.|\n)*web-\w+-\w+ .*Running", r"pod-web-\S+ +default +team-a +True")
+    page.do()
+    page.do()
+    page.do()
+    page.see(r"statefulset-db-\w+ +default +team-a +True")
+    page.do()
+    page.see("StatefulSet scaled to zero; workload on hold")
+    page.do()
+    page.do()
+    page.end()
+
+
 def test_pod_groups(control_plane: ControlPlane, team_a: Scenario) -> None:
     """Pods of a group wait and start together, one is replaced, and all are deleted."""
     use_up(team_a, 40, 20)

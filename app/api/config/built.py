@@ -28,7 +28,7 @@ HEEDED: Final = frozenset((
 
 ALWAYS_ON: Final = frozenset((
     "AdmissionGatedBy", "AssignQueueLabelsForPods", "DeferRayServiceFinalizationForRedisCleanup",
-    "FinishOrphanedWorkloads",
+    "FinishOrphanedWorkloads", "LWSImmutableGroupSize",
     "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
     "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "ValidateRayAndSparkJobUpdates",
     "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
@@ -58,7 +58,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "CustomMetricLabels": _METRICS,
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    "LWSImmutableGroupSize": "LeaderWorkerSets are not built yet",
     "LocalQueueMetrics": _METRICS,
     "MetricForWorkloadCreationLatency": "the metric of creation latency is not built yet",
     "MetricsForCohorts": _METRICS,

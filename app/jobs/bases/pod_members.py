@@ -168,7 +168,8 @@ def compose(
     total, problem = _announced(name, first, seen)
     of_a_set = covers is not None
     if of_a_set:
-        total, problem = sum(each.count for each in pod_sets), ""
+        reclaimed = workload.status.reclaimable_pods if workload is not None else []
+        total, problem = sum(each.count for each in pod_sets) - sum(each.count for each in reclaimed), ""
     meta = first.metadata
     return PodGroup(
         metadata=ObjectMeta(

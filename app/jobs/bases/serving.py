@@ -45,6 +45,7 @@ class ServingSet(PodParent[J]):
 
     watched = True
     controls = False
+    gates_pods = True
     hold_reason: ClassVar[str] = ""
     """Why the Workload of a gang without pods waits."""
 

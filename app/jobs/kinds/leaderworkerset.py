@@ -99,6 +99,7 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     kind = LeaderWorkerSet
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
     summary = "each pod held by a scheduling gate; the pods of a group queued together"
+    makes = frozenset({("apps", "StatefulSet")})
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},
         defaulting_unless_all=True,

@@ -72,6 +72,7 @@ class StatefulSets(ServingSet[StatefulSet]):
     framework = "statefulset"
     summary = "each pod held by a scheduling gate; all pods queued together"
     built_in = True
+    makes = frozenset({("", "Pod")})
     hold_reason = "StatefulSet scaled to zero; workload on hold"
     asked = Asked(
         defaulting={"new-or-queued": conditions.NEW_OR_QUEUED},

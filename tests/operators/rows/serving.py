@@ -177,9 +177,7 @@ ROWS = (
             Attack(
                 "Lift the gates of the Pods of a StatefulSet that waits.", _gate_lifted(_stateful_set, APP), "stopped"
             ),
-            Attack(
-                "Delete a StatefulSet with orphan and create another one.", _orphaned(_path, _stateful_set), "charged"
-            ),
+            Attack("Delete a StatefulSet with orphan and create another one.", _orphaned(_path, _stateful_set)),
         ),
     ),
     Row(
@@ -217,7 +215,6 @@ ROWS = (
             Attack(
                 "Delete a LeaderWorkerSet with orphan and create another one.",
                 _orphaned(_lws_path, _leader_worker_set),
-                "charged",
             ),
         ),
     ),

@@ -1,11 +1,16 @@
 """A Pod that has a queue, or gets one, is gated and marked; every other Pod is left as it came."""
 
+import json
+
 import pytest
 
 from app.api import names
 from app.api.core import Job
+from app.api.meta import Kind, ObjectMeta
+from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
+from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.options import JobOptions, namespaces
 from app.webhooks.jobreview import mutating
 from app.webhooks.review import ALLOWED
@@ -92,6 +97,31 @@ def test_a_pod_suspended_by_its_parent_is_gated_without_questions() -> None:
     assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
     assert names.ROLE_HASH in after["metadata"]["annotations"]
     assert "finalizers" not in after["metadata"]
+
+
+def stateful_set(*, labels: dict[str, str], owner: Json | None = None) -> Kind:
+    """A StatefulSet named `db`."""
+    metadata = {"name": "db", "namespace": "team-a", "uid": "uid-db", "labels": labels}
+    metadata |= {"ownerReferences": [owner]} if owner is not None else {}
+    return StatefulSet.decoder()(json.dumps({"metadata": metadata, "spec": {}}).encode())
+
+
+def test_a_pod_that_names_a_queued_set_is_gated() -> None:
+    """Its owner alone never charges for it, whatever its labels say."""
+    cluster = Cluster(jobs=(stateful_set(labels=QUEUED),))
+    owner = owned_by("StatefulSet", "db", uid="uid-db", api_version="apps/v1")
+    after = mutated(mutating(PlainPod(), cluster), pod(labels={names.PODSET_LABEL: "main"}, owner=owner))
+    assert after["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+
+
+def test_a_pod_of_a_set_that_a_job_wraps_is_not_gated() -> None:
+    """The Workload of the AppWrapper charges for it: its start has labelled the template of the set."""
+    wrapper = AppWrapper(metadata=ObjectMeta(name="all", namespace="team-a", uid="uid-all", labels=QUEUED))
+    wrapped = owned_by("AppWrapper", "all", uid="uid-all", api_version="workload.codeflare.dev/v1beta2")
+    cluster = Cluster(jobs=(stateful_set(labels={}, owner=wrapped), wrapper))
+    owner = owned_by("StatefulSet", "db", uid="uid-db", api_version="apps/v1")
+    found = pod(labels={names.PODSET_LABEL: "all-0"}, owner=owner)
+    assert mutating(PlainPod(), cluster)(request(found)) is ALLOWED
 
 
 def test_a_role_that_was_given_is_kept() -> None:

@@ -1,0 +1,266 @@
+"""A StatefulSet or a LeaderWorkerSet: the Workloads of its gangs, its pods, and what is not charged for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api.core import LimitRange, Pod
+from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
+from app.jobs.kinds.statefulset import StatefulSet
+from app.jobs.naming import workload_name
+from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
+
+SET = "statefulset:team/db"
+LWS = "leaderworkerset.x-k8s.io/leaderworkerset:team/model"
+NAME = workload_name(StatefulSet, "db", "uid-db")
+GROUP = f"pod:team/group/{NAME}"
+GATE = "kueue.x-k8s.io/admission"
+QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
+
+
+def put_set(cluster: Cluster, *, replicas: int = 2, cpu: str = "1", status: Body | None = None) -> None:
+    """A StatefulSet in queue `main`."""
+    meta = {"name": "db", "namespace": "team", "uid": "uid-db", "labels": QUEUE}
+    spec = {"replicas": replicas, "template": template(cpu)}
+    cluster.put(StatefulSet, {"metadata": meta, "spec": spec, "status": status or {}})
+
+
+def template(cpu: str = "1") -> Body:
+    """A pod template of one container."""
+    container = {**TEMPLATE["spec"]["containers"][0], "resources": {"requests": {"cpu": cpu}} if cpu else {}}
+    return {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [container]}}
+
+
+def put_pod(cluster: Cluster, name: str, *, cpu: str = "1", gated: bool = True, **metadata: Any) -> None:
+    """A pod that the StatefulSet has created, as the Pod webhook leaves it."""
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "uid-db", "controller": True}
+    meta: Body = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        "ownerReferences": [owner],
+        "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
+        **metadata,
+    }
+    spec = {**template(cpu)["spec"], "schedulingGates": [{"name": GATE}] if gated else []}
+    cluster.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+
+def settle(cluster: Cluster) -> None:
+    """Both reconcilers, until nothing is written."""
+    for _ in range(3):
+        cluster.settle(SET)
+        cluster.settle(GROUP)
+
+
+def gated(cluster: Cluster, name: str) -> bool | None:
+    """Whether a pod is gated; None if there is none."""
+    pod = cluster.get(Pod, f"team/{name}")
+    return bool(pod["spec"].get("schedulingGates")) if pod is not None else None
+
+
+def run(cluster: Cluster, name: str) -> None:
+    """The scheduler binds the pod, which will take its time to stop."""
+    patch = {"spec": {"nodeName": "node"}, "metadata": {"finalizers": ["test/stops-slowly"]}}
+    cluster.patch(Pod, f"team/{name}", {**patch, "status": {"phase": "Running"}})
+
+
+def gone(cluster: Cluster, name: str) -> None:
+    """The pod has stopped."""
+    cluster.patch(Pod, f"team/{name}", {"metadata": {"finalizers": []}})
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A flavor, and a StatefulSet of two pods, the first of which was created."""
+    made = Cluster()
+    made.flavor()
+    put_set(made)
+    settle(made)
+    put_pod(made, "db-0")
+    settle(made)
+    return made
+
+
+class TestAdmission:
+    def test_one_workload_charges_for_all_pods(self, cluster: Cluster) -> None:
+        """Before they are there; it is the StatefulSet's, and a group's."""
+        workload = cluster.workload
+        assert [(each["name"], each["count"]) for each in workload["spec"]["podSets"]] == [("main", 2)]
+        assert workload["metadata"]["annotations"]["kueue.x-k8s.io/is-group-workload"] == "true"
+        assert gated(cluster, "db-0")
+
+    def test_pods_are_started_as_they_come(self, cluster: Cluster) -> None:
+        """The second one on the quota that is reserved already; their Workload is not written for that."""
+        cluster.admit()
+        settle(cluster)
+        assert gated(cluster, "db-0") is False
+        run(cluster, "db-0")
+        before = cluster.workload["metadata"]["resourceVersion"]
+        put_pod(cluster, "db-1")
+        settle(cluster)
+        assert gated(cluster, "db-1") is False
+        assert cluster.workload["metadata"]["resourceVersion"] == before
+
+    @pytest.mark.parametrize(("cpu", "started"), [("500m", True), ("1", True), ("2", False)])
+    def test_a_pod_is_charged_for_by_what_it_requests(self, cluster: Cluster, cpu: str, started: bool) -> None:
+        """Whatever role it says it has; a larger one stays gated, and stops nobody."""
+        cluster.admit()
+        put_pod(cluster, "db-1", cpu=cpu)
+        settle(cluster)
+        assert gated(cluster, "db-0") is False
+        assert gated(cluster, "db-1") is not started
+
+    def test_pods_beyond_the_count_stay_gated(self, cluster: Cluster) -> None:
+        """They are not deleted: their controller would only create the next."""
+        cluster.admit()
+        for number in range(1, 4):
+            put_pod(cluster, f"db-{number}")
+        settle(cluster)
+        assert [gated(cluster, f"db-{number}") for number in range(4)].count(True) == 2
+
+    def test_a_limit_range_counts(self) -> None:
+        """The pods request what it adds to their template."""
+        cluster = Cluster()
+        cluster.flavor()
+        limit = {"type": "Container", "defaultRequest": {"cpu": "2"}}
+        body = {"metadata": {"name": "limits", "namespace": "team"}, "spec": {"limits": [limit]}}
+        cluster.world.limit_ranges.observe(LimitRange.decoder()(_json(body)))
+        put_set(cluster, cpu="")
+        put_pod(cluster, "db-0", cpu="2")
+        settle(cluster)
+        cluster.admit()
+        settle(cluster)
+        assert gated(cluster, "db-0") is False
+
+
+class TestEnd:
+    def test_an_evicted_one_waits_with_gated_pods(self, cluster: Cluster) -> None:
+        """Its quota is free when the pods that ran are gone, though others are there already."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        cluster.evict()
+        settle(cluster)
+        assert cluster.workload["status"].get("admission") is not None
+        gone(cluster, "db-0")
+        put_pod(cluster, "db-1")
+        settle(cluster)
+        assert cluster.workload["status"].get("admission") is None
+        assert cluster.condition("Requeued") == ("True", "Preempted", "Preempted to make room")
+
+    def test_scaled_to_zero_it_keeps_no_quota(self, cluster: Cluster) -> None:
+        """From when its pods are gone; scaled up to another number it waits for that."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        put_set(cluster, replicas=0)
+        settle(cluster)
+        assert cluster.workload["status"].get("admission") is not None
+        cluster.delete(Pod, "team/db-0")
+        settle(cluster)
+        assert cluster.workload["status"].get("admission") is not None
+        gone(cluster, "db-0")
+        settle(cluster)
+        assert (cluster.condition("QuotaReserved") or ())[:2] == ("False", "OnHold")
+        put_set(cluster, replicas=5)
+        settle(cluster)
+        assert cluster.workload["spec"]["podSets"][0]["count"] == 5
+        assert (cluster.condition("QuotaReserved") or ())[:2] == ("False", "PendingEvaluation")
+
+    def test_scaled_past_its_webhook_it_runs_on(self, cluster: Cluster) -> None:
+        """Down, the quota of the pods that are gone is released; up, nothing is stopped, and an event says why."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        put_set(cluster, replicas=1)
+        settle(cluster)
+        assert cluster.workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+        put_set(cluster, replicas=9)
+        settle(cluster)
+        assert gated(cluster, "db-0") is False
+        assert "NotCharged" in {reason for reason, _ in cluster.events}
+
+    def test_its_workload_ends_with_it(self, cluster: Cluster) -> None:
+        """But not while a pod that was started runs."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        cluster.delete(StatefulSet, "team/db")
+        settle(cluster)
+        assert cluster.condition("Finished") is None
+        cluster.patch(Pod, "team/db-0", {"status": {"phase": "Succeeded"}})
+        settle(cluster)
+        assert (cluster.condition("Finished") or ())[:2] == ("True", "OwnerNotFound")
+
+
+class TestPods:
+    def test_a_pod_without_a_gate_does_not_join(self, cluster: Cluster) -> None:
+        """It was created past the webhook: it is deleted."""
+        put_pod(cluster, "db-1", gated=False, annotations={})
+        settle(cluster)
+        assert gated(cluster, "db-1") is None
+
+    def test_a_gate_that_is_lifted_by_hand(self, cluster: Cluster) -> None:
+        """The pod is deleted, for it has no quota."""
+        cluster.patch(Pod, "team/db-0", {"spec": {"schedulingGates": []}})
+        settle(cluster)
+        assert gated(cluster, "db-0") is None
+
+    def test_a_pod_of_another_set_of_that_name(self, cluster: Cluster) -> None:
+        """A pod whose controller has another uid is none of its pods."""
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "older", "controller": True}
+        put_pod(cluster, "db-1", ownerReferences=[owner])
+        cluster.admit()
+        settle(cluster)
+        assert gated(cluster, "db-1")
+
+
+def put_lws(cluster: Cluster, *, replicas: int, existing: int = 0, update: Body | None = None) -> None:
+    """A LeaderWorkerSet of groups of two pods."""
+    meta = {"name": "model", "namespace": "team", "uid": "uid-model", "labels": QUEUE}
+    templates = {"size": 2, "leaderTemplate": template(), "workerTemplate": template("2")}
+    strategy = {"rollingUpdateConfiguration": update} if update else {}
+    spec = {"replicas": replicas, "leaderWorkerTemplate": templates, "rolloutStrategy": strategy}
+    cluster.put(LeaderWorkerSet, {"metadata": meta, "spec": spec, "status": {"replicas": existing}})
+
+
+def groups(cluster: Cluster) -> list[str]:
+    """The indexes of the groups that have a Workload, with their place in a rollout."""
+    found = [each["metadata"]["annotations"] for each in cluster.workloads]
+    return [
+        f"{each['kueue.x-k8s.io/component-workload-index']} {each.get('turnstile.dev/rollout', '')}".strip()
+        for each in found
+    ]
+
+
+class TestGroups:
+    def test_each_group_has_a_workload(self) -> None:
+        """Of a leader and a worker; those of groups that are not asked for any more are deleted."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=3)
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0", "1", "2"]
+        pod_sets = cluster.workloads[0]["spec"]["podSets"]
+        assert [(each["name"], each["count"]) for each in pod_sets] == [("leader", 1), ("worker", 1)]
+        put_lws(cluster, replicas=1)
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0"]
+
+    def test_groups_that_surge(self) -> None:
+        """They have Workloads while they are there, which take the quota of none but an old group."""
+        cluster, update = Cluster(), {"maxSurge": 1, "maxUnavailable": 0}
+        put_lws(cluster, replicas=1, update=update)
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0"]
+        put_lws(cluster, replicas=1, existing=2, update=update)
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0 leaderworkerset/model:0", "1 leaderworkerset/model:1:replaces"]
+        put_lws(cluster, replicas=1, existing=1, update=update)
+        cluster.settle(LWS)
+        assert groups(cluster) == ["0"]
+
+
+def _json(body: Body) -> bytes:
+    return json.dumps(body).encode()
