@@ -236,7 +236,8 @@ class SparkApplications(TemplatedJob[SparkApplication]):
                 _write(patch, job.spec, role, Directives.of(pod_set.template))
             if job.spec.node_selector:
                 patch.remove("spec", "nodeSelector")
-            if job.spec.executor.instances not in (None, pod_sets[1].count):
+            instances = job.spec.executor.instances
+            if instances not in (None, pod_sets[1].count) and not _is_dynamic(job.spec):
                 patch.add("spec", "executor", "instances", value=pod_sets[1].count)
         return Stop([Change(patch, fresh=True)] if patch else [], announce=running, complete=not active)
 
