@@ -15,6 +15,8 @@ ARGS ?=
 # All tests are done in two halves side by side: tests/halves.py.
 IN_HALVES := -n 2 --dist each
 # Attacks mostly wait, so several processes do a module each, on a control plane of their own, the longest modules first.
+# So do tests of operators: the tests of one operator each.
+OPERATORS_AT_ONCE := -n 3 --dist loadgroup
 ATTACKS_AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 
 # Where this is set each start of Turnstile compiles all that it imports: almost a second, in a hundred starts of a run.
@@ -64,8 +66,8 @@ build-operators: build ## Build the job operators of the test bed (a minute or t
 	@$(PY) -m testbed build --operators $(NAMES)
 
 .PHONY: test-operators
-test-operators: build ## Run the tests with real job operators, which are built on demand (ARGS="-k jobset" for some)
-	@$(PY) -m pytest tests/operators $(ARGS)
+test-operators: build ## Run the tests with real job operators, which are built on demand, several at once (ARGS="-k jobset" for some)
+	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
 .PHONY: bench
 bench: build ## Measure; docs/performance.md explains the figures

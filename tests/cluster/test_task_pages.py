@@ -101,6 +101,8 @@ def queues(control_plane: ControlPlane, installation: Turnstile, nodes: dict[str
     for kind, names in OF_THE_CLUSTER.items():
         for name in names:
             api.delete(resource_path("v1" if kind == "namespaces" else GROUP, kind, name))
+    for name in OF_THE_CLUSTER["namespaces"]:  # another module may create namespaces of the same names
+        api.wait_gone(resource_path("v1", "namespaces", name), timeout=60)
 
 
 @pytest.fixture

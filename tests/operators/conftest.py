@@ -17,6 +17,14 @@ from tests.faults.crew import Crew
 from tests.turnstile import Turnstile, installed_with
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the same operators run in one process, where the operators are started once: by the first test."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("-".join(_needed(item)) or "none"))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the operators before the first test, where a build of minutes is seen and no test's time limit runs."""
     if not session.config.option.collectonly:

@@ -50,6 +50,12 @@ def test_inference(control_plane: ControlPlane, team_a: Scenario) -> None:
     """Both pods of the predictor are admitted, each with a Workload of its own."""
     page = Reader("inference.md", control_plane)
     page.do()
+    path = resource_path("v1", "pods", namespace="team-a")
+    wait_until(  # the second pod is added by the autoscaler, which looks every 15 s
+        lambda: len(team_a.api.items(path, labels="serving.kserve.io/inferenceservice=model")) == 2,
+        timeout=60,
+        describe=lambda: "the predictor has not two pods",
+    )
     page.see(r"model-predictor-\S+ .*Running(.|\n)*model-predictor-\S+ .*Running")
     page.see(r"pod-model-predictor-\S+ +default +team-a +True(.|\n)*pod-model-predictor-\S+ +default +team-a +True")
     page.end()

@@ -31,11 +31,17 @@ def row_of(path: Path) -> Row:
 
 
 @pytest.fixture(scope="module")
-def quickstart(control_plane: ControlPlane) -> None:
+def quickstart(control_plane: ControlPlane) -> Iterator[None]:
     """The namespaces, flavors and queues of the quickstart, and a node of the first flavor."""
+    api = control_plane.api
     control_plane.add_node("on-demand", labels={"capacity": "on-demand"}, cpu=64, memory="256Gi")
-    for name in SETUP:
-        control_plane.api.apply_yaml(QUICKSTART / name)
+    made = [each for name in SETUP for each in api.apply_yaml(QUICKSTART / name)]
+    yield
+    paths = [api.path_of(each) for each in made]
+    for path in reversed(paths):
+        api.delete(path)
+    for path in paths:  # another module may create objects of the same names
+        api.wait_gone(path, timeout=60)
 
 
 @pytest.fixture

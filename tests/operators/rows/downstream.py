@@ -211,6 +211,7 @@ ROWS = (
         plural="inferenceservices",
         framework="serving.kserve.io/inferenceservice",
         operators=("kserve",),
+        beside=(("memory", "1Ti"),),  # KServe gives each container that requests none 2Gi
         make=_service,
         pods=2,
         select=labelled(OF_SERVICE),
