@@ -43,9 +43,10 @@ class Condition(msgspec.Struct, gc=False):
 
 
 class Spec(msgspec.Struct, gc=False):
-    """What benches read of a Job's spec."""
+    """What benches read of the spec of a Job, a JobSet or a Pod."""
 
     suspend: bool = False
+    schedulingGates: list[msgspec.Raw] = []  # noqa: N815
 
 
 class Status(msgspec.Struct, gc=False):
@@ -55,7 +56,7 @@ class Status(msgspec.Struct, gc=False):
 
 
 class Seen(msgspec.Struct, gc=False):
-    """A Job or a Workload."""
+    """A Job, a JobSet, a Pod or a Workload."""
 
     metadata: Meta
     spec: Spec = msgspec.field(default_factory=Spec)
