@@ -38,7 +38,7 @@ from tests.unit.jobs.subjects import (
 from tests.unit.webhooks.reviews import Cluster, mutated
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-EXAMPLES = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+EXAMPLES = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 WITHOUT_COUNT = ("pod",)
 """Kinds whose objects are deleted to stop them; their quota is free when that is asked for."""
 FOR_ONE_RUN = ("tekton.dev/pipelinerun",)
@@ -246,7 +246,7 @@ def test_defaulting_twice_is_defaulting_once(kind: str, data: st.DataObject) -> 
 
 
 @WATCHED_KINDS
-@settings(EXAMPLES, max_examples=100)
+@settings(EXAMPLES, max_examples=25)
 @given(data=st.data())
 def test_the_charge_is_never_less_than_the_pods_that_can_run(kind: str, data: st.DataObject) -> None:
     """Of all pod sets, without what they need no longer."""
@@ -336,7 +336,7 @@ def mutations(value: Any, name: str = "") -> Iterator[Any]:
 
 
 @WATCHED_KINDS
-@settings(EXAMPLES, max_examples=12)
+@settings(EXAMPLES, max_examples=6)
 @given(data=st.data())
 def test_what_an_answer_depends_on_is_significant(kind: str, data: st.DataObject) -> None:
     """A change of spec or status that leaves `significant` equal leaves every answer equal."""

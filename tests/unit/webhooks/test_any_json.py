@@ -271,7 +271,7 @@ def spoiled(draw: Callable[..., Any], seed: Json) -> Json:
 
 
 @pytest.mark.parametrize("path", sorted(PATHS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_handler_answers_whatever_the_objects_are(path: str, data: st.DataObject) -> None:
     """Allowed, changed, refused or to be tried again; always an answer that can be written."""

@@ -62,7 +62,7 @@ def marked(draw: st.DrawFn, body: Json) -> Json:
 
 
 @ENABLED
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_defaults_are_set_once_and_checking_changes_nothing(kind: str, data: st.DataObject) -> None:
     """Whatever the object and the installation: the defaults of an object with defaults are none (`mutated` asks
