@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from app.api.quantity import parse
-from testbed.client import Json, resource_path, wait_until
+from testbed.client import Json, condition, resource_path, wait_until
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario
@@ -47,6 +47,15 @@ def consumed(world: Scenario, queue: str) -> tuple[Fraction, str]:
     return Fraction(parse(sharing.get("consumedResources", {}).get("cpu", "0"))), sharing.get("lastUpdate", "")
 
 
+def holds_quota(world: Scenario, job: str) -> bool:
+    """Whether an unfinished Workload of the Job is left."""
+    found = world.api.items(resource_path(GROUP, "workloads", namespace=world.namespace))
+    return any(
+        each["metadata"]["name"].startswith(f"job-{job}-") and condition(each, "Finished").get("status") != "True"
+        for each in found
+    )
+
+
 @pytest.mark.parametrize("forgotten", [False, True], ids=["the status is kept", "the status is wiped"])
 def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scenario, *, forgotten: bool) -> None:
     """What a queue used is in its status, and a process that starts anew, when nothing of it runs any more, lets the
@@ -66,6 +75,9 @@ def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scen
     wait_until(lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > older, timeout=5, describe="the next second")
     world.job("modest-next", queue=modest, cpu="4")
     world.wait_pending("modest-next", timeout=20)
+    wait_until(
+        lambda: not holds_quota(world, "heavy"), timeout=15, describe=lambda: "the Workload of heavy still has quota"
+    )
     process.terminate()
     if forgotten:
         for name in (greedy, modest):
