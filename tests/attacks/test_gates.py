@@ -8,7 +8,6 @@ from tests.attacks.conftest import Tenant
 from tests.attacks.rest import comes_back_within_quota
 
 GROUP = {names.QUEUE_LABEL: "main", names.POD_GROUP_NAME: "g"}
-PARENT = {names.POD_SUSPENDING_PARENT: "statefulset"}
 
 
 def lift(tenant: Tenant, name: str, **metadata: Json) -> None:
@@ -70,7 +69,7 @@ def test_the_gate_of_a_pod_that_says_it_has_a_parent(tenant: Tenant, framework: 
 
 
 def test_a_pod_that_says_it_has_a_parent_is_admitted_like_any_other(tenant: Tenant) -> None:
-    """Create a Pod in a queue that says it has a parent: it is admitted like any other."""
-    tenant.pod("a", cpu="2", annotations=PARENT)
+    """Create a Pod in a queue that says a Deployment has made it: it is admitted like any other."""
+    tenant.pod("a", cpu="2", annotations={names.POD_SUSPENDING_PARENT: "deployment"})
     tenant.wait_runs(2)
     tenant.within_quota()
