@@ -58,7 +58,11 @@ class Reader:
         def look() -> bool:
             nonlocal seen
             self._steps.insert(0, step)
-            seen = self.do(**names)
+            try:
+                seen = self.do(**names)
+            except AssertionError as error:  # what the command names may not be there yet
+                seen = str(error)
+                return False
             return all(re.search(pattern, seen) for pattern in patterns)
 
         self._steps.pop(0)
@@ -131,7 +135,7 @@ def team(control_plane: ControlPlane, namespace: str) -> Iterator[Scenario]:
     def left() -> list[Json]:
         return [found for found in api.items(workloads) if not condition(found, "Finished")]
 
-    wait_until(lambda: not left(), timeout=15, describe=lambda: f"{left()}")
+    wait_until(lambda: not left(), timeout=60, describe=lambda: f"{left()}")
 
 
 def use_up(team: Scenario, *cpus: int) -> None:

@@ -10,6 +10,7 @@ from tests.cluster.scenario import QUEUE
 
 VERSION = "sparkoperator.k8s.io/v1beta2"
 ROLE_LABEL = "spark-role"
+APPLICATION_LABEL = "sparkoperator.k8s.io/app-name"
 
 
 def application_path(namespace: str, name: str) -> str:
@@ -58,3 +59,16 @@ def play_driver(api: Api, namespace: str, name: str) -> None:
         executor["metadata"]["labels"]["spark-exec-id"] = str(number)
         if api.find(f"{pods}/{executor['metadata']['name']}") is None:
             api.create(executor)
+
+
+def end_executors_without_driver(api: Api, namespace: str, name: str) -> None:
+    """Delete the executors whose driver is gone, as they end by themselves. The garbage collector leaves them alone,
+    because the application owns them too."""
+    pods = resource_path("v1", "pods", namespace=namespace)
+    driver = api.find(f"{pods}/{name}-driver")
+    lives = driver is not None and "deletionTimestamp" not in driver["metadata"]
+    uid = driver["metadata"]["uid"] if driver is not None else ""
+    for pod in api.items(pods, labels=f"{APPLICATION_LABEL}={name},{ROLE_LABEL}=executor"):
+        meta = pod["metadata"]
+        if not lives or meta["ownerReferences"][0]["uid"] != uid:
+            api.delete(f"{pods}/{meta['name']}")

@@ -56,8 +56,10 @@ def test_inference(control_plane: ControlPlane, team_a: Scenario) -> None:
         timeout=60,
         describe=lambda: "the predictor has not two pods",
     )
-    page.see(r"model-predictor-\S+ .*Running(.|\n)*model-predictor-\S+ .*Running")
-    page.see(r"pod-model-predictor-\S+ +default +team-a +True(.|\n)*pod-model-predictor-\S+ +default +team-a +True")
+    page.see(
+        r"model-predictor-\S+ .*Running(.|\n)*model-predictor-\S+ .*Running",
+        r"pod-model-predictor-\S+ +default +team-a +True(.|\n)*pod-model-predictor-\S+ +default +team-a +True",
+    )
     page.end()
     team_a.api.delete(resource_path("serving.kserve.io/v1beta1", "inferenceservices", "model", namespace="team-a"))
     wait_gone(team_a, "serving.kserve.io/inferenceservice")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from testbed import Api, ApiError, ControlPlane
-from testbed.client import Json, wait_until
+from testbed.client import Json, resource_path, wait_until
 from testbed.operators.sparkoperator.submit import pod, settings
 from tests.operators.pods import wait_no_pods, wait_running
-from tests.operators.spark import ROLE_LABEL, application, application_path, play_driver
+from tests.operators.spark import ROLE_LABEL, application, application_path, end_executors_without_driver, play_driver
 
 operated = pytest.mark.operator("sparkoperator")
 
@@ -39,6 +39,8 @@ def test_an_application_runs_is_suspended_is_resumed_and_completes(
     wait_all_running(api, namespace, "pi")
     api.patch(path, {"spec": {"suspend": True}})
     api.wait_for(path, in_state("SUSPENDED"), timeout=30)
+    api.wait_gone(resource_path("v1", "pods", "pi-driver", namespace=namespace), timeout=30)
+    end_executors_without_driver(api, namespace, "pi")
     wait_no_pods(api, namespace)
     api.patch(path, {"spec": {"suspend": False}})
     wait_all_running(api, namespace, "pi")

@@ -17,8 +17,7 @@ def test_appwrappers(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.do()
     admission = team_a.wait_admitted("bundle", kind="AppWrapper")
     assert [(each["name"], each["count"]) for each in admission["podSetAssignments"]] == [("bundle-0", 2)]
-    page.see("appwrapper-bundle-.* default +team-a +True")
-    page.see(r"job.batch/bundle(.|\n)*Running(.|\n)*Running")
+    page.see("appwrapper-bundle-.* default +team-a +True", r"job.batch/bundle(.|\n)*Running(.|\n)*Running")
     page.end()
     team_a.api.delete(resource_path("workload.codeflare.dev/v1beta2", "appwrappers", "bundle", namespace="team-a"))
 
@@ -31,7 +30,6 @@ def test_spark(control_plane: ControlPlane, team_a: Scenario) -> None:
     admission = team_a.wait_admitted("pi", kind="SparkApplication")
     usage = {each["name"]: each["resourceUsage"] for each in admission["podSetAssignments"]}
     assert usage == {"driver": {"cpu": "1", "memory": "896Mi"}, "executor": {"cpu": "2", "memory": "1792Mi"}}
-    page.see("sparkapplication-pi-.* default +team-a +True")
-    page.see("pi ")
+    page.see("sparkapplication-pi-.* default +team-a +True", "pi ")
     page.end()
     team_a.api.delete(resource_path("sparkoperator.k8s.io/v1beta2", "sparkapplications", "pi", namespace="team-a"))

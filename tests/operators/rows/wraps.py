@@ -10,8 +10,8 @@ import json
 from testbed.client import Json, resource_path
 from tests.cluster.scenario import Scenario
 from tests.operators.rows.row import Attack, Row, end_pods, labelled, metadata, pod_spec
-from tests.operators.spark import ROLE_LABEL, application, application_path, play_driver
 from tests.operators.spark import VERSION as SPARK
+from tests.operators.spark import application, application_path, end_executors_without_driver, play_driver
 
 VERSION = "workload.codeflare.dev/v1beta2"
 WRAPPED = labelled("workload.codeflare.dev/appwrapper")
@@ -119,19 +119,9 @@ def _application(scenario: Scenario, name: str, queue: str, cpu: str) -> Json:
 
 
 def _play(scenario: Scenario, name: str) -> None:
-    """The driver makes the executors; an executor that has lost its driver ends. The garbage collector leaves it alone,
-    because the application owns it too."""
+    """The driver makes the executors; an executor that has lost its driver ends."""
     play_driver(scenario.api, scenario.namespace, name)
-    pods = resource_path("v1", "pods", namespace=scenario.namespace)
-    driver = scenario.api.find(f"{pods}/{name}-driver")
-    lives = driver is not None and "deletionTimestamp" not in driver["metadata"]
-    uid = driver["metadata"]["uid"] if driver is not None else ""
-    for pod in scenario.api.items(pods):
-        meta = pod["metadata"]
-        if not OF_APPLICATION(pod, name) or meta["labels"].get(ROLE_LABEL) != "executor":
-            continue
-        if not lives or meta["ownerReferences"][0]["uid"] != uid:
-            scenario.api.delete(f"{pods}/{meta['name']}")
+    end_executors_without_driver(scenario.api, scenario.namespace, name)
 
 
 def _change(scenario: Scenario, name: str, spec: Json) -> None:
