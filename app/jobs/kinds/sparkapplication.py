@@ -246,7 +246,10 @@ class SparkApplications(TemplatedJob[SparkApplication]):
         if _state(job).state != "RUNNING":
             return False
         ready = sum(state in _READY for state in job.status.executor_state.values())
-        return ready >= _executors(job.spec)
+        try:
+            return ready >= _executors(job.spec)
+        except PermanentError:  # the number in `sparkConf` is none
+            return False
 
     def significant(self, job: SparkApplication) -> tuple[object, ...]:
         """The spec, the outcome, and whether pods are active."""

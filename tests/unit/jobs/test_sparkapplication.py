@@ -316,3 +316,9 @@ def test_its_pods_are_ready_when_all_executors_are() -> None:
     assert ready("RUNNING", "RUNNING", "COMPLETED")
     assert not ready("RUNNING", "RUNNING", "PENDING")
     assert not ready("SUBMITTED", "RUNNING", "RUNNING")
+
+
+def test_its_pods_are_not_ready_if_it_says_no_number_of_executors() -> None:
+    """The watch asks this of every version of an object, also of one that no webhook has checked."""
+    conf = {"spark.executor.instances": "many"}
+    assert not INTEGRATION.pods_ready(app(state="RUNNING", sparkConf=conf))
