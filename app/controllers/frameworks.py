@@ -157,7 +157,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         """The job that a pod names, which starts it, when the pod is created, starts or ends."""
         if _stage(old) == _stage(new):
             return []
-        jobs = (job for pod in (old, new) if pod is not None for job in jobs_named_by(pod, cluster))
+        jobs = (job for pod in (old, new) if pod is not None for job in jobs_named_by(pod, registry))
         return [_target(job) for job in dict.fromkeys(jobs)]
 
     def end_of(old: Pod | None, new: Pod | None) -> list[Target]:

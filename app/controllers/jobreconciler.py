@@ -19,12 +19,12 @@ from app.api.meta import Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready
 from app.controllers.actions import Create, ReconcileResult, RequeueAfter
-from app.controllers.charged import Charge
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
+from app.controllers.podcharge import Charge
 from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs

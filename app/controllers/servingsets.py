@@ -60,11 +60,12 @@ def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[P
     """A set is reconciled when one of its pods is created, changes its metadata, or has ended."""
 
     def changed(_: str, old: Pod | None, new: Pod | None) -> Iterable[str]:
-        if old is not None and new is not None:
+        sets = dict.fromkeys(key for pod in (old, new) if pod is not None for key in _sets_of(pod, (integration,)))
+        if sets and old is not None and new is not None:
             ended = charges.may_run(old) != charges.may_run(new)
             if not ended and metadata_of(old.metadata) == metadata_of(new.metadata):
                 return ()
-        return dict.fromkeys(key for pod in (old, new) if pod is not None for key in _sets_of(pod, (integration,)))
+        return sets
 
     return Watch(cluster.pods, changed)
 

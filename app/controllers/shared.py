@@ -2,10 +2,10 @@
 
 Such a pod is gated when it is created, and names its job by a label. The reconcile of the job starts pods, the oldest
 first, as long as all pods that run under its Workload request at most what the admitted pod sets request, and are at
-most as many if pods count against a quota. That sum is the only rule: whoever made a pod and whatever its owners are,
-more than was reserved never runs. A pod of the job that runs although it was not started, because a tenant lifted its
-gate, is deleted, and so are the youngest pods if more run than was reserved. A pod that requests more than the job has
-reserved is queued by itself, and so is a pod that names no job with an unfinished Workload.
+most as many if pods count against a quota. That sum is the only rule: whatever created a pod and whatever its owners
+are, more than was reserved never runs. A pod of the job that runs although it was not started, because a tenant lifted
+its gate, is deleted, and so are the youngest pods if more run than was reserved. A pod that requests more than the job
+has reserved is queued by itself, and so is a pod that names no job with an unfinished Workload.
 
 One job is reconciled once at a time, so two pods are never started with the same quota. Must never write to the job.
 """
@@ -40,37 +40,33 @@ _PODS: Final = "pods"
 
 def index_named_jobs(store: Store[Any], registry: Registry) -> None:
     """Declare the index of pods by the job that they name."""
-    labels = {each.framework: each.pods_label for each in registry.known.values() if each.pods_label}
     plain = registry.known.get(PlainPod.framework)
 
     def named(pod: Pod) -> list[str]:
-        meta = pod.metadata
-        if plain is None or plain.group_of(pod):
-            return []
-        found = ((framework, meta.labels.get(label)) for framework, label in labels.items())
-        return [job_key(framework, meta.namespace, name) for framework, name in found if name]
+        jobs = list(jobs_named_by(pod, registry))
+        return jobs if jobs and plain is not None and not plain.group_of(pod) else []
 
     store.add_index(PODS_BY_NAMED_JOB, named)
 
 
-def jobs_named_by(pod: Pod, cluster: ClusterView) -> Iterator[str]:
+def jobs_named_by(pod: Pod, registry: Registry) -> Iterator[str]:
     """Keys of the jobs that a pod names."""
-    for each in cluster.registry.known.values():
-        if each.pods_label and (name := pod.metadata.labels.get(each.pods_label)):
-            yield job_key(each.framework, pod.metadata.namespace, name)
+    for framework, label in registry.pods_labels:
+        if name := pod.metadata.labels.get(label):
+            yield job_key(framework, pod.metadata.namespace, name)
 
 
 def sharing(pod: Pod, cluster: ClusterView) -> Workload | None:
     """The unfinished Workload of the job that a pod names, if the pod may share what it reserves; None if the pod is
     queued by itself."""
-    if _own_workload(pod, cluster):
+    named = jobs_named_by(pod, cluster.registry)
+    workloads = [each for key in named for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]
+    if not workloads or _own_workload(pod, cluster):
         return None
     requests = _readable(cluster.requests_in(pod.metadata.namespace))
-    for key in jobs_named_by(pod, cluster):
-        for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):
-            if not workload.finished and not _above(requests(pods.view(pod)), _reserved(workload, requests)):
-                return workload
-    return None
+    wanted = requests(pods.view(pod))
+    found = (each for each in workloads if not each.finished and not _above(wanted, _reserved(each, requests)))
+    return next(found, None)
 
 
 class Sharing(Reconcile):

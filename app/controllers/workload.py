@@ -29,7 +29,6 @@ DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
 MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
-STOPPED_BY_QUEUE = {"ClusterQueueStopped", "LocalQueueStopped"}
 
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:

@@ -233,9 +233,9 @@ class Preemptor:
             into[rank[0]].append(Candidate(other, queue, rank, right, lca, line_usage))
 
     def _older(self, queue: "ClusterQueue", info: "Info", pairs: set[FlavorResource]) -> Sliced[list[Candidate] | None]:
-        """The workloads of older revisions of the same rollout whose quota this one may take, whatever the policies
-        are; None if no other revision has quota. In a rollout a pod takes nobody else's quota: that of the old revision
-        is about to be free."""
+        """The Workloads of older revisions of the same rollout whose quota this one may take, whatever the policies
+        are; None if no other revision has quota. In a rollout a pod takes no other job's quota: that of the old
+        revision is about to be free."""
         mine = info.rollout
         assert mine is not None
         found: list[Candidate] | None = None

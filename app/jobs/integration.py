@@ -207,8 +207,6 @@ class Integration(ABC, Generic[J]):
     acknowledges: bool = False
     """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
     jobs that are stopped within seconds after their admission is kept until these are over."""
-    marks: ClassVar[Mapping[str, str]] = {}
-    """Annotations of each Workload created for a job of the kind."""
 
     @property
     def webhook_path(self) -> str:
@@ -328,7 +326,7 @@ class Integration(ABC, Generic[J]):
 
     def annotations(self, job: J) -> Mapping[str, str]:
         """Annotations of the Workload to create for a job, beside those copied from the job."""
-        return self.marks
+        return {}
 
     @abstractmethod
     def active(self, job: J) -> bool:

@@ -132,22 +132,14 @@ def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[s
 
 def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
     """The Workload to create for a job."""
-    metadata: dict[str, Any] = {
-        "name": integration.workload_name(job),
-        "namespace": job.metadata.namespace,
-        "finalizers": [names.RESOURCE_IN_USE],
-        "ownerReferences": [owner_reference(integration, member) for member in integration.owners(job)],
-    }
-    if integration.controls and (labels := job_uid_label(job)):
-        metadata["labels"] = labels
-    if annotations := {**integration.annotations(job), **copied_annotations(job)}:
-        metadata["annotations"] = annotations
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": Workload.KIND,
-        "metadata": metadata,
-        "spec": spec_body(job, pod_sets, priority),
-    }
+    return _body(
+        job,
+        integration.workload_name(job),
+        spec_body(job, pod_sets, priority),
+        owners=[owner_reference(integration, member) for member in integration.owners(job)],
+        annotations=integration.annotations(job),
+        labels=job_uid_label(job) if integration.controls else {},
+    )
 
 
 def component_body(integration: ServingSet[Any], job: Kind, component: Component, priority: Priority) -> dict[str, Any]:
@@ -157,25 +149,41 @@ def component_body(integration: ServingSet[Any], job: Kind, component: Component
         names.IS_GROUP_WORKLOAD: "true",
         names.JOB_OWNER_GVK: f"{kind.GROUP}/{kind.VERSION}, Kind={kind.KIND}",
         names.JOB_OWNER_NAME: job.metadata.name,
-        **copied_annotations(job),
     }
     if component.index is not None:
         annotations[names.COMPONENT_WORKLOAD_INDEX] = str(component.index)
     if component.rollout:
         annotations[rollout.WORKLOAD] = component.rollout
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": Workload.KIND,
-        "metadata": {
-            "name": component.workload,
-            "namespace": job.metadata.namespace,
-            "finalizers": [names.RESOURCE_IN_USE],
-            "labels": job_uid_label(job),
-            "annotations": annotations,
-            "ownerReferences": [owner_reference(integration, job)],
-        },
-        "spec": spec_body(job, component.pod_sets, priority),
+    return _body(
+        job,
+        component.workload,
+        spec_body(job, component.pod_sets, priority),
+        owners=[owner_reference(integration, job)],
+        annotations=annotations,
+        labels=job_uid_label(job),
+    )
+
+
+def _body(
+    job: Kind,
+    name: str,
+    spec: dict[str, Any],
+    *,
+    owners: list[dict[str, Any]],
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": owners,
     }
+    if labels:
+        metadata["labels"] = labels
+    if annotations := {**annotations, **copied_annotations(job)}:
+        metadata["annotations"] = annotations
+    return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
 
 
 def of_a_set(workload: Workload) -> bool:

@@ -157,7 +157,7 @@ def test_a_job_that_is_deleted_before_its_first_pod_is_charged_for_the_pods_to_c
     "finalizers", [[], ["example.com/keep"]], ids=["and it goes", "and a finalizer of the tenant keeps it"]
 )
 def test_pods_of_a_deleted_job_hold_no_quota_hostage(tenant: Tenant, finalizers: list[str]) -> None:
-    """Delete a Job whose pods run for ever, as nobody stops them: a Job of higher priority still takes their place."""
+    """Delete a Job whose pods run for ever, as nothing stops them: a Job of higher priority still takes their place."""
     queue = tenant.world.named("main")
     tenant.world.patch_queue(queue, {"preemption": {"withinClusterQueue": "LowerPriority"}})
     tenant.job("a", finalizers=finalizers)

@@ -7,9 +7,9 @@ period is over, so that a replacement never runs beside it beyond the quota. The
 the group's size: the Workload determines how many pods may run. Source: Kueue's pkg/controller/jobs/pod, pod groups.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 
 from app.api import names
 from app.api.core import Pod
@@ -31,7 +31,10 @@ class PodGroups(GroupIntegration[PodGroup]):
     kind = Pod
     framework = "pod"
     top_level = True
-    marks: ClassVar = {names.IS_GROUP_WORKLOAD: "true"}
+
+    def annotations(self, job: PodGroup) -> Mapping[str, str]:
+        """What tells the Workload of a group."""
+        return {names.IS_GROUP_WORKLOAD: "true"}
 
     def compose(
         self,

@@ -27,9 +27,9 @@ from app.api.validation.errors import IMMUTABLE, OMITTED, FieldError, forbidden,
 from app.api.validation.labels import dns_label_faults
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.podshapes import shaped
 from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from app.jobs.bases.wrapped import Part, Path, at, inferred, path_of
+from app.jobs.bases.wrapped_templates import shaped
 from app.jobs.integration import Asked, Change, Integration, Outcome, Stop
 from app.jobs.podsets import PodSetInfo, merge
 

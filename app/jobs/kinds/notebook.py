@@ -1,9 +1,9 @@
 """kubeflow.org Notebook: its pod is gated and queued by itself; the Notebook itself is never suspended.
 
 The notebook controller makes a StatefulSet of one replica, or none while the Notebook has the annotation
-`kubeflow-resource-stopped` (set by its user, or because nobody used it for a while), and copies the Notebook's labels
-and annotations to the pod. So a queue label on the Notebook reaches the pod, and so does the annotation that gets the
-pod gated. A Notebook that is stopped has no pod and holds no quota; one that is started waits for it again.
+`kubeflow-resource-stopped` (set by its user, or by the notebook controller when it is idle), and copies the Notebook's
+labels and annotations to the pod. So a queue label on the Notebook reaches the pod, and so does the annotation that
+gets the pod gated. A Notebook that is stopped has no pod and holds no quota; one that is started waits for it again.
 
 The StatefulSet belongs to the tenant too. More replicas are more pods, each of which waits for quota, until the
 notebook controller takes the replicas back. The notebook controller compares only the spec of the pod template: a queue

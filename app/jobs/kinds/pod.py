@@ -179,10 +179,10 @@ class PlainPod(Integration[Pod]):
         meta, owner = job.metadata, job.metadata.controller
         digest = meta.labels.get(_TEMPLATE_HASH, "")
         if owner is None or owner.kind != "ReplicaSet" or not digest or not owner.name.endswith(f"-{digest}"):
-            return self.marks
+            return {}
         name = owner.name.removesuffix(f"-{digest}")
         found = rollout.of_template(f"deployment/{name}", meta.annotations.get(rollout.TEMPLATE, ""))
-        return {**self.marks, rollout.WORKLOAD: found.text}
+        return {rollout.WORKLOAD: found.text}
 
     def active(self, job: Pod) -> bool:
         """Always False: the quota of a single pod is released as soon as its deletion is requested."""
