@@ -34,6 +34,22 @@ class PodsReadyOptions:
     backoff_limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultQueueRule:
+    """To which ClusterQueue the LocalQueue `default` of selected namespaces leads: a named one, or the one that the
+    value of a label of the namespace names."""
+
+    namespaces: LabelSelector
+    cluster_queue: str = ""
+    cluster_queue_label: str = ""
+
+    def cluster_queue_for(self, labels: Mapping[str, str]) -> str:
+        """The ClusterQueue for a namespace with these labels; empty if the rule has none for it."""
+        if not self.namespaces.matches(labels):
+            return ""
+        return self.cluster_queue or labels.get(self.cluster_queue_label, "")
+
+
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
@@ -48,3 +64,5 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    default_local_queues: tuple[DefaultQueueRule, ...] = ()
+    """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""

@@ -15,10 +15,10 @@ from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.options import JobOptions, PodsReadyOptions
+from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL, Registry
 
-RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
+RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
 
 
@@ -50,6 +50,14 @@ def job_options(loaded: Loaded) -> JobOptions:
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        default_local_queues=tuple(
+            DefaultQueueRule(
+                namespaces=rule.namespace_selector.selector(),
+                cluster_queue=rule.cluster_queue or "",
+                cluster_queue_label=rule.cluster_queue_label or "",
+            )
+            for rule in config.default_local_queues or ()
+        ),
     )
 
 
