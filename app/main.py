@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 import typer
 import uvloop
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
 from app.api import names
@@ -49,6 +49,7 @@ from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.runner import Runner
+from app.controllers.tallies import Tallies
 from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
 from app.http.connections import Connections
@@ -69,6 +70,7 @@ from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.usual import UsualMetrics
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -174,11 +176,17 @@ class Turnstile:
         self._leader: Leader | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
-        self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
+        self._metrics = WorkloadMetrics(self.registry, settings.measured)
         self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
         self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
+        self._certificates: dict[str, ServingCertificate] = {}
+        lease = f"{settings.name}-controller" if settings.role.controller else ""
+        self.registry.register(
+            UsualMetrics(transport, lease=lease, term=lambda: self._term, certificates=self._certificates)
+        )
+        ProcessCollector(registry=self.registry)
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -250,6 +258,8 @@ class Turnstile:
             self.settings.flags.options(loaded),
             pods_ready=started.pods_ready,
             granular_reasons=started.granular_reasons,
+            copied_labels=started.copied_labels,
+            copied_annotations=started.copied_annotations,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options
@@ -282,6 +292,7 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
+        self._certificates["webhook"] = certificate
         health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
         connections = Connections()
         app = create_app(
@@ -336,6 +347,7 @@ class Turnstile:
         """The metrics over TLS, with a certificate that this process made."""
         certificate = ServingCertificate()
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
+        self._certificates["metrics"] = certificate
         health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
@@ -357,7 +369,8 @@ class Turnstile:
             retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
-        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, fence)), name="campaign")
+        tallies = Tallies(cluster.workloads)
+        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, tallies, fence)), name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -369,7 +382,7 @@ class Turnstile:
             with contextlib.suppress(asyncio.CancelledError):
                 await campaign
 
-    async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
+    async def _lead(self, cluster: ClusterView, tallies: Tallies, fence: Fence) -> None:
         """One term of leadership.
 
         It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
@@ -382,10 +395,17 @@ class Turnstile:
         log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
         executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
         leader = self._leader = Leader(
-            cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
+            cluster,
+            executor,
+            self._ledger(fence),
+            self._metrics,
+            tallies=tallies,
+            audit_interval=self.settings.audit_interval,
         )
         installation = Runner(executor, self._installation())
-        self._term = Term(executor, leader.scheduler, (leader.runner, installation), leader.auditor)
+        self._term = Term(
+            executor, leader.scheduler, (leader.runner, installation), leader.auditor, leader.queue_metrics
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(executor.run(), name="housekeeping")

@@ -64,5 +64,9 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    copied_labels: tuple[str, ...] = ()
+    """Labels that a new Workload gets from its job, for the labels of metrics."""
+    copied_annotations: tuple[str, ...] = ()
+    """Annotations likewise."""
     default_local_queues: tuple[DefaultQueueRule, ...] = ()
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""

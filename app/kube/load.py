@@ -5,9 +5,14 @@ nothing; callers read `pressure` and defer what they can.
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+DURATIONS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Limits in seconds by which durations of attempts are counted: those of client-go."""
 
 
 @dataclass(slots=True)
@@ -20,8 +25,17 @@ class Stats:
     """Repeated attempts by (verb, outcome of the previous attempt)."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds spent in attempts, by verb, without the waits between attempts."""
+    durations: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0] * (len(DURATIONS) + 1))
+    )
+    """How many attempts lasted at most each of `DURATIONS`, but longer than the one before, by verb."""
     streams: int = 0
     """Watches opened."""
+
+    def lasted(self, verb: str, seconds: float) -> None:
+        """Count the duration of an attempt."""
+        self.seconds[verb] += seconds
+        self.durations[verb][bisect_left(DURATIONS, seconds)] += 1
 
 
 class Load:

@@ -233,7 +233,7 @@ class Wire:
         finally:
             if outcome:
                 self.stats.requests[method, outcome] += 1
-            self.stats.seconds[method] += self._loop.time() - started
+            self.stats.lasted(method, self._loop.time() - started)
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         error = answers.error(response.status, body, response.headers)
