@@ -35,7 +35,6 @@ def shape(state: State) -> Any:
                 for key, held in queue.holders.items()
             ),
             queue.active,
-            queue.pending.counts(),
         )
         check_counts(queue)
     for local in state.local_queues.values():
