@@ -4,6 +4,7 @@ import pytest
 
 from app.api.errors import InvalidValue, NotLeading
 from app.kube.lease import Elector, Fence, monotonic
+from tests.cluster.lease_holder import QUICK
 
 
 class Clock:
@@ -89,7 +90,7 @@ def test_the_clock_only_goes_forward() -> None:
 def test_durations_with_which_two_could_lead_are_refused(wrong: dict[str, float]) -> None:
     """A leader must give up before a candidate may take over."""
     with pytest.raises(InvalidValue):
-        Elector(None, namespace="n", name="l", identity="i", **wrong)  # type: ignore[arg-type]
+        Elector(None, namespace="n", name="l", identity="i", **{**QUICK, **wrong})  # type: ignore[arg-type]
 
 
 def test_two_of_one_name_are_two() -> None:
