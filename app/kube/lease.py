@@ -125,7 +125,7 @@ class Fence:
         """Call right before each write. Raises NotLeading if another process may hold the Lease by now."""
         left = self.remaining
         if left <= 0:
-            since = "the Lease was given up" if left == float("-inf") else f"the Lease ran out {-left:.3f} s ago"
+            since = "the Lease was given up" if left == float("-inf") else f"the Lease ran out {0.0 - left:.3f} s ago"
             raise NotLeading(f"epoch {self.epoch}: {since}; nothing was sent")
 
     async def opened(self) -> None:
