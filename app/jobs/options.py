@@ -64,5 +64,11 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    explicit_status: bool = False
+    """Gate UnadmittedWorkloadsExplicitStatus: conditions are written before the first decision about a Workload."""
+    keep_finished: float | None = None
+    """Seconds after which a finished Workload is deleted; None: never."""
+    keep_deactivated: float | None = None
+    """Seconds after which a job is deleted whose Workload Turnstile has deactivated; None: never."""
     default_local_queues: tuple[DefaultQueueRule, ...] = ()
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""

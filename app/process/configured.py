@@ -45,11 +45,16 @@ def job_options(loaded: Loaded) -> JobOptions:
     """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
+    policies = config.object_retention_policies
+    retention = (policies.workloads if policies is not None else None) or v1beta2.WorkloadRetention()
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        explicit_status="UnadmittedWorkloadsExplicitStatus" in loaded.gates,
+        keep_finished=_kept(retention.after_finished),
+        keep_deactivated=_kept(retention.after_deactivated_by_kueue),
         default_local_queues=tuple(
             DefaultQueueRule(
                 namespaces=rule.namespace_selector.selector(),
@@ -59,6 +64,10 @@ def job_options(loaded: Loaded) -> JobOptions:
             for rule in config.default_local_queues or ()
         ),
     )
+
+
+def _kept(duration: int | None) -> float | None:
+    return seconds(duration) if duration is not None else None
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:

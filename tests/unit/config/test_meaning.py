@@ -133,6 +133,21 @@ def test_coarse_reasons_are_a_gate() -> None:
     assert JobFlags().options(loaded()).granular_reasons
 
 
+def test_conditions_before_the_first_decision_are_a_gate() -> None:
+    """Off by default, as in Kueue."""
+    assert JobFlags().options(loaded("featureGates: {UnadmittedWorkloadsExplicitStatus: true}")).explicit_status
+    assert not JobFlags().options(loaded()).explicit_status
+
+
+def test_how_long_what_is_over_is_kept() -> None:
+    """In seconds; for ever what the file does not name. No time at all is a time."""
+    kept = JobFlags().options(
+        loaded("objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}")
+    )
+    assert (kept.keep_finished, kept.keep_deactivated) == (3600.0, 0.0)
+    assert (JobFlags().options(loaded()).keep_finished, JobFlags().options(loaded()).keep_deactivated) == (None, None)
+
+
 class TestWaitingForPods:
     """Both halves: what the reconcilers time, and what the engine orders and holds back."""
 
