@@ -159,6 +159,11 @@ def _resume_waiting(scenario: Scenario, name: str) -> None:
     scenario.api.patch(ray_path(scenario, "rayclusters", "waiting"), {"spec": {"suspend": False}})
 
 
+def _older_version(scenario: Scenario, name: str) -> None:
+    """Create a second RayCluster, which waits, in a version that KubeRay's CRD serves beside the one that is read."""
+    scenario.api.create({**_raycluster(scenario, "older", "main", "1"), "apiVersion": "ray.io/v1alpha1"})
+
+
 def _retry(scenario: Scenario, name: str) -> None:
     """Have the RayJob retried, while the pods of its first RayCluster take their time to stop."""
     job = ray_path(scenario, "rayjobs", name)
@@ -191,6 +196,7 @@ ROWS = (
         attacks=(
             *_growth("RayCluster", "rayclusters"),
             Attack("Resume a RayCluster that waits.", _resume_waiting, "refused"),
+            Attack("Create a RayCluster in the older version of its CRD, v1alpha1.", _older_version, "charged"),
         ),
     ),
     Row(
