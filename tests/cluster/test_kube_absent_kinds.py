@@ -196,7 +196,7 @@ class TestVersions:
     async def test_a_definition_without_a_version_that_is_read_is_reported(
         self, api: Api, transport: Transport
     ) -> None:
-        """The kind is failing, with the version that is missing; nothing waits for it, and it is read when it is served."""
+        """The kind is failing, with the version that is missing; nothing waits for it, until that version is served."""
         kind = new_kind("v1")
         await asyncio.to_thread(install, api, kind, served=("v9",))
         await until(lambda: served(api, kind, "v9"))
