@@ -39,7 +39,8 @@ class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
-    UnadmittedWorkloadsObservability.
+    UnadmittedWorkloadsObservability. `label_keys_to_copy` are the labels that a Workload gets from its job when it is
+    created.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -48,3 +49,4 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    label_keys_to_copy: tuple[str, ...] = ()

@@ -45,11 +45,13 @@ def job_options(loaded: Loaded) -> JobOptions:
     """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
+    integrations = config.integrations
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
     )
 
 
