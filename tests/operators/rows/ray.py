@@ -116,7 +116,7 @@ GROWTH: dict[str, tuple[Json, ...]] = {
 
 def _growth(kind: str, plural: str) -> tuple[Attack, ...]:
     return tuple(
-        Attack(sentence.format(kind), _patch(plural, *patch), "refused" if patch is AUTOSCALING else None)
+        Attack(sentence.format(kind), _patch(plural, *patch), "refused" if patch is AUTOSCALING else "stopped")
         for sentence, patch in GROWTH.items()
     )
 
@@ -215,8 +215,12 @@ ROWS = (
         attacks=(
             *_growth("RayJob", "rayjobs"),
             Attack("Raise the replicas of a RayJob's RayCluster itself.", _child, "refused"),
-            Attack("Create a RayCluster that names an admitted RayJob as its owner.", _adopted("RayJob", "rayjobs")),
-            Attack("Let a RayJob be retried whose pods stop slowly.", _retry),
+            Attack(
+                "Create a RayCluster that names an admitted RayJob as its owner.",
+                _adopted("RayJob", "rayjobs"),
+                "stopped",
+            ),
+            Attack("Let a RayJob be retried whose pods stop slowly.", _retry, "charged"),
         ),
     ),
     Row(
@@ -239,11 +243,13 @@ ROWS = (
                 _patch(
                     "rayservices", _set("/headGroupSpec/template/spec/containers/0/image", "registry.example/ray:2")
                 ),
+                "stopped",
             ),
             Attack("Raise the replicas of a RayService's RayCluster itself.", _child, "refused"),
             Attack(
                 "Create a RayCluster that names an admitted RayService as its owner.",
                 _adopted("RayService", "rayservices"),
+                "stopped",
             ),
         ),
     ),
