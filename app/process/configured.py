@@ -47,6 +47,7 @@ def job_options(loaded: Loaded) -> JobOptions:
     assert config.managed_jobs_namespace_selector is not None
     policies = config.object_retention_policies
     retention = (policies.workloads if policies is not None else None) or v1beta2.WorkloadRetention()
+    integrations = config.integrations
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
@@ -63,6 +64,7 @@ def job_options(loaded: Loaded) -> JobOptions:
             )
             for rule in config.default_local_queues or ()
         ),
+        label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
     )
 
 

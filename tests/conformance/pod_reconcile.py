@@ -27,7 +27,7 @@ from app.jobs.registry import Registry
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import job_options, left_by_kueue, without_topology
+from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -59,8 +59,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
     after = left_by_kueue(before, run)
-    key = _key(case.body["case"])
-    options = job_options(case)
+    key, options = _key(case.body["case"]), options_of(case)
     ours, theirs = (_cluster(each, options, grouped="/group/" in key) for each in (before, after))
     for each in (ours, theirs):
         each.settle(key)
@@ -82,7 +81,8 @@ def check_interrupted(case: Case, run: dict[str, Json]) -> list[str] | None:
     objects += [step["args"]["object"] for step in steps if step["op"] == "client.create"]
     asked = next(step["args"]["req"]["NamespacedName"] for step in steps if step["op"].endswith(".Reconcile"))
     key = job_key("pod", asked["Namespace"], asked["Name"])
-    cluster = _cluster({(each["kind"], world.key_of(each)): each for each in objects}, job_options(case), grouped=False)
+    built = {(each["kind"], world.key_of(each)): each for each in objects}
+    cluster = _cluster(built, JobOptions(), grouped=False)
     first = cluster.decide(key).actions
     refused = next(at for at, each in enumerate(first) if isinstance(each, Patch) and each.kind is Pod)
     cluster.step(key, only=refused)

@@ -116,8 +116,6 @@ def refusals(
     wanted = metrics.local_queue_metrics
     if given("metrics", "localQueueMetrics") and wanted is not None and wanted.enable:
         yield refuse(("metrics", "localQueueMetrics"), _METRICS, "leave it out or set enable: false")
-    if config.integrations is not None and config.integrations.label_keys_to_copy:
-        yield refuse(("integrations", "labelKeysToCopy"), "copying labels to Workloads is not built yet")
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)

@@ -64,6 +64,15 @@ def test_jobs_are_those_of_the_file() -> None:
     assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
 
 
+def test_labels_to_copy_are_an_option_of_jobs() -> None:
+    """In the order of the file; none by default."""
+    assert configured.job_options(loaded("integrations: {labelKeysToCopy: [team, tier]}")).label_keys_to_copy == (
+        "team",
+        "tier",
+    )
+    assert configured.job_options(loaded("")).label_keys_to_copy == ()
+
+
 def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
     """A kind behind a gate that is off by default is followed, and not enabled."""
     kinds = configured.job_kinds(None)

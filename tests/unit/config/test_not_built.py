@@ -15,7 +15,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("metrics: {enableClusterQueueResources: true}", "line 3: metrics.enableClusterQueueResources: metrics of"),
         ("metrics: {customLabels: [{name: team}]}", "line 3: metrics.customLabels: metrics of queues"),
         ("metrics: {localQueueMetrics: {enable: true}}", "line 3: metrics.localQueueMetrics: metrics of queues"),
-        ("integrations: {labelKeysToCopy: [a]}", "line 3: integrations.labelKeysToCopy: copying labels"),
         (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (
