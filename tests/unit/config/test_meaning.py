@@ -128,10 +128,10 @@ def test_certificates_of_others_are_read_from_their_directory() -> None:
 
 
 def test_times_of_the_election() -> None:
-    """Quick by default; Kueue's when a file says them."""
+    """Kueue's by default, and what a file says."""
     assert configured.election(loaded()) == Election()
-    body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
-    assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
+    body = "leaderElection: {leaseDuration: 20s, renewDeadline: 12s, retryPeriod: 3s}"
+    assert configured.election(loaded(body)) == Election(20, 12.0, 3.0)
 
 
 def test_coarse_reasons_are_a_gate() -> None:
