@@ -39,7 +39,7 @@ class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
-    UnadmittedWorkloadsObservability.
+    UnadmittedWorkloadsObservability, `provisioning_cleanup` the gate CleanupProvisioningRequestsOnEviction.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -48,3 +48,4 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    provisioning_cleanup: bool = True

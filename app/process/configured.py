@@ -50,6 +50,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
     )
 
 
