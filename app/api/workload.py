@@ -74,9 +74,14 @@ def _one() -> int:
 
 
 class DigestedTemplate(PodTemplate):
-    """A template as `decode` reads it: the view, and a digest of the containers that the view leaves out."""
+    """A template as `decode` reads it: the view, and a digest of the containers that the view leaves out.
+
+    `whole` is the JSON of the template while the Workload waits for an admission check, whose controller may need it;
+    empty otherwise.
+    """
 
     containers_digest: bytes = b""
+    whole: bytes = b""
 
 
 class PodSet(Object):
@@ -101,6 +106,11 @@ class PodSet(Object):
     def containers_digest(self) -> bytes:
         """What `podshape.containers_digest` says of the whole template; empty if this was not made by `decode`."""
         return self.template.containers_digest if isinstance(self.template, DigestedTemplate) else b""
+
+    @property
+    def whole_template(self) -> bytes:
+        """The JSON of the whole template while the Workload waits for an admission check; empty otherwise."""
+        return self.template.whole if isinstance(self.template, DigestedTemplate) else b""
 
 
 class PriorityClassRef(Object):
@@ -421,14 +431,20 @@ _raw: Final = tolerating_nulls(msgspec.json.Decoder(_RawWorkload).decode)
 
 
 def decode(data: bytes | msgspec.Raw) -> Workload:
-    """A Workload from its JSON, with the digest of each pod set's containers; what the templates say else is dropped.
+    """A Workload from its JSON, with the digest of each pod set's containers. What the templates say else is dropped,
+    unless the Workload holds quota and waits for an admission check.
 
     Raises msgspec.ValidationError if a field has the wrong type.
     """
     workload = _view(data)
+    checked = any(check.state != "Ready" for check in workload.status.admission_checks)
+    whole = checked and workload.quota_reserved and not workload.finished
     for pod_set, raw in zip(workload.spec.pod_sets, _raw(data).spec.pod_sets, strict=True):
         view = pod_set.template
         pod_set.template = DigestedTemplate(
-            metadata=view.metadata, spec=view.spec, containers_digest=containers_digest(raw.template)
+            metadata=view.metadata,
+            spec=view.spec,
+            containers_digest=containers_digest(raw.template),
+            whole=bytes(raw.template) if whole else b"",
         )
     return workload

@@ -17,6 +17,7 @@ from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning import workloads as provisioning
 from app.controllers.queuefigures import QueueFigures
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
@@ -49,9 +50,10 @@ class Leader:
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
+                *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(cluster)],
+            [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(

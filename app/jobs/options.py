@@ -55,8 +55,8 @@ class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
-    UnadmittedWorkloadsObservability. `label_keys_to_copy` are the labels that a Workload gets from its job when it is
-    created.
+    UnadmittedWorkloadsObservability, `provisioning_cleanup` the gate CleanupProvisioningRequestsOnEviction.
+    `label_keys_to_copy` are the labels that a Workload gets from its job when it is created.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -74,3 +74,4 @@ class JobOptions:
     default_local_queues: tuple[DefaultQueueRule, ...] = ()
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
     label_keys_to_copy: tuple[str, ...] = ()
+    provisioning_cleanup: bool = True

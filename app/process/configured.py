@@ -67,6 +67,7 @@ def job_options(loaded: Loaded) -> JobOptions:
             for rule in config.default_local_queues or ()
         ),
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
+        provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
     )
 
 

@@ -80,6 +80,10 @@ class Objects:
         """An object, None if it is not there."""
         return self._found.get((kind, key))
 
+    def all(self) -> list[tuple[tuple[str, str], Json]]:
+        """All objects, by kind and key."""
+        return sorted(self._found.items())
+
     def seen(self, options: JobOptions, now: datetime) -> ClusterView:
         """The same as reconcilers see it."""
         stores: dict[str, Store[Any]] = {name: Store() for name, _ in _STORES.values()}

@@ -16,7 +16,8 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "DisableWaitForPodsReady",
+    "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
@@ -53,7 +54,6 @@ _BY_PREFIX: Final = (
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "CustomMetricLabels": _METRICS,
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
