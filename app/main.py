@@ -26,11 +26,13 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
+from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
@@ -48,6 +50,7 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.runner import Runner
 from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
@@ -59,6 +62,7 @@ from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube import cache
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
@@ -111,11 +115,24 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, manage
             for each in registry.followed
         },
         pods=pods,
+        provisioning=provisioning(caches),
     )
+    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
     return cluster
+
+
+def provisioning(caches: Caches) -> Provisioning:
+    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
+    return Provisioning(
+        configs=caches.of(ProvisioningRequestConfig),
+        requests=caches.of(ProvisioningRequest, optional=True),
+        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
+        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
+    )
 
 
 def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
@@ -264,6 +281,7 @@ class Turnstile:
             self.settings.flags.options(loaded),
             pods_ready=started.pods_ready,
             granular_reasons=started.granular_reasons,
+            provisioning_cleanup=started.provisioning_cleanup,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options

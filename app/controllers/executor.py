@@ -200,7 +200,7 @@ class Executor:
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._report_refusal(decision, action, error)
+            await self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
@@ -439,8 +439,17 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
-        """Emit an event on the object that the decision is about, where its owner sees it."""
+    async def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
+        """Report a refusal as the action says, or by an event on the object that the decision is about, where its owner
+        sees it."""
+        if isinstance(action, Create) and action.refused is not None:
+            with contextlib.suppress(ApiError, WireError):  # reported again after the next refusal
+                for each in action.refused(error.message):
+                    if isinstance(each, Patch):
+                        await self._patched(each)
+                    elif isinstance(each, Emit):
+                        self.emit(each)
+            return
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
             namespace, name = action.namespace, action.name

@@ -16,11 +16,11 @@ from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.options import JobOptions, PodsReadyOptions
+from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL, Registry
 from app.kube.lease import MARGIN
 
-RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
+RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
 
 
@@ -47,12 +47,32 @@ def job_options(loaded: Loaded) -> JobOptions:
     """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
+    policies = config.object_retention_policies
+    retention = (policies.workloads if policies is not None else None) or v1beta2.WorkloadRetention()
+    integrations = config.integrations
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        explicit_status="UnadmittedWorkloadsExplicitStatus" in loaded.gates,
+        keep_finished=_kept(retention.after_finished),
+        keep_deactivated=_kept(retention.after_deactivated_by_kueue),
+        default_local_queues=tuple(
+            DefaultQueueRule(
+                namespaces=rule.namespace_selector.selector(),
+                cluster_queue=rule.cluster_queue or "",
+                cluster_queue_label=rule.cluster_queue_label or "",
+            )
+            for rule in config.default_local_queues or ()
+        ),
+        label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
+        provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
     )
+
+
+def _kept(duration: int | None) -> float | None:
+    return seconds(duration) if duration is not None else None
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
+from testbed.errors import ApiError
 from tests.cluster.scenario import GROUP, Scenario, job_path
 
 pytestmark = pytest.mark.cluster
@@ -39,14 +40,26 @@ def states(workload: Json) -> dict[str, Json]:
 
 def answer(scenario: Scenario, job: str, full: str, state: str, *, reserved: str = "True", **more: Any) -> None:
     """Answer a check of the Workload of a job once that holds quota, or waits for it."""
-    workload = scenario.wait_workload(
-        job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
-    )
-    told = {**states(workload)[full], "state": state, **more}
-    path = resource_path(
-        GROUP, "workloads", workload["metadata"]["name"], namespace=scenario.namespace, subresource="status"
-    )
-    scenario.api.patch(path, {"status": {"admissionChecks": [told]}})
+    seen: Json = {}
+
+    def told() -> bool:
+        nonlocal seen
+        seen = scenario.wait_workload(
+            job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
+        )
+        given = [{**each, "state": state, **more} if name == full else each for name, each in states(seen).items()]
+        meta = seen["metadata"]
+        path = resource_path(GROUP, "workloads", meta["name"], namespace=scenario.namespace, subresource="status")
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"admissionChecks": given}}
+        try:
+            scenario.api.patch(path, body)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            return False
+        return True
+
+    wait_until(told, timeout=15, describe=lambda: f"{seen.get('status')}")
 
 
 def test_a_job_starts_when_its_check_is_ready(scenario: Scenario) -> None:

@@ -12,14 +12,9 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("visibilityServer: {bindPort: 8082}", "line 3: visibilityServer: the visibility API is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
-        (
-            "objectRetentionPolicies:\n  workloads: {afterFinished: 1h}",
-            "line 4: objectRetentionPolicies.workloads: deletion of Workloads that are over is not built yet",
-        ),
         ("metrics: {enableClusterQueueResources: true}", "line 3: metrics.enableClusterQueueResources: metrics of"),
         ("metrics: {customLabels: [{name: team}]}", "line 3: metrics.customLabels: metrics of queues"),
         ("metrics: {localQueueMetrics: {enable: true}}", "line 3: metrics.localQueueMetrics: metrics of queues"),
-        ("integrations: {labelKeysToCopy: [a]}", "line 3: integrations.labelKeysToCopy: copying labels"),
         (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (
