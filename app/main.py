@@ -64,8 +64,9 @@ from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import cache
 from app.kube.caches import Caches
+from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
-from app.kube.lease import Elector, Fence
+from app.kube.lease import Fence
 from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -73,6 +74,7 @@ from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.watchdog import Watchdog
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -195,7 +197,18 @@ class Turnstile:
         self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
-        self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
+        self._candidacy = self._candidate() if settings.role.controller else None
+        self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
+        self.registry.register(
+            ProcessMetrics(
+                transport,
+                self.caches,
+                self._recorder,
+                term=lambda: self._term,
+                lease=self._candidacy.stats if self._candidacy is not None else None,
+                unable_for=lambda: self._watchdog.unable_for,
+            )
+        )
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -230,9 +243,10 @@ class Turnstile:
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
-                if cluster is not None:
+                watches.create_task(self._watchdog.run(), name="watchdog")
+                if cluster is not None and self._candidacy is not None:
                     watches.create_task(self._recorder.run(), name="events")
-                    roles.create_task(self._campaign(cluster), name="controller")
+                    roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
                 if settings.metrics_bind not in (None, settings.health_bind):
@@ -300,7 +314,7 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self._watchdog.notes)
         connections = Connections()
         app = create_app(
             routes(reviewer, gates=settings.gates),
@@ -345,7 +359,7 @@ class Turnstile:
 
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
-        health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
+        health = self._health()
         readers = any_reader if self.settings.metrics_for_everybody else no_reader
         app = create_probes(health=health, registry=self.registry, readers=readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
@@ -354,18 +368,27 @@ class Turnstile:
         """The metrics over TLS, with a certificate that this process made."""
         certificate = ServingCertificate()
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        health = self._health(certificate)
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
+
+    def _health(self, certificate: ServingCertificate | None = None) -> Health:
+        """Of servers that answer no admission review. Where this process answers some too, faults of the controller are
+        notes: a process that is not ready gets no reviews."""
+        watchdog = self._watchdog
+        checks = {"caches": self._caches_fault}
+        if not self.settings.role.webhook:
+            checks |= {"watches": watchdog.unwatched, "leader": watchdog.unable}
+        return Health(checks, certificate=certificate, notes=watchdog.notes, dead=watchdog.dead)
 
     def _caches_fault(self) -> str:
         missing = self.caches.missing()
         return f"not synced: {', '.join(missing)}" if missing else ""
 
-    async def _campaign(self, cluster: ClusterView) -> None:
+    def _candidate(self) -> Candidacy:
         settings = self.settings
-        elector = Elector(
-            self.transport,
+        return Candidacy(
+            lambda: _connect(settings),
             namespace=settings.namespace,
             name=f"{settings.name}-controller",
             identity=settings.identity,
@@ -375,7 +398,9 @@ class Turnstile:
             retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
-        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, fence)), name="campaign")
+
+    async def _campaign(self, cluster: ClusterView, candidacy: Candidacy) -> None:
+        campaign = asyncio.create_task(candidacy.run(lambda fence: self._lead(cluster, fence)), name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -465,11 +490,14 @@ class _Ended(Exception):
     """All roles have ended normally; raised to cancel the watches."""
 
 
+async def _connect(settings: Settings) -> Transport:
+    """A connection to the API server, of the running event loop."""
+    agent = f"turnstile/{__version__} ({settings.role})"
+    return await Transport.connect(settings.kubeconfig, settings.context, user_agent=agent)
+
+
 async def _run(settings: Settings) -> int:
-    transport = await Transport.connect(
-        settings.kubeconfig, settings.context, user_agent=f"turnstile/{__version__} ({settings.role})"
-    )
-    async with transport:
+    async with await _connect(settings) as transport:
         turnstile = Turnstile(settings, transport)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -7,7 +7,7 @@ other case the job needs quota itself. A running child beyond the count is suspe
 reconciled. Must never create a Workload, and never resume a job: the job's own controller does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -309,7 +309,7 @@ class Childhood(Reconcile):
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
         return problem
 
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+    def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Stop the job, and its children where its own controller need not. The stop is complete when no child runs."""
         complete = super()._stop(pod_sets, reason=reason, message=message)
         return self._stop_children() and complete

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.controllers import frameworks, inuse, queues, workload, workloadpriorityclass
+from app.controllers import defaultqueues, frameworks, inuse, queues, workload, workloadpriorityclass
 from app.controllers.audit import INTERVAL_SECONDS, Auditor
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
@@ -49,6 +49,7 @@ class Leader:
                 *queues.controllers(cluster, books),
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
+                defaultqueues.controller(cluster),
                 *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],

@@ -170,7 +170,7 @@ class Reconcile:
         if patch and self.outcome is None:
             self.actions.append(self._patch(Change(patch, fresh=True)))
 
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+    def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.cluster.now)
         self._add(stop.steps)

@@ -6,7 +6,7 @@ runs. A Workload keeps its quota while its pods may run, also when the set was s
 pkg/controller/jobs/statefulset and leaderworkerset.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -148,7 +148,8 @@ class _Set(Childhood, Matching):
         return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
     def _create(self, component: Component, priority: build.Priority) -> None:
-        body = build.component_body(self._integration, self.job, component, priority)
+        keys = self.cluster.options.label_keys_to_copy
+        body = build.component_body(self._integration, self.job, component, priority, label_keys=keys)
         namespace = self.job.metadata.namespace
         self.actions.append(Create(Workload, namespace, component.workload, orjson.dumps(body)))
         self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")
@@ -287,8 +288,8 @@ def _alike(workload: Workload, component: Component, *, fewer: bool = False) -> 
 def _shape(spec: PodSpec) -> Shape:
     """What a pod asks for, without its ports, to which an API server may add a protocol."""
 
-    def bare(containers: list[Container]) -> list[Container]:
-        return [msgspec.structs.replace(each, ports=[]) for each in containers]
+    def bare(containers: Sequence[Container]) -> list[Container]:
+        return [msgspec.structs.replace(each, ports=()) for each in containers]
 
     return shape_of(
         msgspec.structs.replace(spec, containers=bare(spec.containers), init_containers=bare(spec.init_containers))
