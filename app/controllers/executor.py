@@ -2,7 +2,8 @@
 
 The only module that writes for the reconcilers and the scheduler. Its rules:
 
-- A write is sent only while the fence allows it, and is never retried past the fence's end.
+- A write is sent only while the fence allows it, and is never retried past the fence's end. While the term is
+  suspended, because the Lease could not be renewed in time, writes wait; once it is over they fail.
 - This process never has two writes of one object in flight; writes of different objects run concurrently.
 - The first action that fails ends a decision. After a stale write (409) the newer object is decided about again.
 - Deferrable patches wait until nothing else is in flight and the API server is not under load, one at a time.
@@ -31,7 +32,11 @@ from app.api.errors import (
     Invalid,
     NotFound,
     NotLeading,
+    ServerError,
+    Suspended,
+    TooManyRequests,
     TurnstileError,
+    Unauthorized,
     WireError,
 )
 from app.api.meta import Kind
@@ -61,6 +66,8 @@ REFUSED_SECONDS: Final = 1.0
 REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
+OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized)
+"""Errors that say nothing of the object that was to be written: any other write may fail too."""
 
 
 class _Bounds(TypedDict):
@@ -88,8 +95,17 @@ class Fence(Protocol):
         """Seconds for which writing is still allowed."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether the term is over."""
+        ...
+
     def check(self) -> None:
         """Raise NotLeading if writing is not allowed."""
+        ...
+
+    async def opened(self) -> None:
+        """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
 
 
@@ -103,6 +119,10 @@ class Stats:
     """Reported errors by (kind, name of the error)."""
     deferred: int = 0
     """Patches that were deferred."""
+    outages: int = 0
+    """Reported errors that say nothing of their object: the API server cannot be reached, or cannot work."""
+    outage: str = ""
+    """The last of them."""
 
 
 @dataclass(slots=True)
@@ -180,7 +200,7 @@ class Executor:
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._report_refusal(decision, action, error)
+            await self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
@@ -224,9 +244,13 @@ class Executor:
         self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log an error of one object; Conflict and NotLeading, which a later decision resolves, as debug."""
+        """Count and log an error of one object; Conflict, NotLeading and Suspended, which a later decision resolves,
+        as debug."""
         self.stats.failures[kind.KIND, type(error).__name__] += 1
-        if isinstance(error, Conflict | NotLeading):
+        if isinstance(error, OUTAGE):
+            self.stats.outages += 1
+            self.stats.outage = f"{kind.KIND} {key}: {error}"
+        if isinstance(error, Conflict | NotLeading | Suspended):
             log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
         elif isinstance(error, TurnstileError):
             log.warning("reconcile.failed", kind=kind.KIND, key=key, error=str(error))
@@ -385,16 +409,23 @@ class Executor:
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[_Bounds]:
-        """Wrap one write call and yield its bounds; blocks after `drain`.
+        """Wrap one write call and yield its bounds; blocks while the term is suspended, and after `drain`.
 
-        Raises NotLeading if writing is no longer allowed.
+        Raises NotLeading once the term is over, and Suspended if the term was suspended before the call was sent.
         """
-        await self._open.wait()
+        await self._fence.opened()
+        while not self._open.is_set():
+            await self._open.wait()
+            await self._fence.opened()
         self._sent += 1
         self._answered.clear()
         try:
             self._fence.check()
             yield _Bounds(timeout=min(TIMEOUT, self._fence.remaining), guard=self._fence.check)
+        except NotLeading as error:
+            if self._fence.closed:
+                raise
+            raise Suspended(str(error)) from None
         finally:
             self._sent -= 1
             if not self._sent:
@@ -408,8 +439,17 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
-        """Emit an event on the object that the decision is about, where its owner sees it."""
+    async def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
+        """Report a refusal as the action says, or by an event on the object that the decision is about, where its owner
+        sees it."""
+        if isinstance(action, Create) and action.refused is not None:
+            with contextlib.suppress(ApiError, WireError):  # reported again after the next refusal
+                for each in action.refused(error.message):
+                    if isinstance(each, Patch):
+                        await self._patched(each)
+                    elif isinstance(each, Emit):
+                        self.emit(each)
+            return
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
             namespace, name = action.namespace, action.name
