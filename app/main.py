@@ -190,6 +190,7 @@ class Turnstile:
         self._cluster: ClusterView | None = None
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
+        self._led: tuple[type[Kind], ...] = ()
         self._leader: Leader | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
@@ -231,6 +232,7 @@ class Turnstile:
         settings = self.settings
         registry = settings.registry
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
+        self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
         )
@@ -415,25 +417,35 @@ class Turnstile:
     async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
-        and quota would be reserved twice. Jobs and pods are read last, so that those of each Workload have been seen.
+        It begins with the stores as they are, once they are shown to have all that was written before the Lease was
+        won: without the last writes of the previous leader, quota would be reserved twice. Each part waits only for the
+        kinds that it reads: the scheduler for all that every cluster has, but not for jobs and pods. The store of a
+        kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
-        await self.caches.synced()
-        jobs: set[type[Kind]] = {*cluster.jobs, Pod}
-        await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
-        await self.caches.renewed(jobs)
-        log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
-        executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(
-            cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
-        )
-        installation = Runner(executor, self._installation())
-        self._term = Term(executor, leader.scheduler, (leader.runner, installation), leader.auditor)
+        stores = self.caches.stores
+        installation = set(_INSTALLATION) & set(self._led)
+        needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
+        catching_up = self.caches.catch_up(self._led)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(catching_up.run(), name="catching up")
+                await catching_up.of(needed)
+                behind = [cache.name for cache in catching_up.behind()]
+                log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
+                executor = self._executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                leader = self._leader = Leader(
+                    cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
+                )
+                installer = Runner(executor, self._installation())
+                self._term = Term(executor, leader.scheduler, (leader.runner, installer), leader.auditor)
+
+                async def install() -> None:
+                    await catching_up.of(installation)
+                    await installer.run()
+
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(installation.run(), name="installation")
+                group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
 
@@ -484,6 +496,10 @@ FIRST_LISTS_SECONDS = 60.0
 
 LAST_WRITES_SECONDS = 1.0
 """Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
+
+
+_INSTALLATION = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
+"""Kinds that only the controllers of Turnstile's own installation read."""
 
 
 class _Ended(Exception):

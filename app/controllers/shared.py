@@ -74,7 +74,7 @@ class Sharing(Reconcile):
 
     def _share(self, workload: Workload) -> None:
         """Start gated pods within what the Workload reserves; delete pods of the job that run beyond it."""
-        if not self.integration.pods_label:
+        if not (self.integration.pods_label and self.cluster.pods.complete):
             return
         cluster = self.cluster
         key = cluster.registry.key_of(self.job)

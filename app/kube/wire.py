@@ -43,6 +43,8 @@ JSON = "application/json"
 LINE_LIMIT = 8 * 2**20
 """Maximum bytes of a watch line. etcd stores objects of up to 1.5 MiB; a longer line cannot be an event."""
 
+_CALL_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
+"""The deadline of a request is kept by `request` itself."""
 _CALL_BUFFER = 2**21
 _WATCH_BUFFER = 2**16  # a full buffer is split into lines at once, which blocks the event loop
 _KEEPALIVE = 60.0  # less than the 90 s of the server, so that the client closes idle connections first
@@ -148,6 +150,20 @@ class Wire:
             self.load.answered(limit)
             raise RequestTimeout(f"{method} {path}: no answer within {limit:g} s") from None
 
+    async def read(self, path: str, *, params: Params | None = None, accept: str = JSON, patience: float) -> bytes:
+        """Read one large answer, in one attempt, for as long as it makes progress: there is no limit in total, but one
+        of `patience` seconds for the next byte. The caller reads again what failed. Raises as `request`.
+        """
+        url = self._url(path, params)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=patience)
+        generation = self._generation
+        async with self._slots:
+            try:
+                return await self._send("GET", path, url, None, JSON, accept, None, timeout=timeout)
+            except Unauthorized:
+                await self._refresh(generation)
+                return await self._send("GET", path, url, None, JSON, accept, None, timeout=timeout)
+
     async def _attempts(
         self,
         method: str,
@@ -196,6 +212,8 @@ class Wire:
         content_type: str,
         accept: str,
         guard: Guard | None,
+        *,
+        timeout: aiohttp.ClientTimeout = _CALL_TIMEOUT,
     ) -> bytes:
         """Make one attempt."""
         started = self._loop.time()
@@ -207,6 +225,7 @@ class Wire:
                 url,
                 data=body if sealed is None else sealed,
                 headers=self._headers(content_type if body is not None else None, accept=accept),
+                timeout=timeout,
                 allow_redirects=False,
                 proxy=self._access.proxy,
                 server_hostname=self._access.server_name,
@@ -225,6 +244,9 @@ class Wire:
             raise Untrusted(f"{method} {path}: {error}") from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NeverSent(f"{method} {path}: {_reason(error)}") from error
+        except aiohttp.SocketTimeoutError as error:
+            outcome = "timeout"
+            raise RequestTimeout(f"{method} {path}: no byte within {timeout.sock_read:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             if sealed is not None and sealed.refusal is not None:
                 outcome = "withheld"
@@ -357,7 +379,7 @@ class Wire:
             connector=connector,
             trust_env=False,  # else aiohttp reads proxy variables and netrc for every request, at half its cost
             read_bufsize=buffer,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+            timeout=_CALL_TIMEOUT,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )

@@ -120,6 +120,12 @@ class ProcessMetrics(Collector):
             [((name,), len(cache.store)) for name, cache in caches],
             ("kind",),
         )
+        yield _gauge(
+            "turnstile_cache_behind",
+            "1 while this process leads and its cache of a kind is not shown yet to be as new as the term.",
+            [((name,), not cache.reflector.freshness.shown) for name, cache in caches],
+            ("kind",),
+        )
         counts: dict[str, tuple[str, Callable[[Reflector[Any]], int]]] = {
             "events": ("Watch events processed.", lambda reflector: reflector.events),
             "relists": ("How often all objects of a kind were read.", lambda reflector: reflector.relisted),

@@ -7,7 +7,8 @@ import pytest
 
 from app.api import errors
 from app.kube import auth
-from app.kube.transport import FIRST_PAGE, PAGE_BYTES, Transport
+from app.kube.pages import FIRST_PAGE, PAGE_BYTES
+from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.ports import ReservedPort
 from tests.faults.proxy import Proxy, Request, answer, black_hole, drop, lose_answer
