@@ -26,11 +26,13 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
+from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
@@ -48,6 +50,7 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.runner import Runner
 from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
@@ -59,9 +62,11 @@ from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube import cache
 from app.kube.caches import Caches
+from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
-from app.kube.lease import Elector, Fence
+from app.kube.lease import Fence
 from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -69,6 +74,7 @@ from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.watchdog import Watchdog
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -109,11 +115,24 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, manage
             for each in registry.followed
         },
         pods=pods,
+        provisioning=provisioning(caches),
     )
+    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
     return cluster
+
+
+def provisioning(caches: Caches) -> Provisioning:
+    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
+    return Provisioning(
+        configs=caches.of(ProvisioningRequestConfig),
+        requests=caches.of(ProvisioningRequest, optional=True),
+        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
+        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
+    )
 
 
 def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
@@ -177,7 +196,18 @@ class Turnstile:
         self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity)
-        self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
+        self._candidacy = self._candidate() if settings.role.controller else None
+        self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
+        self.registry.register(
+            ProcessMetrics(
+                transport,
+                self.caches,
+                self._recorder,
+                term=lambda: self._term,
+                lease=self._candidacy.stats if self._candidacy is not None else None,
+                unable_for=lambda: self._watchdog.unable_for,
+            )
+        )
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -212,9 +242,10 @@ class Turnstile:
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
-                if cluster is not None:
+                watches.create_task(self._watchdog.run(), name="watchdog")
+                if cluster is not None and self._candidacy is not None:
                     watches.create_task(self._recorder.run(), name="events")
-                    roles.create_task(self._campaign(cluster), name="controller")
+                    roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
                 if settings.metrics_bind not in (None, settings.health_bind):
@@ -249,6 +280,7 @@ class Turnstile:
             self.settings.flags.options(loaded),
             pods_ready=started.pods_ready,
             granular_reasons=started.granular_reasons,
+            provisioning_cleanup=started.provisioning_cleanup,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options
@@ -276,7 +308,7 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self._watchdog.notes)
         connections = Connections()
         app = create_app(
             routes(reviewer, gates=settings.gates),
@@ -321,7 +353,7 @@ class Turnstile:
 
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
-        health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
+        health = self._health()
         readers = any_reader if self.settings.metrics_for_everybody else no_reader
         app = create_probes(health=health, registry=self.registry, readers=readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
@@ -330,18 +362,27 @@ class Turnstile:
         """The metrics over TLS, with a certificate that this process made."""
         certificate = ServingCertificate()
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        health = self._health(certificate)
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
+
+    def _health(self, certificate: ServingCertificate | None = None) -> Health:
+        """Of servers that answer no admission review. Where this process answers some too, faults of the controller are
+        notes: a process that is not ready gets no reviews."""
+        watchdog = self._watchdog
+        checks = {"caches": self._caches_fault}
+        if not self.settings.role.webhook:
+            checks |= {"watches": watchdog.unwatched, "leader": watchdog.unable}
+        return Health(checks, certificate=certificate, notes=watchdog.notes, dead=watchdog.dead)
 
     def _caches_fault(self) -> str:
         missing = self.caches.missing()
         return f"not synced: {', '.join(missing)}" if missing else ""
 
-    async def _campaign(self, cluster: ClusterView) -> None:
+    def _candidate(self) -> Candidacy:
         settings = self.settings
-        elector = Elector(
-            self.transport,
+        return Candidacy(
+            lambda: _connect(settings),
             namespace=settings.namespace,
             name=f"{settings.name}-controller",
             identity=settings.identity,
@@ -351,7 +392,9 @@ class Turnstile:
             retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
-        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, fence)), name="campaign")
+
+    async def _campaign(self, cluster: ClusterView, candidacy: Candidacy) -> None:
+        campaign = asyncio.create_task(candidacy.run(lambda fence: self._lead(cluster, fence)), name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -437,11 +480,14 @@ class _Ended(Exception):
     """All roles have ended normally; raised to cancel the watches."""
 
 
+async def _connect(settings: Settings) -> Transport:
+    """A connection to the API server, of the running event loop."""
+    agent = f"turnstile/{__version__} ({settings.role})"
+    return await Transport.connect(settings.kubeconfig, settings.context, user_agent=agent)
+
+
 async def _run(settings: Settings) -> int:
-    transport = await Transport.connect(
-        settings.kubeconfig, settings.context, user_agent=f"turnstile/{__version__} ({settings.role})"
-    )
-    async with transport:
+    async with await _connect(settings) as transport:
         turnstile = Turnstile(settings, transport)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,12 +18,17 @@ PatchType = Literal["merge", "strategic", "apply", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object. An existing object of that name counts as a conflict: the next decision starts from it."""
+    """Create an object. An existing object of that name counts as a conflict: the next decision starts from it.
+
+    `refused` returns, from what the API server says, the actions that report a refusal elsewhere than on the object
+    that the decision is about.
+    """
 
     kind: type[Kind]
     namespace: str
     name: str
     body: bytes
+    refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

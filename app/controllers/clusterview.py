@@ -4,7 +4,7 @@ Any further input of a decision must be added here, so that tests can set it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
 from app.engine.requests import Exact, effective_pod, pod_requests, summarize
 from app.jobs.options import JobOptions
@@ -75,6 +76,7 @@ class ClusterView:
     jobs: Mapping[type[Kind], Store[Kind]]
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
+    provisioning: Provisioning = field(default_factory=Provisioning)
 
     @property
     def now(self) -> datetime:

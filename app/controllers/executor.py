@@ -3,7 +3,8 @@
 The only module that writes for the reconcilers and the scheduler. Its rules:
 
 - A write waits for its turn at the gate (`app.kube.gate`), which limits how many are in flight.
-- A write is sent only while the fence allows it, and is never retried past the fence's end.
+- A write is sent only while the fence allows it, and is never retried past the fence's end. While the term is
+  suspended, because the Lease could not be renewed in time, writes wait; once it is over they fail.
 - This process never has two writes of one object in flight; writes of different objects run concurrently.
 - The first action that fails ends a decision. After a stale write (409) the newer object is decided about again; a
   write that is stale when its turn comes is not sent.
@@ -32,7 +33,11 @@ from app.api.errors import (
     Invalid,
     NotFound,
     NotLeading,
+    ServerError,
+    Suspended,
+    TooManyRequests,
     TurnstileError,
+    Unauthorized,
     WireError,
 )
 from app.api.meta import Kind
@@ -56,6 +61,8 @@ REFUSED_SECONDS: Final = 1.0
 REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
+OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized)
+"""Errors that say nothing of the object that was to be written: any other write may fail too."""
 
 
 class Events(Protocol):
@@ -74,8 +81,17 @@ class Fence(Protocol):
         """Seconds for which writing is still allowed."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether the term is over."""
+        ...
+
     def check(self) -> None:
         """Raise NotLeading if writing is not allowed."""
+        ...
+
+    async def opened(self) -> None:
+        """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
 
 
@@ -89,6 +105,10 @@ class Stats:
     """Reported errors by (kind, name of the error)."""
     deferred: int = 0
     """Patches that were deferred."""
+    outages: int = 0
+    """Reported errors that say nothing of their object: the API server cannot be reached, or cannot work."""
+    outage: str = ""
+    """The last of them."""
 
 
 @dataclass(slots=True)
@@ -157,7 +177,7 @@ class Executor:
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._report_refusal(decision, action, error)
+            await self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
@@ -201,9 +221,13 @@ class Executor:
         self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log an error of one object; Conflict and NotLeading, which a later decision resolves, as debug."""
+        """Count and log an error of one object; Conflict, NotLeading and Suspended, which a later decision resolves,
+        as debug."""
         self.stats.failures[kind.KIND, type(error).__name__] += 1
-        if isinstance(error, Conflict | NotLeading):
+        if isinstance(error, OUTAGE):
+            self.stats.outages += 1
+            self.stats.outage = f"{kind.KIND} {key}: {error}"
+        if isinstance(error, Conflict | NotLeading | Suspended):
             log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
         elif isinstance(error, TurnstileError):
             log.warning("reconcile.failed", kind=kind.KIND, key=key, error=str(error))
@@ -343,8 +367,10 @@ class Executor:
         In this order, because the holder of a lock must not wait for a turn behind writes of a better rank.
         """
         namespace, _, _ = target[1].rpartition("/")
-        async with self.gate.turn(rank, namespace), self._locked(target):
-            yield
+        async with self.gate.turn(rank, namespace):
+            await self._fence.opened()  # what is written is computed when it can be sent
+            async with self._locked(target):
+                yield
 
     @asynccontextmanager
     async def _locked(self, target: Target) -> AsyncIterator[None]:
@@ -361,17 +387,24 @@ class Executor:
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[None]:
-        """Wrap one write call, which has `Fence.check` as its guard too; blocks after `drain`. The fence does not limit
-        the wait for the answer: what was sent has been sent.
+        """Wrap one write call, which has `Fence.check` as its guard too; blocks while the term is suspended, and after
+        `drain`. The fence does not limit the wait for the answer: what was sent has been sent.
 
-        Raises NotLeading if writing is no longer allowed.
+        Raises NotLeading once the term is over, and Suspended if the term was suspended before the call was sent.
         """
-        await self._open.wait()
+        await self._fence.opened()
+        while not self._open.is_set():
+            await self._open.wait()
+            await self._fence.opened()
         self._sent += 1
         self._answered.clear()
         try:
             self._fence.check()
             yield
+        except NotLeading as error:
+            if self._fence.closed:
+                raise
+            raise Suspended(str(error)) from None
         finally:
             self._sent -= 1
             if not self._sent:
@@ -385,8 +418,17 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
-        """Emit an event on the object that the decision is about, where its owner sees it."""
+    async def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
+        """Report a refusal as the action says, or by an event on the object that the decision is about, where its owner
+        sees it."""
+        if isinstance(action, Create) and action.refused is not None:
+            with contextlib.suppress(ApiError, WireError):  # reported again after the next refusal
+                for each in action.refused(error.message):
+                    if isinstance(each, Patch):
+                        await self._patched(each, decision.rank)
+                    elif isinstance(each, Emit):
+                        self.emit(each)
+            return
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
             namespace, name = action.namespace, action.name

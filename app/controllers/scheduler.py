@@ -91,6 +91,7 @@ class Scheduler:
         self._waiting: dict[str, Decision] = {}
         self._reasons = asyncio.Event()
         self._unsaid = asyncio.Event()
+        self._moved_at: float | None = None
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
@@ -118,6 +119,14 @@ class Scheduler:
         self._beginnings.append(iter(changes))
         self.wake()
 
+    @property
+    def stalled_seconds(self) -> float:
+        """Seconds since the loop last made progress, by an applied change or the end of a cycle; 0 without work."""
+        return 0.0 if self._moved_at is None else asyncio.get_running_loop().time() - self._moved_at
+
+    def _moved(self) -> None:
+        self._moved_at = asyncio.get_running_loop().time()
+
     async def caught_up(self) -> None:
         """Wait until the ledger has every object that the stores held when the scheduler started."""
         await self._caught_up.wait()
@@ -131,7 +140,9 @@ class Scheduler:
             while True:
                 await self._catch_up()
                 self._caught_up.set()
+                self._moved_at = None
                 await self._wake.wait()
+                self._moved()
                 self._wake.clear()
                 await self._schedule(writes)
                 self._unsaid.set()
@@ -149,6 +160,7 @@ class Scheduler:
                 log.exception("cycle.broken", cycle=self.cycles)
                 await asyncio.sleep(RETRY.delay(failures, random.random))
                 failures += 1
+            self._moved()
             await self._catch_up()
             await asyncio.sleep(0)
 
@@ -158,6 +170,7 @@ class Scheduler:
         self._carried_out = 0
         while (change := self._next_change()) is not None:
             if turn.over:
+                self._moved()
                 await turn.rest()
             try:
                 change()

@@ -13,6 +13,7 @@ from app.api import rollout
 from app.api.meta import Condition, find_condition
 from app.api.pods import PodSpec, Quantity, Toleration
 from app.api.quantity import MAX_INT64, to_int
+from app.api.shared import Shared
 from app.api.workload import (
     AdmissionCheckState,
     PodSet,
@@ -48,7 +49,7 @@ class PodShape:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
         self.terms = required.node_selector_terms if required is not None else None
-        self.tolerations: list[Toleration] = spec.tolerations
+        self.tolerations: Sequence[Toleration] = spec.tolerations
         self.answers: dict[object, Any] = {}
 
 
@@ -130,12 +131,13 @@ class PodSetTotals:
 class Surroundings:
     """What besides the Workload itself decides its requests: configuration, RuntimeClasses, LimitRanges, interning."""
 
-    __slots__ = ("catalog", "limits", "options", "overheads", "shapes", "transformations")
+    __slots__ = ("catalog", "limits", "options", "overheads", "shapes", "texts", "transformations")
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.catalog = Catalog()
         self.shapes = Shapes()
+        self.texts = Shared()
         self.overheads: dict[str, Mapping[str, Quantity]] = {}
         self.limits: dict[str, dict[str, LimitSummary]] = {}
         self.transformations = options.transformations
@@ -186,7 +188,7 @@ class Info:
         self.generation = meta.generation
         self.created = instant_or_zero(meta.creation_timestamp)
         self.checks: Sequence[AdmissionCheckState] = status.admission_checks or ()
-        self.local_queue = f"{meta.namespace}/{workload.spec.queue_name or ''}"
+        self.local_queue = surroundings.texts.same(f"{meta.namespace}/{workload.spec.queue_name or ''}")
         self.cluster_queue = cluster_queue
         options = surroundings.options
         self.priority = effective_priority(workload, boost=options.gates.priority_boost)
@@ -279,7 +281,7 @@ class Info:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
             self._hash = (
-                scheduling_hash(self)
+                self.surroundings.texts.same(scheduling_hash(self))
                 if self.surroundings.options.gates.scheduling_equivalence_hashing
                 else UNKNOWN_HASH
             )

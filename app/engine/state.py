@@ -491,7 +491,7 @@ def _by_preemption(before: Info, after: Info) -> bool:
     evicted = after.condition(EVICTED) if after.evicted and not before.evicted else None
     return (
         before.workload.metadata.generation == after.workload.metadata.generation
-        and before.workload.status.reclaimable_pods == after.workload.status.reclaimable_pods
+        and list(before.workload.status.reclaimable_pods) == list(after.workload.status.reclaimable_pods)
         and not after.finished
         and (evicted is None or evicted.reason == PREEMPTED)
     )

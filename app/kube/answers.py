@@ -223,9 +223,14 @@ def _api_version(kind: type[Kind], version: str) -> str:
     return f"{kind.GROUP}/{version}" if kind.GROUP else version
 
 
-def encode(body: object) -> bytes:
-    """A request body: bytes unchanged, structs and plain values as JSON."""
-    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+def encode(body: object, *, version: str = "") -> bytes:
+    """A request body: bytes unchanged, structs and plain values as JSON. With `version` its apiVersion has that one."""
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    if not version:
+        return encoded
+    plain = msgspec.json.decode(encoded)
+    group, slash, _ = plain["apiVersion"].rpartition("/")
+    return msgspec.json.encode({**plain, "apiVersion": f"{group}{slash}{version}"})
 
 
 def carries_version(body: bytes) -> bool:

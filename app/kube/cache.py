@@ -23,7 +23,7 @@ import structlog
 from app.api.errors import ApiError, NotFound, WireError
 from app.api.meta import Kind
 from app.kube.backoff import Backoff
-from app.kube.crds import DefinitionGone, Definitions
+from app.kube.crds import DefinitionGone, Definitions, name_of
 from app.kube.raws import Keep
 from app.kube.reflector import Reflector
 from app.kube.store import Store
@@ -200,10 +200,17 @@ class Cache(Generic[T]):
                 await self._sleep()
                 attempt = 0
             elif not isinstance(error, DefinitionGone):
-                # Not established yet, or the server is starting: the objects in the store may still exist.
-                self.reflector.failed(error)
+                # Not established yet, or the server is starting: the objects in the store may still exist. Or the
+                # definition serves other versions than those that are read.
+                self.reflector.failed(self._unserved(error))
             await asyncio.sleep(AGAIN.delay(attempt, random.random))
             attempt += 1
+
+    def _unserved(self, error: NotFound) -> NotFound:
+        """The error of a kind that is defined and not found, with the versions that are read."""
+        versions = " or ".join(self.kind.VERSIONS or (self.kind.VERSION,))
+        message = f"{name_of(self.kind)} is defined, but not served in version {versions}: {error.message}"
+        return NotFound(error.code, error.reason, message)
 
     async def _until_refused(self) -> NotFound:
         """Watch the kind until the server answers 404 or the definition is deleted; return that error."""

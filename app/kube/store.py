@@ -27,33 +27,37 @@ _log = structlog.get_logger(__name__)
 
 
 class _Index(Generic[T]):
-    """Keys by index value. The sorted keys of a value are computed on demand and cached until they change."""
+    """Keys by index value, each value held once. The sorted keys of a value are computed on demand and cached."""
 
-    __slots__ = ("_function", "_keys", "_sorted", "_values")
+    __slots__ = ("_function", "_keys", "_names", "_sorted", "_values")
 
     def __init__(self, function: IndexFunction[T]) -> None:
         self._function = function
         self._keys: dict[str, set[str]] = {}
-        self._values: dict[str, frozenset[str]] = {}
+        self._names: dict[str, str] = {}
+        self._values: dict[str, tuple[str, ...]] = {}
         self._sorted: dict[str, list[str]] = {}
 
     def put(self, key: str, value: T | None) -> None:
         """Update the index for one object; None removes the key."""
-        before = self._values.get(key, frozenset())
-        after = frozenset(self._function(value)) if value is not None else frozenset()
+        before = self._values.get(key, ())
+        after = tuple(dict.fromkeys(self._function(value))) if value is not None else ()
         if before == after:
             return
-        for gone in before - after:
+        for gone in before:
+            if gone in after:
+                continue
             members = self._keys[gone]
             members.discard(key)
             self._sorted.pop(gone, None)
             if not members:
-                del self._keys[gone]
-        for new in after - before:
-            self._keys.setdefault(new, set()).add(key)
-            self._sorted.pop(new, None)
+                del self._keys[gone], self._names[gone]
+        for new in after:
+            if new not in before:
+                self._keys.setdefault(new, set()).add(key)
+                self._sorted.pop(new, None)
         if after:
-            self._values[key] = after
+            self._values[key] = tuple([self._names.setdefault(each, each) for each in after])
         else:
             del self._values[key]
 

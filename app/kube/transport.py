@@ -177,12 +177,13 @@ class Transport(Wire):
         retry: Retry = "auto",
         guard: Guard | None = None,
     ) -> T:
-        """Create an object from bytes, a struct or plain values. After ConnectionLost, read whether it was created."""
+        """Create an object from bytes, a struct or plain values, in the version in `served`. After ConnectionLost, read
+        whether it was created."""
         answer = await self.request(
             "POST",
             self.collection_path(kind, namespace),
             params=_write_params(dry_run=dry_run),
-            body=answers.encode(body),
+            body=answers.encode(body, version=self.served.get(kind, "")),
             timeout=timeout,
             retry=retry,
             guard=guard,

@@ -21,6 +21,7 @@ from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.events import Recorder
 from app.kube.gate import Rank
+from app.kube.lease import LeaseStats
 from app.kube.reflector import Reflector
 from app.kube.transport import Transport
 
@@ -41,12 +42,21 @@ class ProcessMetrics(Collector):
     """The metrics of one process. `term` returns the present term of leadership, None while not leading."""
 
     def __init__(
-        self, transport: Transport, caches: Caches, recorder: Recorder, *, term: Callable[[], Term | None]
+        self,
+        transport: Transport,
+        caches: Caches,
+        recorder: Recorder,
+        *,
+        term: Callable[[], Term | None],
+        lease: LeaseStats | None = None,
+        unable_for: Callable[[], float] = float,
     ) -> None:
         self._transport = transport
         self._caches = caches
         self._recorder = recorder
         self._term = term
+        self._lease = lease
+        self._unable_for = unable_for
 
     def describe(self) -> Iterable[Metric]:
         """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
@@ -60,6 +70,8 @@ class ProcessMetrics(Collector):
         term = self._term()
         yield from self._of_gate(term)
         yield _gauge("turnstile_leading", "1 while this process leads.", [((), term is not None)])
+        if self._lease is not None:
+            yield from self._of_lease(self._lease)
         if term is not None:
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
@@ -170,6 +182,42 @@ class ProcessMetrics(Collector):
             ("type", "cause"),
         )
         yield _gauge("turnstile_events_waiting", "New Kubernetes events not written yet.", [((), len(self._recorder))])
+
+    def _of_lease(self, stats: LeaseStats) -> Iterator[Metric]:
+        fence = stats.fence
+        yield _counter("turnstile_lease_terms", "How often this process got the Lease.", [((), stats.terms)])
+        yield _gauge(
+            "turnstile_lease_transitions",
+            "How often any process got the Lease, as its record says.",
+            [((), stats.transitions)],
+        )
+        yield _counter(
+            "turnstile_lease_renewals",
+            "Attempts to renew the Lease, by result: success or error.",
+            [(("success",), stats.renewed), (("error",), stats.failed)],
+            ("result",),
+        )
+        yield _gauge(
+            "turnstile_lease_renewal_seconds", "Duration of the last renewal that succeeded.", [((), stats.seconds)]
+        )
+        yield _gauge(
+            "turnstile_lease_renewed_ago_seconds",
+            "Time since the start of the last renewal that succeeded; 0 while another process holds the Lease.",
+            [((), fence.since_renewal if fence is not None else 0.0)],
+        )
+        yield _gauge(
+            "turnstile_lease_suspended",
+            "1 while this process leads and may not write, because the Lease was not renewed in time.",
+            [((), fence is not None and fence.suspended)],
+        )
+        yield _counter(
+            "turnstile_lease_suspensions", "How often a term of this process was suspended.", [((), stats.suspensions)]
+        )
+        yield _gauge(
+            "turnstile_leader_unable_seconds",
+            "Time for which this process has led without being able to write; 0 if it can.",
+            [((), self._unable_for())],
+        )
 
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats

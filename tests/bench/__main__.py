@@ -18,7 +18,7 @@ import uvloop
 
 from testbed import build
 from testbed.installation import ROOT
-from tests.bench import burst, drain, kinds, latency, neighbours
+from tests.bench import burst, drain, kinds, latency, neighbours, overload, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -52,6 +52,16 @@ ON_THE_BED: dict[str, Bench] = {
     "jobsets": Bench("JobSets under their controller", lambda b, n: kinds.jobsets(b, count=n), 500, 5),
     "drain": Bench(
         "Workloads through six queues", lambda b, n: drain.drain(b, workloads=n), 3000, 60, one_version=True
+    ),
+    "overload": Bench(
+        "Workloads through 1,000 queues, created at full speed",
+        lambda b, n: overload.overload(b, workloads=n),
+        50_000,
+        500,
+        one_version=True,
+    ),
+    "restart": Bench(
+        "a start over a backlog", lambda b, n: restart.restart(b, workloads=n), 50_000, 500, one_version=True
     ),
 }
 ALONE = {

@@ -12,8 +12,10 @@ import pytest_asyncio
 
 from app.api.core import Job
 from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
-from app.controllers.actions import Create, Delete, Emit, Patch, RequeueAfter
+from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.executor import Executor
 from app.kube.gate import Rank
+from app.kube.lease import Fence
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 
@@ -133,6 +135,50 @@ async def test_without_the_lease_nothing_is_sent(at: Desk) -> None:
             await at.carry_out(action)
     assert sent(at, "200") == 0
     assert await at.see(Job, "train")
+
+
+class TestASuspendedTerm:
+    """The Lease was not renewed in time; no other process has it."""
+
+    @pytest.mark.parametrize("ending", ["renewed", "over"])
+    async def test_writes_wait_until_it_is_renewed_or_over(self, at: Desk, ending: str) -> None:
+        """What was decided before is written then, or refused."""
+        now = time.monotonic()
+        fence = Fence(clock=time.monotonic, epoch=1, renewed_at=now - 10, span=5.0)
+        executor = Executor(at.transport, at.stores, at.notes, fence=fence)
+        second = {"apiVersion": "batch/v1", "kind": "Job", **job("second")}
+        actions = (label(at, "late"), Create(Job, at.namespace, "second", json.dumps(second).encode()))
+        writes = [
+            asyncio.ensure_future(executor.carry_out(Job, "key", ReconcileResult([action]), at.queue))
+            for action in actions
+        ]
+        before = sum(at.transport.stats.requests.values())
+        _, waiting = await asyncio.wait(writes, timeout=0.2)
+        assert waiting == set(writes)
+        assert sum(at.transport.stats.requests.values()) == before
+        if ending == "over":
+            fence.close()
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            assert [type(each) for each in outcomes] == [NotLeading, NotLeading]
+            assert sent(at, "200") == 0
+        else:
+            fence.extend(time.monotonic())
+            await asyncio.gather(*writes)
+            assert seen(at).metadata.labels["l"] == "late"
+
+    async def test_the_end_of_the_process_does_not_wait_for_them(self, at: Desk) -> None:
+        """And none of them is sent after `drain`, also if the term is renewed."""
+        fence = Fence(clock=time.monotonic, epoch=1, renewed_at=time.monotonic() - 10, span=5.0)
+        executor = Executor(at.transport, at.stores, at.notes, fence=fence)
+        decision = ReconcileResult([label(at, "late")])
+        writing = asyncio.ensure_future(executor.carry_out(Job, "key", decision, at.queue))
+        async with asyncio.timeout(5):
+            await executor.drain(at_most=60.0)
+        fence.extend(time.monotonic())
+        _, waiting = await asyncio.wait({writing}, timeout=0.2)
+        assert waiting
+        writing.cancel()
+        assert sent(at, "200") == 0
 
 
 async def test_one_object_is_written_by_one_at_a_time(at: Desk) -> None:

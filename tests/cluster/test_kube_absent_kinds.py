@@ -193,6 +193,25 @@ class TestVersions:
             assert found is not None
             assert found.api_version == f"{kind.GROUP}/v2"
 
+    async def test_a_definition_without_a_version_that_is_read_is_reported(
+        self, api: Api, transport: Transport
+    ) -> None:
+        """The kind is failing, with the version that is missing; nothing waits for it, until that version is served."""
+        kind = new_kind("v1")
+        await asyncio.to_thread(install, api, kind, served=("v9",))
+        await until(lambda: served(api, kind, "v9"))
+        caches = Caches(transport)
+        store = caches.of(kind, optional=True)
+        wanted = f"rigs.{kind.GROUP} is defined, but not served in version v1"
+        async with running(caches), asyncio.timeout(30):
+            await caches.synced()
+            await until(lambda: wanted in caches.standing(kind).reason)
+            assert not store.complete
+            await asyncio.to_thread(uninstall, api, kind)
+            await until(lambda: caches.standing(kind).state is State.DORMANT)
+            await asyncio.to_thread(install, api, kind, served=("v9", "v1"))
+            await until(lambda: caches.standing(kind).state is State.SYNCED)
+
     async def test_a_version_that_goes_is_followed_in_another_one(
         self, schema_server: ControlPlane, api: Api, transport: Transport
     ) -> None:
