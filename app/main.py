@@ -417,7 +417,7 @@ class Turnstile:
         kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
         stores = self.caches.stores
-        installation = set(_INSTALLATION) & set(self._led)
+        installation = {kind for kind in self._led if kind in _INSTALLATION}
         needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
         catching_up = self.caches.catch_up(self._led)
         try:
