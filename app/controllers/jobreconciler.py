@@ -25,8 +25,15 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
-from app.controllers.podcharge import Charge
-from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
+from app.controllers.podcharge import Charge, allowed_by
+from app.controllers.reconcile import (
+    RETRY_SECONDS,
+    TEMPLATES_ARE_READ,
+    discarded,
+    put_on_hold,
+    released,
+    taken_back,
+)
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
@@ -122,7 +129,9 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
     name = next((found for each in members if (found := prebuilt_name(each))), group)
     workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{name}")
-    covers = Charge(workload, cluster).covers if workload is not None and build.of_a_set(workload) else None
+    covers = None
+    if workload is not None and build.of_a_set(workload):
+        covers = Charge(allowed_by(workload), workload.metadata.namespace, cluster).covers
     composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers)
     return composed
 
@@ -252,10 +261,7 @@ class _Job(Childhood, Matching, Sharing):
         stopped = self._stop(workload.spec.pod_sets, reason=ON_HOLD, message=_HELD)
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "the job is on hold, but pods still run"
-        draft = self.cluster.draft(workload)
-        if not workload.on_hold:
-            draft.unreserve(reason=ON_HOLD, message=_HELD)
-            self.actions.append(draft.patch())
+        self.actions.extend(put_on_hold(workload, self.cluster, _HELD))
         return "the job is on hold"
 
     def _without_workload(self) -> str:

@@ -69,6 +69,16 @@ def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> P
     return draft.patch()
 
 
+def put_on_hold(workload: Workload, cluster: ClusterView, message: str) -> list[Action]:
+    """The patch that releases the quota of a Workload without pods, and keeps it out of its queue; empty if it is on
+    hold already."""
+    if workload.on_hold:
+        return []
+    draft = cluster.draft(workload)
+    draft.unreserve(reason=wl.ON_HOLD, message=message)
+    return [draft.patch()]
+
+
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
     """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version."""
     meta, body = (change.target or job).metadata, change.body

@@ -26,7 +26,7 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
-from app.controllers.reconcile import TEMPLATES_ARE_READ, released, taken_back
+from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
@@ -165,7 +165,8 @@ class _Set(Childhood, Matching):
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
         elif not component.pods:
-            self._hold(workload, pods_run=pods_run)
+            hold = () if pods_run else put_on_hold(workload, self.cluster, self._integration.hold_reason)
+            self.actions.extend(hold)
         elif not _alike(workload, component):
             self._replace(workload, component, pods_run=pods_run)
         elif workload.on_hold:
@@ -179,14 +180,6 @@ class _Set(Childhood, Matching):
         """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
         if not charges.held(workload, self.cluster):
             self._discard(workload)
-
-    def _hold(self, workload: Workload, *, pods_run: bool) -> None:
-        """Release the quota of a gang without pods, and keep its Workload out of the queue."""
-        if workload.on_hold or pods_run:
-            return
-        draft = self.cluster.draft(workload)
-        draft.unreserve(reason=wl.ON_HOLD, message=self._integration.hold_reason)
-        self.actions.append(draft.patch())
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
         """Rewrite a Workload without quota; replace one with quota when none of its pods runs. Pods that run are never

@@ -62,12 +62,13 @@ class Candidacy:
         # One thread writes each of these numbers. A call was answered if they are equal.
         self._called = self._answered = 0
         self._unanswered = 0.0
-        self._ticked_at = monotonic()
+        self._ticked_at: float | None = None
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the thread last ran; about `TICK_SECONDS` at most unless the thread hangs."""
-        return monotonic() - self._ticked_at
+        """Seconds since the thread last ran, at most about `TICK_SECONDS` unless it hangs; 0 while there is none."""
+        ticked_at = self._ticked_at
+        return 0.0 if ticked_at is None else monotonic() - ticked_at
 
     async def run(self, lead: Lead) -> None:
         """As `Elector.run`, with `lead` in this event loop. Returns, raises or is cancelled once the thread has ended.
@@ -136,6 +137,7 @@ class Candidacy:
                 await elector.run(self._lead)
             finally:
                 ticking.cancel()
+                self._ticked_at = None
 
     async def _lead(self, fence: Fence) -> None:
         """Have the term led in the main event loop; return or raise as it did, and not before it has ended."""
