@@ -18,6 +18,7 @@ from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning import workloads as provisioning
 from app.controllers.queuefigures import QueueFigures
 from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.runner import Runner
@@ -54,13 +55,14 @@ class Leader:
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
+                *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(cluster)],
+            [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
+            cluster, state, books, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
         )
 
         self.auditor = Auditor(

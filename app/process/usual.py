@@ -18,8 +18,8 @@ from app import __version__
 from app.controllers.runner import Runner
 from app.http.exposition import number
 from app.http.tls import ServingCertificate
-from app.kube.load import DURATIONS
 from app.kube.transport import Transport
+from app.kube.wire import DURATIONS
 from app.process.metrics import Term
 
 _RESULTS: Final = {"success": "success", "conflict": "requeue", "error": "error"}

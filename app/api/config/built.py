@@ -16,14 +16,15 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "CustomMetricLabels", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "CustomMetricLabels", "DisableWaitForPodsReady",
+    "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
-    "SparkApplicationIntegration", "UnadmittedWorkloadsObservability", "WorkloadValidateResourcesAreNonNegative",
-    "WorkloadValidationForPodSetMetadata",
+    "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
+    "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
@@ -53,13 +54,11 @@ _BY_PREFIX: Final = (
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
-    "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
     "VisibilityOnDemand": "the visibility API is not built yet",
     **{
         gate.name: sentence
@@ -105,11 +104,6 @@ def refusals(
     ):
         message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
         yield refuse(("tls",), message)
-    if given("objectRetentionPolicies", "workloads"):
-        message = "deletion of Workloads that are over is not built yet"
-        yield refuse(("objectRetentionPolicies", "workloads"), message)
-    if config.integrations is not None and config.integrations.label_keys_to_copy:
-        yield refuse(("integrations", "labelKeysToCopy"), "copying labels to Workloads is not built yet")
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)

@@ -65,6 +65,15 @@ def test_jobs_are_those_of_the_file() -> None:
     assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
 
 
+def test_labels_to_copy_are_an_option_of_jobs() -> None:
+    """In the order of the file; none by default."""
+    assert configured.job_options(loaded("integrations: {labelKeysToCopy: [team, tier]}")).label_keys_to_copy == (
+        "team",
+        "tier",
+    )
+    assert configured.job_options(loaded("")).label_keys_to_copy == ()
+
+
 def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
     """A kind behind a gate that is off by default is followed, and not enabled."""
     kinds = configured.job_kinds(None)
@@ -120,10 +129,10 @@ def test_certificates_of_others_are_read_from_their_directory() -> None:
 
 
 def test_times_of_the_election() -> None:
-    """Quick by default; Kueue's when a file says them."""
+    """Kueue's by default, and what a file says."""
     assert configured.election(loaded()) == Election()
-    body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
-    assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
+    body = "leaderElection: {leaseDuration: 20s, renewDeadline: 12s, retryPeriod: 3s}"
+    assert configured.election(loaded(body)) == Election(20, 12.0, 3.0)
 
 
 def test_coarse_reasons_are_a_gate() -> None:
@@ -132,6 +141,21 @@ def test_coarse_reasons_are_a_gate() -> None:
     assert not JobFlags().options(file).granular_reasons
     assert not configured.engine_options(file).gates.unadmitted_workloads_observability
     assert JobFlags().options(loaded()).granular_reasons
+
+
+def test_conditions_before_the_first_decision_are_a_gate() -> None:
+    """Off by default, as in Kueue."""
+    assert JobFlags().options(loaded("featureGates: {UnadmittedWorkloadsExplicitStatus: true}")).explicit_status
+    assert not JobFlags().options(loaded()).explicit_status
+
+
+def test_how_long_what_is_over_is_kept() -> None:
+    """In seconds; for ever what the file does not name. No time at all is a time."""
+    kept = JobFlags().options(
+        loaded("objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}")
+    )
+    assert (kept.keep_finished, kept.keep_deactivated) == (3600.0, 0.0)
+    assert (JobFlags().options(loaded()).keep_finished, JobFlags().options(loaded()).keep_deactivated) == (None, None)
 
 
 class TestWaitingForPods:

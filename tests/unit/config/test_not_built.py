@@ -13,11 +13,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
         (
-            "objectRetentionPolicies:\n  workloads: {afterFinished: 1h}",
-            "line 4: objectRetentionPolicies.workloads: deletion of Workloads that are over is not built yet",
-        ),
-        ("integrations: {labelKeysToCopy: [a]}", "line 3: integrations.labelKeysToCopy: copying labels"),
-        (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (
                 "line 6: integrations.frameworks[1]: jobs of the framework ray.io/rayjob cannot be queued yet "
@@ -31,8 +26,8 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("leaderElection: {leaderElect: false}", "line 3: leaderElection.leaderElect: cannot be changed"),
         ("leaderElection: {resourceLock: configmaps}", "line 3: leaderElection.resourceLock: cannot be changed"),
         ("leaderElection: {leaseDuration: 1500ms}", "line 3: leaderElection.leaseDuration: must be whole seconds"),
-        ("leaderElection: {renewDeadline: 4s}", "line 3: leaderElection.renewDeadline: must be above 0s and at least"),
-        ("leaderElection: {retryPeriod: 3s}", "line 3: leaderElection.retryPeriod: must be above 0s and below"),
+        ("leaderElection: {renewDeadline: 15s}", "line 3: leaderElection.renewDeadline: must be above 0s and at least"),
+        ("leaderElection: {retryPeriod: 10s}", "line 3: leaderElection.retryPeriod: must be above 0s and below"),
         ("health: {readinessEndpointName: ok}", "line 3: health.readinessEndpointName: cannot be changed"),
         ("health: {healthProbeBindAddress: '8081'}", "line 3: health.healthProbeBindAddress: must be host:port"),
         ("webhook: {port: 70000}", "line 3: webhook.port: must be 1 to 65535"),
