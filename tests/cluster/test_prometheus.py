@@ -41,6 +41,19 @@ scrape_configs:
 """
 
 
+ALSO = (
+    "kueue_build_info",
+    'kueue_workload_creation_latency_seconds_count{job_kind="Job"}',
+    "kueue_quota_reserved_wait_time_seconds_count",
+    "kueue_finished_workloads_total",
+    "kueue_cohort_subtree_admitted_workloads_total",
+    "kueue_local_queue_status",
+    "leader_election_master_status == 1",
+    "turnstile_certificate_expiry_timestamp_seconds > time()",
+)
+"""Queries about what the board does not show."""
+
+
 class Prometheus:
     """A running Prometheus."""
 
@@ -125,6 +138,7 @@ def test_every_query_of_the_board_finds_series(world: Scenario, prometheus: Prom
         title: query.replace("$__rate_interval", "1m").replace("$cluster_queue", ".*")
         for title, query in QUERIES.items()
     }
+    queries |= {name: name for name in ALSO}
     wait_until(
         lambda: not prometheus.empty(queries),
         timeout=30,
