@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from app.api.config import Loaded, features
+from app.api.errors import InvalidValue
 from app.cli.config import load_or_exit
 from app.controllers.audit import INTERVAL_SECONDS
 from app.engine.options import Options as EngineOptions
@@ -94,6 +95,19 @@ def _label(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise typer.BadParameter(f"{text!r} is not key=value", param_hint="--managed-namespace-label")
     return key, value
+
+
+def _election(loaded: Loaded | None, **flags: float | None) -> Election:
+    """The times of the file, overridden by the flags that are given."""
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    election = replace(configured.election(loaded), **given)
+    try:
+        election.check()
+    except InvalidValue as error:
+        raise typer.BadParameter(
+            str(error), param_hint=" ".join(f"--{name.replace('_', '-')}" for name in given)
+        ) from None
+    return election
 
 
 def _default_namespace() -> str:
@@ -225,6 +239,21 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="Seconds between two audits of running pods against quotas by the leader; 0 for none.", min=0.0
             ),
         ] = INTERVAL_SECONDS,
+        lease_duration: Annotated[
+            int | None,
+            typer.Option(help=f"Seconds after which a silent leader is replaced; {Election().lease_duration}."),
+        ] = None,
+        renew_deadline: Annotated[
+            float | None,
+            typer.Option(
+                help="Seconds after which a leader that cannot renew its Lease stops writing, half a second below"
+                f" --lease-duration at least; {Election().renew_deadline:g}."
+            ),
+        ] = None,
+        retry_period: Annotated[
+            float | None,
+            typer.Option(help=f"Seconds between attempts to get or renew the Lease; {Election().retry_period:g}."),
+        ] = None,
     ) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
@@ -276,7 +305,9 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 victim_patience=victim_patience or None,
             ),
             gates=loaded.gates if loaded is not None else features.DEFAULTS,
-            election=configured.election(loaded) if loaded is not None else Election(),
+            election=_election(
+                loaded, lease_duration=lease_duration, renew_deadline=renew_deadline, retry_period=retry_period
+            ),
             config=config,
             feature_gates=feature_gates,
             loaded=loaded,

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.controllers import frameworks, inuse, queues, workload, workloadpriorityclass
+from app.controllers import defaultqueues, frameworks, inuse, queues, workload, workloadpriorityclass
 from app.controllers.audit import INTERVAL_SECONDS, Auditor
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning import workloads as provisioning
 from app.controllers.queuefigures import QueueFigures
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
@@ -48,13 +49,15 @@ class Leader:
                 *queues.controllers(cluster, books),
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
+                defaultqueues.controller(cluster),
+                *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(cluster)],
+            [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
+            cluster, state, books, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
         )
 
         self.auditor = Auditor(

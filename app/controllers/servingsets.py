@@ -6,7 +6,7 @@ runs. A Workload keeps its quota while its pods may run, also when the set was s
 pkg/controller/jobs/statefulset and leaderworkerset.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -22,7 +22,7 @@ from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Create, ReconcileResult
 from app.controllers.children import Childhood
-from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
@@ -86,10 +86,17 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     integration = cluster.registry.known.get(framework)
     if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
         return ReconcileResult(why=f"the framework {framework} is not known")
-    store = cluster.jobs[integration.kind]
-    if not (store.complete and cluster.pods.complete):
-        return ReconcileResult(why=f"jobs of {framework}, or pods, are not read yet")
-    job = store.get(name)
+    if not cluster.pods.complete:
+        return ReconcileResult(why="pods are not read yet")
+    try:
+        return _decide(key, integration, name, cluster)
+    except NotRead as why:
+        return ReconcileResult(why=str(why))
+
+
+def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+    cluster.require([integration.kind])
+    job = cluster.jobs[integration.kind].get(name)
     left: list[Workload] = []
     own: list[Workload] = []
     for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):
@@ -281,8 +288,8 @@ def _alike(workload: Workload, component: Component, *, fewer: bool = False) -> 
 def _shape(spec: PodSpec) -> Shape:
     """What a pod asks for, without its ports, to which an API server may add a protocol."""
 
-    def bare(containers: list[Container]) -> list[Container]:
-        return [msgspec.structs.replace(each, ports=[]) for each in containers]
+    def bare(containers: Sequence[Container]) -> list[Container]:
+        return [msgspec.structs.replace(each, ports=()) for each in containers]
 
     return shape_of(
         msgspec.structs.replace(spec, containers=bare(spec.containers), init_containers=bare(spec.init_containers))

@@ -284,7 +284,7 @@ def could_help(old: "Info", new: "Info") -> bool:
     return (
         before.spec != after.spec
         or (boost and before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST))
-        or before.status.reclaimable_pods != after.status.reclaimable_pods
+        or list(before.status.reclaimable_pods) != list(after.status.reclaimable_pods)
         or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
         or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
         or preemption_gated(before) != preemption_gated(after)

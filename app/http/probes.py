@@ -42,9 +42,11 @@ def create_probes(
     """Create the application. `/metrics` serves `registry`, which several servers may share, to `readers`."""
     app = FastAPI(title=title, openapi_url=None)
 
-    @app.get("/healthz", summary="Whether the process is alive")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    @app.get("/healthz", summary="Whether the process is alive; names what only a restart can mend")
+    async def healthz() -> JSONResponse:
+        dead = health.dead()
+        content: dict[str, object] = {"status": "dead", "dead": dict(dead)} if dead else {"status": "ok"}
+        return JSONResponse(content, status_code=503 if dead else 200)
 
     @app.get("/readyz", summary="Whether reviews can be answered; names what is not ready")
     async def readyz() -> JSONResponse:

@@ -34,13 +34,29 @@ class PodsReadyOptions:
     backoff_limit: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultQueueRule:
+    """To which ClusterQueue the LocalQueue `default` of selected namespaces leads: a named one, or the one that the
+    value of a label of the namespace names."""
+
+    namespaces: LabelSelector
+    cluster_queue: str = ""
+    cluster_queue_label: str = ""
+
+    def cluster_queue_for(self, labels: Mapping[str, str]) -> str:
+        """The ClusterQueue for a namespace with these labels; empty if the rule has none for it."""
+        if not self.namespaces.matches(labels):
+            return ""
+        return self.cluster_queue or labels.get(self.cluster_queue_label, "")
+
+
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
-    UnadmittedWorkloadsObservability. `label_keys_to_copy` are the labels that a Workload gets from its job when it is
-    created.
+    UnadmittedWorkloadsObservability, `provisioning_cleanup` the gate CleanupProvisioningRequestsOnEviction.
+    `label_keys_to_copy` are the labels that a Workload gets from its job when it is created.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -49,4 +65,13 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    explicit_status: bool = False
+    """Gate UnadmittedWorkloadsExplicitStatus: conditions are written before the first decision about a Workload."""
+    keep_finished: float | None = None
+    """Seconds after which a finished Workload is deleted; None: never."""
+    keep_deactivated: float | None = None
+    """Seconds after which a job is deleted whose Workload Turnstile has deactivated; None: never."""
+    default_local_queues: tuple[DefaultQueueRule, ...] = ()
+    """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
     label_keys_to_copy: tuple[str, ...] = ()
+    provisioning_cleanup: bool = True

@@ -11,14 +11,16 @@ from app.api.config import Configuration, Loaded, addresses, v1beta2
 from app.api.config.addresses import Address
 from app.api.config.durations import seconds
 from app.api.config.frameworks import group_kind
+from app.api.errors import InvalidValue
 from app.api.selectors import LabelSelector
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.options import JobOptions, PodsReadyOptions
+from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL, Registry
+from app.kube.lease import MARGIN
 
-RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector")
+RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
 
 
@@ -45,14 +47,32 @@ def job_options(loaded: Loaded) -> JobOptions:
     """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
+    policies = config.object_retention_policies
+    retention = (policies.workloads if policies is not None else None) or v1beta2.WorkloadRetention()
     integrations = config.integrations
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        explicit_status="UnadmittedWorkloadsExplicitStatus" in loaded.gates,
+        keep_finished=_kept(retention.after_finished),
+        keep_deactivated=_kept(retention.after_deactivated_by_kueue),
+        default_local_queues=tuple(
+            DefaultQueueRule(
+                namespaces=rule.namespace_selector.selector(),
+                cluster_queue=rule.cluster_queue or "",
+                cluster_queue_label=rule.cluster_queue_label or "",
+            )
+            for rule in config.default_local_queues or ()
+        ),
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
+        provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
     )
+
+
+def _kept(duration: int | None) -> float | None:
+    return seconds(duration) if duration is not None else None
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:
@@ -194,22 +214,35 @@ def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """Times of the leader election in seconds. Kueue has one period for renewals and retries."""
+    """Times of the leader election in seconds, as Kueue has them."""
 
-    lease_duration: int = 4
-    renew_deadline: float = 3.0
-    renew_period: float = 1.0
-    retry_period: float = 0.4
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    @property
+    def renew_period(self) -> float:
+        """Seconds between two renewals that succeed: the retry period, but a second at least."""
+        return min(max(self.retry_period, 1.0), self.renew_deadline / 2)
+
+    def check(self) -> None:
+        """Raise InvalidValue if two processes could lead with these times, or if no process could."""
+        deadline, most = self.renew_deadline, self.lease_duration - MARGIN
+        if self.lease_duration < 1:
+            raise InvalidValue("leaseDuration", self.lease_duration, "use whole seconds, at least 1")
+        if not 0 < deadline <= most:
+            raise InvalidValue("renewDeadline", deadline, f"use at most {most:g} s, half a second below leaseDuration")
+        if not 0 < self.retry_period < deadline:
+            raise InvalidValue("retryPeriod", self.retry_period, f"use less than renewDeadline, {deadline:g} s")
 
 
-def election(loaded: Loaded) -> Election:
-    """The election times of the file; the defaults are shorter than Kueue's."""
-    times = loaded.configuration.leader_election
-    assert times is not None
-    retry, deadline = seconds(times.retry_period or 0), seconds(times.renew_deadline or 0)
+def election(loaded: Loaded | None) -> Election:
+    """The election times of the file."""
+    times = loaded.configuration.leader_election if loaded is not None else None
+    if times is None:
+        return Election()
     return Election(
         lease_duration=int(seconds(times.lease_duration or 0)),
-        renew_deadline=deadline,
-        renew_period=retry if loaded.given("leaderElection", "retryPeriod") else min(1.0, deadline / 2),
-        retry_period=retry,
+        renew_deadline=seconds(times.renew_deadline or 0),
+        retry_period=seconds(times.retry_period or 0),
     )

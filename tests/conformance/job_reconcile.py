@@ -148,10 +148,12 @@ def options_of(case: Case) -> JobOptions:
         chosen |= option.get("sets") or {}
     lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
     selector = lowered.get("managedJobsNamespaceSelector")
+    kept = (lowered.get("workloadRetentionPolicy") or {}).get("AfterDeactivatedByKueue")
     return JobOptions(
         manage_jobs_without_queue_name=bool(lowered.get("manageJobsWithoutQueueName")),
         managed_jobs_namespace_selector=world.load(LabelSelector, world.selector(selector)),
         pods_ready=PodsReadyOptions(timeout=300) if lowered.get("waitForPodsReady") else None,
+        keep_deactivated=world.seconds(kept) if kept is not None else None,
         label_keys_to_copy=tuple(lowered.get("labelKeysToCopy") or ()),
     )
 

@@ -34,6 +34,7 @@ from tests.conformance import (
     pod_parts,
     pod_reconcile,
     priorities,
+    provisioning,
     workload_calls,
     workload_reconcile,
 )
@@ -191,6 +192,10 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("util.equality.*", pod_parts.check),
     ("util.tolerations.*", pod_parts.check),
     ("util.pod.*", pod_parts.check),
+    ("controller.admissionchecks.provisioning.TestReconcile", provisioning.reconcile),
+    ("controller.admissionchecks.provisioning.TestReconcileAdmissionCheck", provisioning.check_active),
+    ("controller.admissionchecks.provisioning.*", provisioning.check_calls),
+    ("util.admissioncheck.*", provisioning.check_calls),
     ("resources.*", engine_amounts.check),
     ("util.resource.*", api_validation.quantities),
 )

@@ -21,7 +21,7 @@ from app.http.connections import Connections
 from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.events import Recorder
-from app.kube.lease import Fence
+from app.kube.lease import Fence, LeaseStats
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process.metrics import ProcessMetrics, Term
@@ -51,8 +51,11 @@ class Process:
         self.executor = Executor(transport, stores, self.recorder, fence=fence)
         self.leader = Leader(world, self.executor, State(), WorkloadMetrics(CollectorRegistry()))
         self.term: Term | None = Term(self.executor, self.leader.scheduler, (self.leader.runner,), self.leader.auditor)
+        self.lease = LeaseStats(fence=fence)
         self.registry = CollectorRegistry()
-        self.registry.register(ProcessMetrics(transport, self.caches, self.recorder, term=lambda: self.term))
+        self.registry.register(
+            ProcessMetrics(transport, self.caches, self.recorder, term=lambda: self.term, lease=self.lease)
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         """One sample."""
@@ -118,3 +121,19 @@ async def test_who_does_not_lead_says_so(process: Process) -> None:
     process.term = None
     assert process.value("turnstile_leading") == 0
     assert process.value("turnstile_scheduler_cycles_total") is None
+
+
+async def test_a_leader_that_may_not_write_is_seen(process: Process) -> None:
+    """With the time since the last renewal; a process that does not lead has none."""
+    loop = asyncio.get_running_loop()
+    process.lease.fence = Fence(clock=loop.time, epoch=3, renewed_at=loop.time() - 12.0, span=10.0)
+    process.lease.renewed, process.lease.failed = 5, 2
+    assert process.value("turnstile_lease_suspended") == 1
+    assert process.value("turnstile_lease_renewed_ago_seconds") == pytest.approx(12.0, abs=1.0)
+    assert process.value("turnstile_lease_renewals_total", result="success") == 5
+    assert process.value("turnstile_lease_renewals_total", result="error") == 2
+    process.lease.fence.extend(loop.time())
+    assert process.value("turnstile_lease_suspended") == 0
+    process.lease.fence = None
+    assert process.value("turnstile_lease_suspended") == 0
+    assert process.value("turnstile_lease_renewed_ago_seconds") == 0

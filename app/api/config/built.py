@@ -16,13 +16,14 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "DisableWaitForPodsReady",
+    "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
-    "SparkApplicationIntegration", "UnadmittedWorkloadsObservability", "WorkloadValidateResourcesAreNonNegative",
-    "WorkloadValidationForPodSetMetadata",
+    "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
+    "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
@@ -53,7 +54,6 @@ _BY_PREFIX: Final = (
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
     "CustomMetricLabels": _METRICS,
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
@@ -63,7 +63,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "MetricsForCohorts": _METRICS,
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
-    "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
     "VisibilityOnDemand": "the visibility API is not built yet",
     **{
         gate.name: sentence
@@ -109,9 +108,6 @@ def refusals(
     ):
         message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
         yield refuse(("tls",), message)
-    if given("objectRetentionPolicies", "workloads"):
-        message = "deletion of Workloads that are over is not built yet"
-        yield refuse(("objectRetentionPolicies", "workloads"), message)
     metrics = config.metrics
     if metrics.enable_cluster_queue_resources:
         yield refuse(("metrics", "enableClusterQueueResources"), _METRICS)

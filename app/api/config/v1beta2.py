@@ -304,6 +304,14 @@ class ObjectRetentionPolicies(Section):
     workloads: WorkloadRetention | None = None
 
 
+class DefaultLocalQueue(Section):
+    """Where the LocalQueue `default` of selected namespaces leads; exactly one of the two names of a ClusterQueue."""
+
+    namespace_selector: Selector = Field(default_factory=Selector)
+    cluster_queue: str | None = None
+    cluster_queue_label: str | None = None
+
+
 class VisibilityServer(Section):
     """Where the visibility API is served."""
 
@@ -337,3 +345,5 @@ class Configuration(Section):
     feature_gates: dict[str, bool] | None = None
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServer | None = None
+    default_local_queues: list[DefaultLocalQueue] | None = None
+    """Not in Kueue."""

@@ -64,6 +64,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *_visibility_errors(config),
         *custom_label_errors(config),
         *_quota_check_errors(config, gates),
+        *_default_queue_errors(config),
     ]
 
 
@@ -141,6 +142,23 @@ def _namespace_errors(config: Configuration) -> Iterator[FieldError]:
     for namespace in dict.fromkeys(name for name in ("kube-system", config.namespace) if name):
         if _selects(selector, namespace):
             yield invalid(_SELECTOR, section.raw(), f'should not match the "{namespace}" namespace')
+
+
+def _default_queue_errors(config: Configuration) -> Iterator[FieldError]:
+    for index, rule in enumerate(config.default_local_queues or ()):
+        path = f"defaultLocalQueues[{index}]"
+        yield from selector_errors(f"{path}.namespaceSelector", rule.namespace_selector.selector())
+        if rule.cluster_queue and rule.cluster_queue_label:
+            yield forbidden(f"{path}.clusterQueueLabel", "must not be specified when clusterQueue is specified")
+        elif rule.cluster_queue:
+            yield from (
+                invalid(f"{path}.clusterQueue", rule.cluster_queue, f) for f in subdomain_faults(rule.cluster_queue)
+            )
+        elif rule.cluster_queue_label:
+            label = rule.cluster_queue_label
+            yield from (invalid(f"{path}.clusterQueueLabel", label, f) for f in label_key_faults(label))
+        else:
+            yield required(f"{path}.clusterQueue", "name a ClusterQueue here, or its label in clusterQueueLabel")
 
 
 def _selects(selector: LabelSelector, namespace: str) -> bool:

@@ -128,10 +128,10 @@ def test_certificates_of_others_are_read_from_their_directory() -> None:
 
 
 def test_times_of_the_election() -> None:
-    """Quick by default; Kueue's when a file says them."""
+    """Kueue's by default, and what a file says."""
     assert configured.election(loaded()) == Election()
-    body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
-    assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
+    body = "leaderElection: {leaseDuration: 20s, renewDeadline: 12s, retryPeriod: 3s}"
+    assert configured.election(loaded(body)) == Election(20, 12.0, 3.0)
 
 
 def test_coarse_reasons_are_a_gate() -> None:
@@ -140,6 +140,21 @@ def test_coarse_reasons_are_a_gate() -> None:
     assert not JobFlags().options(file).granular_reasons
     assert not configured.engine_options(file).gates.unadmitted_workloads_observability
     assert JobFlags().options(loaded()).granular_reasons
+
+
+def test_conditions_before_the_first_decision_are_a_gate() -> None:
+    """Off by default, as in Kueue."""
+    assert JobFlags().options(loaded("featureGates: {UnadmittedWorkloadsExplicitStatus: true}")).explicit_status
+    assert not JobFlags().options(loaded()).explicit_status
+
+
+def test_how_long_what_is_over_is_kept() -> None:
+    """In seconds; for ever what the file does not name. No time at all is a time."""
+    kept = JobFlags().options(
+        loaded("objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}")
+    )
+    assert (kept.keep_finished, kept.keep_deactivated) == (3600.0, 0.0)
+    assert (JobFlags().options(loaded()).keep_finished, JobFlags().options(loaded()).keep_deactivated) == (None, None)
 
 
 class TestWaitingForPods:
