@@ -27,6 +27,9 @@ STALLED_SECONDS: Final = 60.0
 """Seconds without progress after which a scheduler with work, or the Lease thread, is taken to hang."""
 UNWATCHED_SECONDS: Final = 60.0
 """Seconds for which a kind cannot be watched before the controller is not ready."""
+SILENT_SECONDS: Final = 240.0
+"""Seconds without a sign of the server on a watch before the controller is not ready. Bookmarks come every minute, and
+a watch of a kind that does not change ends after 80 s; the first one after 170 s."""
 UNABLE_SECONDS: Final = 30.0
 """Seconds for which a leader cannot write before the controller is not ready, and between two lines of the log."""
 DO_WRITE: Final = (
@@ -47,6 +50,7 @@ class Watchdog:
         term: Callable[[], Term | None] = lambda: None,
         unable_seconds: float = UNABLE_SECONDS,
         unwatched_seconds: float = UNWATCHED_SECONDS,
+        silent_seconds: float = SILENT_SECONDS,
         stalled_seconds: float = STALLED_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
@@ -55,6 +59,7 @@ class Watchdog:
         self._term = term
         self._unable_after = unable_seconds
         self._unwatched_after = unwatched_seconds
+        self._silent_after = silent_seconds
         self._stalled_after = stalled_seconds
         self._look_seconds = look_seconds
         self._failing_since: dict[str, float] = {}
@@ -114,10 +119,16 @@ class Watchdog:
         return faults
 
     def unwatched(self) -> str:
-        """The kinds that cannot be watched for long."""
+        """The kinds that cannot be watched for long, and those whose watch fell silent."""
         now = asyncio.get_running_loop().time()
-        long = {name for name, since in self._failing_since.items() if now - since > self._unwatched_after}
-        return f"cannot be watched: {', '.join(sorted(long))}" if long else ""
+        failing = [name for name, since in self._failing_since.items() if now - since > self._unwatched_after]
+        silent = [
+            cache.name
+            for cache in self._caches.all
+            if cache.standing.state is State.SYNCED and now - cache.reflector.last_contact > self._silent_after
+        ]
+        parts = {"cannot be watched": failing, f"nothing heard for {self._silent_after:.0f} s": silent}
+        return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names)
 
     def unable(self) -> str:
         """Why the leader cannot write for long."""
@@ -125,6 +136,7 @@ class Watchdog:
 
     def notes(self) -> list[str]:
         """Faults that do not affect readiness: kinds that fail now, and why a leader cannot write now."""
+        self.look()
         return [*self._caches.failing(), *([f"leader: {self._words()}"] if self.cause else [])]
 
     def _words(self) -> str:
