@@ -19,7 +19,6 @@ from testbed.build import Carried, Module
 from testbed.client import Api, Json, resource_path, wait_until
 from testbed.errors import ApiError
 
-GROUP: Final = "autoscaling.x-k8s.io/v1"
 CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
 MODULE: Final = Module(
     Path(__file__).parent, (), (Carried("crd", "k8s.io/autoscaler/cluster-autoscaler/apis", "config/crd"),)
@@ -36,10 +35,13 @@ _MESSAGES: Final = {
 
 
 class Autoscaler:
-    """`details` are written to each request that is provisioned, such as the name of a pool of nodes."""
+    """`details` are written to each request that is provisioned, such as the name of a pool of nodes. Only `version` is
+    served."""
 
-    def __init__(self, api: Api, *, details: Mapping[str, str] | None = None) -> None:
+    def __init__(self, api: Api, *, details: Mapping[str, str] | None = None, version: str = "v1") -> None:
         self._api = api
+        self._version = version
+        self._group = f"autoscaling.x-k8s.io/{version}"
         self._details = dict(details or {})
 
     @property
@@ -47,6 +49,8 @@ class Autoscaler:
         """The CustomResourceDefinition of the kind."""
         [file] = MODULE.ensure().folder("crd").glob("*.yaml")
         found: Json = yaml.safe_load(file.read_text())
+        for each in found["spec"]["versions"]:
+            each["served"] = each["storage"] = each["name"] == self._version
         return found
 
     def install(self) -> None:
@@ -62,7 +66,7 @@ class Autoscaler:
 
     def _served(self) -> bool:
         try:
-            self._api.get(resource_path(GROUP, _PLURAL))
+            self._api.get(resource_path(self._group, _PLURAL))
         except ApiError:
             return False
         return True
@@ -73,13 +77,13 @@ class Autoscaler:
         """The requests of a namespace by name."""
         return {
             each["metadata"]["name"]: each
-            for each in self._api.items(resource_path(GROUP, _PLURAL, namespace=namespace))
+            for each in self._api.items(resource_path(self._group, _PLURAL, namespace=namespace))
         }
 
     def answer(self, namespace: str, name: str, kind: str, *, status: str = "True", message: str = "") -> None:
         """Set a condition of a request, and those that the real autoscaler sets before it."""
         before = ("Accepted", "Provisioned") if kind in ("BookingExpired", "CapacityRevoked") else ("Accepted",)
-        path = resource_path(GROUP, _PLURAL, name, namespace=namespace)
+        path = resource_path(self._group, _PLURAL, name, namespace=namespace)
         conditions = {each["type"]: each for each in self._api.get(path).get("status", {}).get("conditions", ())}
         for each in before:
             conditions.setdefault(each, _condition(each))

@@ -388,3 +388,23 @@ def test_the_kind_may_come_later(scenario: Scenario, autoscaler: Autoscaler) -> 
         autoscaler.install()
     world.answer(world.wait_request(capacity), "Provisioned")
     scenario.wait_started("asks", timeout=20)
+
+
+def test_an_autoscaler_may_serve_the_older_version(scenario: Scenario, autoscaler: Autoscaler) -> None:
+    """Requests are created, read and owned in v1beta1 where that is the only version."""
+    autoscaler.remove()
+    older = Autoscaler(scenario.api, version="v1beta1")
+    older.install()
+    try:
+        world = World(scenario, older)
+        capacity = world.check(world.config())
+        world.queue(capacity)
+        scenario.job("asks", queue="team")
+        name = world.wait_request(capacity)
+        world.answer(name, "Provisioned")
+        scenario.wait_started("asks", timeout=20)
+        [owner] = world.wait_templates(1)[0]["metadata"]["ownerReferences"]
+        assert (owner["apiVersion"], owner["name"]) == ("autoscaling.x-k8s.io/v1beta1", name)
+    finally:
+        older.remove()
+        autoscaler.install()

@@ -150,6 +150,8 @@ class _Attempts:
             return True  # reported when the request is built
 
     def _spec(self, name: str) -> ProvisioningRequestConfigSpec | None:
+        if not self.cluster.provisioning.served():
+            return None
         check = self.cluster.admission_checks.get(name)
         try:
             parameters = check.spec.parameters if check is not None and check.spec is not None else None
@@ -366,4 +368,4 @@ def dispatch(cluster: ClusterView) -> Dispatch:
                 yield CONTROLLER, key
             yield None
 
-    return Dispatch(initial=everything, complete=[view.requests, view.templates])
+    return Dispatch(initial=everything, complete=dict.fromkeys((view.requests, view.templates), everything))

@@ -206,7 +206,7 @@ ROWS = (
             Attack(
                 "Take what queues its pods out of the StatefulSet of a Notebook, and scale it.",
                 _set_of_other_marks,
-                "stopped",
+                "refused",
             ),
         ),
     ),

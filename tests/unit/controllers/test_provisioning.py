@@ -1,6 +1,7 @@
 """Provisioning checks of a Workload: what is asked for, what follows from answers, and interrupted decisions."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import orjson
@@ -364,8 +365,12 @@ def test_a_check_says_whether_requests_can_be_made() -> None:
     assert isinstance(patch, Patch)
     [active] = orjson.loads(patch.body)["status"]["conditions"]
     assert (active["status"], active["reason"]) == ("True", "Active")
-    view.provisioning = type(view.provisioning)(configs=view.provisioning.configs, served=lambda: False)
+    view.provisioning = dataclasses.replace(view.provisioning, served=lambda: False)
     [patch] = checks.decide("check", view).actions
     assert isinstance(patch, Patch)
     [active] = orjson.loads(patch.body)["status"]["conditions"]
     assert (active["status"], active["reason"]) == ("False", "ProvisioningRequestNotInstalled")
+    [patch] = decide(KEY, view).actions
+    assert isinstance(patch, Patch)
+    [state] = orjson.loads(patch.body)["status"]["admissionChecks"]
+    assert (state["state"], state["message"]) == ("Pending", "the check is not active")
