@@ -18,7 +18,7 @@ from app.controllers.executor import Executor
 from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
-from app.kube.lease import DO_RENEW
+from app.kube.lease import CURE_RENEWAL
 from app.process.metrics import Term
 
 LOOK_SECONDS: Final = 1.0
@@ -32,7 +32,7 @@ SILENT_SECONDS: Final = 240.0
 a watch of a kind that does not change ends after 80 s; the first one after 170 s."""
 UNABLE_SECONDS: Final = 30.0
 """Seconds for which a leader cannot write before the controller is not ready, and between two lines of the log."""
-DO_WRITE: Final = (
+CURE_WRITES: Final = (
     "see whether the API server answers, and how slow it is (turnstile_write_slowness); nothing decided is lost"
 )
 
@@ -85,7 +85,7 @@ class Watchdog:
         now = asyncio.get_running_loop().time()
         failing = {cache.name for cache in self._caches.all if cache.standing.state is State.FAILING}
         self._failing_since = {name: self._failing_since.get(name, now) for name in failing}
-        self.cause, do = self._why_unable(now)
+        self.cause, cure = self._why_unable(now)
         if not self.cause:
             if self._unable_since is not None and self._told_at > self._unable_since:
                 log.info("leader.writes_again", seconds=round(now - self._unable_since, 1))
@@ -95,16 +95,16 @@ class Watchdog:
             self._unable_since = now
         if now - max(self._unable_since, self._told_at) >= self._unable_after:
             self._told_at = now
-            log.error("leader.cannot_write", cause=self.cause, seconds=round(now - self._unable_since, 1), do=do)
+            log.error("leader.cannot_write", cause=self.cause, seconds=round(now - self._unable_since, 1), cure=cure)
 
     def _why_unable(self, now: float) -> tuple[str, str]:
         candidacy, term = self._candidacy, self._term()
         fence = candidacy.stats.fence if candidacy is not None else None
         if candidacy is not None and fence is not None and fence.suspended:
             why = candidacy.stats.failure or "no answer yet"
-            return f"the Lease was not renewed for {fence.since_renewal:.0f} s: {why}", DO_RENEW
+            return f"the Lease was not renewed for {fence.since_renewal:.0f} s: {why}", CURE_RENEWAL
         why = self._writes.look(term.executor, now) if term is not None else ""
-        return why, DO_WRITE
+        return why, CURE_WRITES
 
     # --- for the probes -----------------------------------------------------------------------------------------------
 
@@ -125,7 +125,8 @@ class Watchdog:
         silent = [
             cache.name
             for cache in self._caches.all
-            if cache.standing.state is State.SYNCED and now - cache.reflector.last_contact > self._silent_after
+            if cache.standing.state in (State.READING, State.SYNCED)
+            and self._silent_after < now - cache.reflector.last_contact < float("inf")
         ]
         parts = {"cannot be watched": failing, f"nothing heard for {self._silent_after:.0f} s": silent}
         return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names)
