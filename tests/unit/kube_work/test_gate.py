@@ -143,7 +143,6 @@ class TestWritesThatCanWait:
         async with gate.turn(Rank.STATUS):
             assert loop.time() - began == pytest.approx(PATIENCE_SECONDS, abs=0.01)
 
-
     async def test_are_tried_soon_after_a_write_that_got_no_answer(self, gate: Gate) -> None:
         """That it took long says nothing about a server to which nothing is written."""
         loop = asyncio.get_running_loop()
