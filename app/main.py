@@ -190,13 +190,13 @@ class Turnstile:
         self._cluster: ClusterView | None = None
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
+        self._led: tuple[type[Kind], ...] = ()
         self._leader: Leader | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
-        self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
-        self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
+        self._recorder = Recorder(transport, instance=settings.identity)
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -231,6 +231,7 @@ class Turnstile:
         settings = self.settings
         registry = settings.registry
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
+        self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
         )
@@ -291,11 +292,6 @@ class Turnstile:
             self._managed.take_options(self.options)
         if self._leader is not None:
             self._leader.reconcile_all()
-
-    def _busy(self) -> bool:
-        """Whether events must be deferred: admissions are being written, or the API server sheds load."""
-        executor = self._executor
-        return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
     async def _look_after_memory(self, collector: Collector) -> None:
         with contextlib.suppress(TimeoutError):  # while the server is unreachable retries make garbage too
@@ -415,25 +411,35 @@ class Turnstile:
     async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
-        and quota would be reserved twice. Jobs and pods are read last, so that those of each Workload have been seen.
+        It begins with the stores as they are, once they are shown to have all that was written before the Lease was
+        won: without the last writes of the previous leader, quota would be reserved twice. Each part waits only for the
+        kinds that it reads: the scheduler for all that every cluster has, but not for jobs and pods. The store of a
+        kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
-        await self.caches.synced()
-        jobs: set[type[Kind]] = {*cluster.jobs, Pod}
-        await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
-        await self.caches.renewed(jobs)
-        log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
-        executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(
-            cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
-        )
-        installation = Runner(executor, self._installation())
-        self._term = Term(executor, leader.scheduler, (leader.runner, installation), leader.auditor)
+        stores = self.caches.stores
+        installation = {kind for kind in self._led if kind in _INSTALLATION}
+        needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
+        catching_up = self.caches.catch_up(self._led)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(catching_up.run(), name="catching up")
+                await catching_up.of(needed)
+                behind = [cache.name for cache in catching_up.behind()]
+                log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
+                executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                leader = self._leader = Leader(
+                    cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
+                )
+                installer = Runner(executor, self._installation())
+                self._term = Term(executor, leader.scheduler, (leader.runner, installer), leader.auditor)
+
+                async def install() -> None:
+                    await catching_up.of(installation)
+                    await installer.run()
+
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(installation.run(), name="installation")
+                group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
 
@@ -474,16 +480,16 @@ class Turnstile:
         return settings.serve_v1beta1 and (kinds.stored is not Workload or settings.serve_v1beta1_workloads)
 
 
-SHEDDING = 0.5
-"""Pressure of the API server, from 0 to 1, above which events are deferred."""
-
-
 FIRST_LISTS_SECONDS = 60.0
 """Seconds for which the garbage collector is disabled at most during the first lists."""
 
 
 LAST_WRITES_SECONDS = 1.0
 """Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
+
+
+_INSTALLATION = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
+"""Kinds that only the controllers of Turnstile's own installation read."""
 
 
 class _Ended(Exception):

@@ -130,6 +130,9 @@ class AlreadyExists(Conflict):
 class Expired(ApiError):
     """410: the resource version or continue token is too old. List again."""
 
+    rest = ""
+    """The token with which the server lists the rest of the collection as it is now, if it offers one."""
+
 
 class Invalid(ApiError):
     """422: schema, CEL or field validation refused the object."""

@@ -81,7 +81,12 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
 
 
 def wind_down(workload: Workload, cluster: ClusterView) -> bool:
-    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for."""
+    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for, or may be:
+    its kind is not read yet."""
+    for owner in workload.metadata.owner_references:
+        integration = cluster.registry.by_owner(owner)
+        if integration is not None and not all(store.complete for store in _made_by(integration, cluster).values()):
+            return True
     return any(
         cluster.registry.of(child).winds_down(child)
         for owner in workload.metadata.owner_references
@@ -93,6 +98,11 @@ def wind_down(workload: Workload, cluster: ClusterView) -> bool:
 def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
     """The stores of jobs that may follow an owner."""
     return {kind: store for kind, store in cluster.jobs.items() if not cluster.registry.of(kind()).top_level}
+
+
+def _made_by(integration: Integration[Any], cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
+    """The stores of jobs that the controller of a kind makes."""
+    return {kind: store for kind, store in _stores(cluster).items() if (kind.GROUP, kind.KIND) in integration.makes}
 
 
 class Family:
@@ -164,6 +174,7 @@ class Family:
     def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance) -> list[Kind]:
         """The children of an owner that may run pods of a pod set, the oldest first; unsorted if there are enough pods
         for all of them. Jobs with a Workload of their own do not count."""
+        self._cluster.require(_made_by(self._cluster.registry.of(parent), self._cluster))
         found: list[Kind] = []
         pods = 0
         for kind, store in _stores(self._cluster).items():
@@ -246,6 +257,7 @@ class Childhood(Reconcile):
         return managed_ancestor(self.job, self._find, options=cluster.options, registry=cluster.registry)
 
     def _find(self, kind: type[Kind], key: str) -> Kind | None:
+        self.cluster.require([kind])
         store = self.cluster.jobs.get(kind)
         return store.get(key) if store is not None else None
 
@@ -285,11 +297,11 @@ class Childhood(Reconcile):
         """The children that have pods, or may get pods, of a job whose controller need not stop them."""
         if not self.integration.stops_children:
             return []
-        family = Family(self.cluster)
+        family, made = Family(self.cluster), _made_by(self.integration, self.cluster)
+        self.cluster.require(made)
         return [
             child
-            for kind, store in _stores(self.cluster).items()
-            if (kind.GROUP, kind.KIND) in self.integration.makes
+            for store in made.values()
             for child in store.by_index(CHILDREN, self.job.metadata.uid)
             if runs_still(child, self.cluster) and not family.own_workload(child)
         ]

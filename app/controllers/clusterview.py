@@ -3,7 +3,7 @@
 Any further input of a decision must be added here, so that tests can set it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -46,6 +46,10 @@ FLAVORS_BY_TOPOLOGY = "topology"
 """Index of ResourceFlavors by the Topology they name."""
 
 
+class NotRead(Exception):
+    """A decision has to wait until all objects of a kind were read."""
+
+
 class Clock(Protocol):
     """The only source of wall-clock time."""
 
@@ -82,6 +86,14 @@ class ClusterView:
     def now(self) -> datetime:
         """One reading of the clock, in UTC."""
         return self.clock()
+
+    def require(self, kinds: Iterable[type[Kind]]) -> None:
+        """Raise NotRead if an object of one of these kinds of jobs may be missing or stale in its store. Once that is
+        over, the jobs that the kind concerns are reconciled."""
+        for kind in kinds:
+            store = self.jobs.get(kind)
+            if store is not None and not store.complete:
+                raise NotRead(f"{kind.PLURAL} are not read yet")
 
     def draft(self, workload: Workload) -> StatusDraft:
         """An empty draft of changes to the status of a Workload, as of now."""

@@ -21,7 +21,7 @@ from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready
 from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, index_children
-from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
@@ -52,6 +52,7 @@ from app.jobs.labels import prebuilt_name, queue_name
 from app.jobs.naming import group_in, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
+from app.kube.gate import Rank
 from app.kube.store import Store
 
 JOBS_BY_GROUP: Final = "group"
@@ -86,9 +87,15 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     integration = cluster.registry.known.get(framework)
     if integration is None or integration.kind not in cluster.jobs:
         return ReconcileResult([], why=f"the framework {framework} is not known")
+    try:
+        return _decide(key, integration, name, cluster)
+    except NotRead as why:
+        return ReconcileResult([], why=str(why))
+
+
+def _decide(key: str, integration: Integration[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+    cluster.require([integration.kind, *([integration.templates_in] if integration.templates_in is not None else [])])
     store = cluster.jobs[integration.kind]
-    if not store.complete:
-        return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     if integration.groups is not None and (group := group_in(name)):
         charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
@@ -235,7 +242,7 @@ class _Job(Childhood, Matching, Sharing):
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
-            counted = self.integration.counts_pods and workload.spec.active
+            counted = self.integration.counts_pods and workload.spec.active and self.cluster.pods.complete
             if counted and (found := excess(workload, self.cluster)) is not None:
                 return self._exceeded(workload, found)
             self._prepare()
@@ -392,6 +399,7 @@ class _Job(Childhood, Matching, Sharing):
                 return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
+        self.rank = Rank.START
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))
             if change.subresource == "":

@@ -22,7 +22,7 @@ from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Create, ReconcileResult
 from app.controllers.children import Childhood
-from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
@@ -86,10 +86,17 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     integration = cluster.registry.known.get(framework)
     if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
         return ReconcileResult(why=f"the framework {framework} is not known")
-    store = cluster.jobs[integration.kind]
-    if not (store.complete and cluster.pods.complete):
-        return ReconcileResult(why=f"jobs of {framework}, or pods, are not read yet")
-    job = store.get(name)
+    if not cluster.pods.complete:
+        return ReconcileResult(why="pods are not read yet")
+    try:
+        return _decide(key, integration, name, cluster)
+    except NotRead as why:
+        return ReconcileResult(why=str(why))
+
+
+def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+    cluster.require([integration.kind])
+    job = cluster.jobs[integration.kind].get(name)
     left: list[Workload] = []
     own: list[Workload] = []
     for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):

@@ -441,7 +441,7 @@ class Elector:
 
     async def _read(self) -> Lease:
         path = Lease.path(self._name, self._namespace)
-        return self._see(await self._transport.request("GET", path, retry="never", urgent=True))
+        return self._see(await self._transport.request("GET", path, retry="never"))
 
     async def _write(self, spec: dict[str, object], base: Lease | None) -> Lease:
         """Write the spec over the version `base`, or create the Lease. Raises Conflict after another write."""
@@ -465,7 +465,6 @@ class Elector:
                 body=msgspec.json.encode(body),
                 content_type=content_type,
                 retry="never",
-                urgent=True,
             )
         )
 

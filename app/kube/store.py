@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from app.api.meta import Kind
+from app.kube import answers
 from app.kube.slices import ordered
 
 T = TypeVar("T", bound=Kind)
@@ -208,7 +209,7 @@ class Store(Generic[T]):
         Returns whether an object was removed.
         """
         old = self._objects.get(key)
-        deleted = _number(resource_version)
+        deleted = answers.number(resource_version)
         if deleted:
             self._remember_deletion(key, deleted)
         if old is None:
@@ -223,7 +224,7 @@ class Store(Generic[T]):
         """Remove an object that is not to be held any more, unless a newer version is held. It was not deleted: the
         same version may be stored again."""
         old = self._objects.get(key)
-        if old is not None and version_of(old) <= _number(resource_version):
+        if old is not None and version_of(old) <= answers.number(resource_version):
             self._put(key, old, None)
 
     def replace(
@@ -253,7 +254,7 @@ class Store(Generic[T]):
         deletions. Versions decide about objects observed or deleted meanwhile. If the generator is closed early, part
         of the changes is stored and no existing object was removed; the next list completes the update.
         """
-        taken = _number(resource_version)
+        taken = answers.number(resource_version)
         if rewound:
             self._deleted.clear()
             self._complete_as_of = 0
@@ -333,8 +334,4 @@ class Store(Generic[T]):
 
 def version_of(value: Kind) -> int:
     """The resourceVersion as a number; 0 for an object without one."""
-    return _number(value.metadata.resource_version)
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
+    return answers.number(value.metadata.resource_version)

@@ -30,7 +30,7 @@ UNWATCHED_SECONDS: Final = 60.0
 UNABLE_SECONDS: Final = 30.0
 """Seconds for which a leader cannot write before the controller is not ready, and between two lines of the log."""
 DO_WRITE: Final = (
-    "see whether the API server answers, and whether it sheds load (turnstile_api_pressure); nothing decided is lost"
+    "see whether the API server answers, and how slow it is (turnstile_write_slowness); nothing decided is lost"
 )
 
 log = structlog.get_logger(__name__)

@@ -368,4 +368,4 @@ def dispatch(cluster: ClusterView) -> Dispatch:
                 yield CONTROLLER, key
             yield None
 
-    return Dispatch(initial=everything, complete=[view.requests, view.templates])
+    return Dispatch(initial=everything, complete=dict.fromkeys((view.requests, view.templates), everything))

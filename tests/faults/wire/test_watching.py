@@ -13,9 +13,10 @@ from app.api.errors import NotFound
 from app.api.meta import Kind, Object
 from app.kube import answers
 from app.kube.backoff import Backoff
+from app.kube.pages import FIRST_PAGE
 from app.kube.reflector import FAILURES_BEFORE_RELIST, Reflector
 from app.kube.store import Store
-from app.kube.transport import FIRST_PAGE, Transport
+from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,
@@ -24,7 +25,6 @@ from tests.faults.proxy import (
     answer,
     black_hole,
     cut_in_line,
-    deafened,
     half_close,
     held,
     hushed,
@@ -402,29 +402,6 @@ class TestStartingAnew:
             await until(lambda: list(contents(store)) == ["first", "second", "stays"])
 
 
-class TestRenewing:
-    """Somebody wants to know what is there now, whatever the watch says."""
-
-    async def test_a_silent_watch_is_made_up_for(
-        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
-    ) -> None:
-        """What came, changed and went while a watch said nothing is known, and the watch itself is left alone."""
-        await direct.create(ConfigMap, namespace, config("goes"))
-        await direct.create(ConfigMap, namespace, config("changes"))
-        silence = asyncio.Event()
-        proxy.plan(deafened(silence), applies=lambda request: request.watch)
-        store, reflector = mirror(through, namespace, idle_timeout=60.0)
-        async with running(reflector):
-            await until(reflector.synced.is_set)
-            silence.set()
-            await direct.delete(ConfigMap, "goes", namespace)
-            await direct.patch(ConfigMap, "changes", namespace, {"data": {"to": "this"}})
-            await direct.create(ConfigMap, namespace, config("comes"))
-            await reflector.renew()
-            assert contents(store) == {"changes": {"to": "this"}, "comes": {}}
-            assert len(proxy.watches) == 1
-
-
 def named(pattern: str) -> bytes:
     """A Status that refuses, as the server says it."""
     reason, code, message = pattern.split(": ")
@@ -512,7 +489,7 @@ class TestRefusals:
         store, reflector = mirror(through, namespace, metadata_only=True)
         async with running(reflector):
             await until(reflector.synced.is_set)
-            await reflector.renew()
+            await reflector.freshness.show()
         assert contents(store) == {"a": {}}
         accepted = [request.headers["accept"] for request in proxy.requests]
         assert [each.split(";")[1] for each in accepted] == ["as=PartialObjectMetadata", "as=PartialObjectMetadataList"]
