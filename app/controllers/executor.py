@@ -90,6 +90,10 @@ class Fence(Protocol):
         """Raise NotLeading if writing is not allowed."""
         ...
 
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead."""
+        ...
+
     async def opened(self) -> None:
         """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
@@ -320,6 +324,7 @@ class Executor:
                     subresource=action.subresource,
                     manager=manager,
                     guard=self._fence.check,  # again right before the bytes are sent
+                    within=self._fence.exclusive,
                 )
         except NotFound as error:
             # Only a 404 in which the API server names this object counts, not a proxy's 404.
@@ -336,7 +341,11 @@ class Executor:
             async with self._writing(target, Rank.CREATE):
                 async with self._sending():
                     answer = await self._transport.create(
-                        action.kind, action.namespace, action.body, guard=self._fence.check
+                        action.kind,
+                        action.namespace,
+                        action.body,
+                        guard=self._fence.check,
+                        within=self._fence.exclusive,
                     )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
@@ -355,6 +364,7 @@ class Executor:
                         uid=action.uid,
                         propagation=action.propagation,
                         guard=self._fence.check,  # again right before the bytes are sent
+                        within=self._fence.exclusive,
                     )
             except (NotFound, Conflict):
                 return  # gone, or replaced by another object of that name: the intended object is deleted

@@ -87,11 +87,12 @@ class Fence:
     no other process takes the Lease. So a reader of the older value is too careful, never too bold.
     """
 
-    __slots__ = ("_clock", "_closed", "_deadline", "_span", "_waiting", "epoch", "renewed_at")
+    __slots__ = ("_clock", "_closed", "_deadline", "_grace", "_span", "_waiting", "epoch", "renewed_at")
 
-    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float) -> None:
+    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float, grace: float = 0.0) -> None:
         self._clock = clock
         self._span = span
+        self._grace = grace
         self.epoch = epoch
         """leaseTransitions of this term: grows with every term of any process."""
         self.renewed_at = renewed_at
@@ -127,6 +128,11 @@ class Fence:
         if left <= 0:
             since = "the Lease was given up" if left == float("-inf") else f"the Lease ran out {0.0 - left:.3f} s ago"
             raise NotLeading(f"epoch {self.epoch}: {since}; nothing was sent")
+
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead: `grace` longer than this process may write, for writes that the
+        server carries out late."""
+        return self.remaining + self._grace
 
     async def opened(self) -> None:
         """Return once writing is allowed. Raises NotLeading once the term is over."""
@@ -332,7 +338,9 @@ class Elector:
             await self._write(spec, lease)
         except Conflict:  # another candidate was faster; AlreadyExists is a Conflict too
             return None
-        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._renew_deadline)
+        # A tenth of the time is left for clocks of different speed.
+        grace = 0.9 * (self._lease_duration - self._renew_deadline)
+        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._renew_deadline, grace=grace)
 
     def _left_to_holder(self) -> float:
         """Seconds for which another holder may still rely on the Lease, on this process's clock."""
