@@ -194,7 +194,11 @@ class TestLeaseThatIsNotRenewed:
                     1,
                     1,
                 )
-                assert "failing" not in _readyz(port.number)[1]
+                wait_until(  # it looks every second
+                    lambda: "failing" not in _readyz(port.number)[1],
+                    timeout=5,
+                    describe=lambda: str(_readyz(port.number)),
+                )
                 leader.terminate()
         finally:
             for process in (leader, webhook):
