@@ -195,9 +195,8 @@ class Turnstile:
         self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
-        self._executor: Executor | None = None
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
-        self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
+        self._recorder = Recorder(transport, instance=settings.identity)
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -293,11 +292,6 @@ class Turnstile:
             self._managed.take_options(self.options)
         if self._leader is not None:
             self._leader.reconcile_all()
-
-    def _busy(self) -> bool:
-        """Whether events must be deferred: admissions are being written, or the API server sheds load."""
-        executor = self._executor
-        return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
     async def _look_after_memory(self, collector: Collector) -> None:
         with contextlib.suppress(TimeoutError):  # while the server is unreachable retries make garbage too
@@ -432,7 +426,7 @@ class Turnstile:
                 await catching_up.of(needed)
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
-                executor = self._executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                executor = Executor(self.transport, stores, self._recorder, fence=fence)
                 leader = self._leader = Leader(
                     cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
                 )
@@ -484,10 +478,6 @@ class Turnstile:
         """Whether the older versions of a kind are to be served."""
         settings = self.settings
         return settings.serve_v1beta1 and (kinds.stored is not Workload or settings.serve_v1beta1_workloads)
-
-
-SHEDDING = 0.5
-"""Pressure of the API server, from 0 to 1, above which events are deferred."""
 
 
 FIRST_LISTS_SECONDS = 60.0

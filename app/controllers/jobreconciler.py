@@ -52,6 +52,7 @@ from app.jobs.labels import prebuilt_name, queue_name
 from app.jobs.naming import group_in, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
+from app.kube.gate import Rank
 from app.kube.store import Store
 
 JOBS_BY_GROUP: Final = "group"
@@ -398,6 +399,7 @@ class _Job(Childhood, Matching, Sharing):
                 return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
+        self.rank = Rank.START
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))
             if change.subresource == "":

@@ -57,7 +57,7 @@ class Leader:
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
+            cluster, state, books, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
         )
 
         self.auditor = Auditor(

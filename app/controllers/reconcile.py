@@ -24,6 +24,7 @@ from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
 from app.kube import raws
+from app.kube.gate import Rank
 
 RETRY_SECONDS: Final = 5.0
 """Seconds until a job is reconciled again that needs a missing object whose creation requeues no job."""
@@ -100,13 +101,14 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
 
 @dataclass
 class Reconcile:
-    """One reconcile of one job. `actions` grows until the decision is made."""
+    """One reconcile of one job. `actions` grows until the decision is made; `rank` is that of their writes."""
 
     integration: Integration[Any]
     job: Kind
     workloads: list[Workload]
     cluster: ClusterView
     actions: list[Action] = field(default_factory=list)
+    rank: Rank = Rank.STOP
 
     @cached_property
     def pod_sets(self) -> list[JobPodSet]:
@@ -225,4 +227,4 @@ class Reconcile:
             self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 
     def _decision(self, why: str) -> ReconcileResult:
-        return ReconcileResult(self.actions, why=why)
+        return ReconcileResult(self.actions, why=why, rank=self.rank)

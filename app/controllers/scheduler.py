@@ -44,6 +44,7 @@ from app.controllers.ledgerfeed import Change
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
+from app.kube.gate import Rank
 from app.kube.slices import Slice
 
 log = structlog.get_logger(__name__)
@@ -94,6 +95,11 @@ class Scheduler:
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
+
+    @property
+    def reasons(self) -> int:
+        """Number of Workloads whose reason for waiting is to be written."""
+        return len(self._waiting)
 
     def wake(self) -> None:
         """Report that the ledger changed, so that a cycle may have something to decide."""
@@ -244,7 +250,7 @@ class Scheduler:
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        after, refused = await self._settle(decision.key, patch)
+        after, refused = await self._settle(decision.key, patch, Rank.ADMIT)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
             await self._not_admitted(decision, after, refused)
             return
@@ -284,7 +290,7 @@ class Scheduler:
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
 
     async def _settle(
-        self, key: str, patch: Callable[[Workload], Patch | None]
+        self, key: str, patch: Callable[[Workload], Patch | None], rank: Rank
     ) -> tuple[Workload | None, TurnstileError | None]:
         """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
         server's refusal if that is why nothing was written.
@@ -296,7 +302,7 @@ class Scheduler:
         attempt = 0
         while True:
             try:
-                return await self.executor.update(Workload, key, patch), None
+                return await self.executor.update(Workload, key, patch, rank=rank), None
             except NotFound:
                 return None, None
             except NotLeading:
@@ -383,7 +389,7 @@ class Scheduler:
 
     async def _evicted(self, victim: Victim, patch: Callable[[Workload], Patch | None]) -> Workload | None:
         """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again."""
-        after, _ = await self._settle(victim.key, patch)
+        after, _ = await self._settle(victim.key, patch, Rank.STOP)
         if after is not None and not after.evicted:
             self.state.forget_eviction(victim.key)
             self.wake()
@@ -393,37 +399,39 @@ class Scheduler:
     # --- reasons for waiting --------------------------------------------------------------------------------------
 
     async def _write_reasons(self) -> None:
-        """Write why Workloads wait, after every write that admits Workloads."""
+        """Write why Workloads wait, one at a time: the newest reason of each when the write has its turn."""
         failures = 0
         while True:
             await self._reasons.wait()
             self._reasons.clear()
             while self._waiting:
-                await self.executor.quiet(at_most=1.0)
-                if not self._waiting:
-                    break
-                key = next(iter(self._waiting))
-                decision = self._waiting.pop(key)
+                key, decision = next(iter(self._waiting.items()))
                 try:
-                    await self._write_reason(key, decision)
+                    await self._write_reason(key)
                     failures = 0
                 except NotLeading:
                     raise
                 except _IN_DOUBT as error:
                     self.executor.report(Workload, key, error)
-                    self._waiting.setdefault(key, decision)  # after the others, unless a newer decision waits
+                    newer = self._waiting.pop(key, None)
+                    self._waiting[key] = newer or decision  # after the others
                     await asyncio.sleep(RETRY.delay(failures, random.random))
                     failures += 1
                 except NotFound:
-                    pass  # the Workload was deleted
+                    self._waiting.pop(key, None)  # the Workload was deleted
                 except Exception as error:
+                    self._waiting.pop(key, None)
                     self.executor.report(Workload, key, error)
 
-    async def _write_reason(self, key: str, decision: Decision) -> None:
+    async def _write_reason(self, key: str) -> None:
         said = False
+        decision: Decision | None = None
 
         def patch(workload: Workload) -> Patch | None:
-            nonlocal said
+            nonlocal said, decision
+            decision = self._waiting.pop(key, decision)
+            if decision is None:
+                return None  # it was admitted meanwhile
             if workload.metadata.uid != decision.uid or not _in_line(workload):
                 return None
             draft = self.cluster.draft(workload)
@@ -434,8 +442,8 @@ class Scheduler:
             said = draft.changed
             return draft.patch() if said else None
 
-        after = await self.executor.update(Workload, key, patch, urgent=False)
-        if said:
+        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
+        if said and decision is not None:
             self.executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
             self._tell_amounts(after, decision)
 
@@ -465,7 +473,6 @@ class Scheduler:
                 info = state.waiting.get(key)
                 if info is None or _told(info.workload) or state.waits(key) is None:
                     continue
-                await self.executor.quiet()
                 try:
                     await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
@@ -491,7 +498,7 @@ class Scheduler:
             draft.unreserve(reason=why.reason, message=why.message)
             return draft.patch()
 
-        after = await self.executor.update(Workload, key, patch, urgent=False)
+        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
         if bypassed and equal is not None:
             self._tell_amounts(after, equal)
 

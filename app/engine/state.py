@@ -318,6 +318,7 @@ class State(Questions):
         if version is not None and version < self.versions.get(key, 0):
             return False
         info = Info(workload, self.surroundings)
+        key = info.key  # one text for all tables
         if version is not None:
             self.keep(self.versions)
             self.versions[key] = version

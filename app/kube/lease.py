@@ -200,11 +200,11 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks of a candidate at the Lease, at most, so that a released Lease is taken soon."""
 WARN_SECONDS = 30.0
 """Seconds between two warnings about the same trouble."""
-DO_RENEW = (
+CURE_RENEWAL = (
     "see whether the API server is slow or refuses patches of this Lease, and whether the chart's FlowSchemas are on;"
     " writes wait until a renewal succeeds"
 )
-DO_LOST = (
+CURE_LOST = (
     "nothing if it is rare: this process is a candidate again. If it repeats, see lease.renewal_failed before it,"
     " and the CPU limits of the pods; a longer leaderElection.leaseDuration tolerates slower servers"
 )
@@ -306,7 +306,7 @@ class Elector:
                 async with asyncio.timeout(self._renew_deadline):
                     fence = await self._try_acquire()
             except Exception as error:
-                self._warn("lease.acquire_failed", error=_words(error), do=DO_RENEW)
+                self._warn("lease.acquire_failed", error=_words(error), cure=CURE_RENEWAL)
                 fence = None
             if fence is not None:
                 _log.info("lease.acquired", lease=self._name, identity=self.identity, epoch=fence.epoch)
@@ -353,7 +353,7 @@ class Elector:
                 renewing.cancel()
         except* (_Lost, NotLeading) as why:  # the fence may stop `lead` before the renewal fails
             lost = True
-            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]), do=DO_LOST)
+            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]), cure=CURE_LOST)
         return lost
 
     async def _keep(self, fence: Fence) -> None:
@@ -375,7 +375,7 @@ class Elector:
                 first = not self.stats.failure
                 self.stats.failure = _words(error, timeout=f"no answer within {limit:.1f} s")
                 if first:
-                    self._warn("lease.renewal_failed", epoch=fence.epoch, error=self.stats.failure, do=DO_RENEW)
+                    self._warn("lease.renewal_failed", epoch=fence.epoch, error=self.stats.failure, cure=CURE_RENEWAL)
                 pause = self._retry_period * (1.0 + 0.2 * self._jitter())
                 if fence.remaining > 0:
                     pause = min(pause, fence.remaining)
@@ -441,7 +441,7 @@ class Elector:
 
     async def _read(self) -> Lease:
         path = Lease.path(self._name, self._namespace)
-        return self._see(await self._transport.request("GET", path, retry="never", urgent=True))
+        return self._see(await self._transport.request("GET", path, retry="never"))
 
     async def _write(self, spec: dict[str, object], base: Lease | None) -> Lease:
         """Write the spec over the version `base`, or create the Lease. Raises Conflict after another write."""
@@ -465,7 +465,6 @@ class Elector:
                 body=msgspec.json.encode(body),
                 content_type=content_type,
                 retry="never",
-                urgent=True,
             )
         )
 

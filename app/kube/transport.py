@@ -164,6 +164,7 @@ class Transport(Wire):
             timeout=timeout,
             retry=retry,
             guard=guard,
+            write=f"create {kind.PLURAL}",
         )
         return self.decoder(kind)(answer)
 
@@ -178,7 +179,6 @@ class Transport(Wire):
         dry_run: bool = False,
         timeout: float | None = None,
         retry: Retry = "auto",
-        urgent: bool = False,
     ) -> T:
         """Replace an object; with a resourceVersion in the body a stale write raises Conflict."""
         answer = await self.request(
@@ -188,7 +188,7 @@ class Transport(Wire):
             body=answers.encode(body),
             timeout=timeout,
             retry=retry,
-            urgent=urgent,
+            write=f"update {kind.PLURAL}",
         )
         return self.decoder(kind)(answer)
 
@@ -221,6 +221,7 @@ class Transport(Wire):
             timeout=timeout,
             retry=retry,
             guard=guard,
+            write=f"{type} {kind.PLURAL} {subresource}",
         )
         return self.decoder(kind)(answer)
 
@@ -248,7 +249,12 @@ class Transport(Wire):
         if dry_run:
             body["dryRun"] = ["All"]
         await self.request(
-            "DELETE", self.path(kind, name, namespace), body=answers.encode(body), timeout=timeout, guard=guard
+            "DELETE",
+            self.path(kind, name, namespace),
+            body=answers.encode(body),
+            timeout=timeout,
+            guard=guard,
+            write=f"delete {kind.PLURAL}",
         )
 
 

@@ -20,6 +20,7 @@ from app.controllers.scheduler import Scheduler
 from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.events import Recorder
+from app.kube.gate import Rank
 from app.kube.lease import LeaseStats
 from app.kube.reflector import Reflector
 from app.kube.transport import Transport
@@ -67,6 +68,7 @@ class ProcessMetrics(Collector):
         yield from self._of_caches()
         yield from self._of_events()
         term = self._term()
+        yield from self._of_gate(term)
         yield _gauge("turnstile_leading", "1 while this process leads.", [((), term is not None)])
         if self._lease is not None:
             yield from self._of_lease(self._lease)
@@ -97,10 +99,44 @@ class ProcessMetrics(Collector):
             ("verb",),
         )
         yield _counter("turnstile_api_watches_opened", "Watches opened.", [((), stats.streams)])
+
+    def _of_gate(self, term: Term | None) -> Iterator[Metric]:
+        gate, label = self._transport.gate, ("class",)
+        window, stats = gate.window, gate.stats
+        yield _gauge("turnstile_write_window", "Writes that may be in flight at once.", [((), window.size)])
         yield _gauge(
-            "turnstile_api_pressure",
-            "How hard the API server works, judged from its answers: 0 is idle, 1 sheds load.",
-            [((), self._transport.pressure)],
+            "turnstile_write_latency_seconds",
+            "What the API server takes for a write now; as it was at the last write while there is none.",
+            [((), window.latency)],
+        )
+        yield _gauge(
+            "turnstile_write_slowness",
+            "How many times its lowest latency the API server takes for a write now.",
+            [((), window.slowness)],
+        )
+        behind = {Rank.EVENT: len(self._recorder)}
+        if term is not None:
+            behind |= {Rank.STATUS: term.executor.waiting, Rank.REASON: term.scheduler.reasons}
+        yield _gauge(
+            "turnstile_writes_waiting",
+            "Writes that wait here for their turn.",
+            [((rank.word,), max(gate.waiting(rank), behind.get(rank, 0))) for rank in Rank],
+            label,
+        )
+        yield _gauge(
+            "turnstile_writes_in_flight",
+            "Writes without an answer yet.",
+            [((rank.word,), gate.in_flight(rank)) for rank in Rank],
+            label,
+        )
+        yield _counter(
+            "turnstile_write_turns", "Turns to write.", [((rank.word,), stats.turns[rank]) for rank in Rank], label
+        )
+        yield _counter(
+            "turnstile_write_wait_seconds",
+            "Seconds that writes waited for their turn.",
+            [((rank.word,), stats.waited[rank]) for rank in Rank],
+            label,
         )
 
     def _of_caches(self) -> Iterator[Metric]:
@@ -199,8 +235,6 @@ class ProcessMetrics(Collector):
             ("kind", "error"),
         )
         yield _counter("turnstile_writes_deferred", "Patches put off until nothing is urgent.", [((), stats.deferred)])
-        yield _gauge("turnstile_writes_waiting", "Deferred patches not written yet.", [((), executor.waiting)])
-        yield _gauge("turnstile_writes_in_flight", "Urgent writes without an answer yet.", [((), executor.in_flight)])
 
     def _of_controllers(self, runners: Iterable[Runner]) -> Iterator[Metric]:
         queues = [(name, queue) for runner in runners for name, queue in runner.queues.items()]

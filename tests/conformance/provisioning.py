@@ -196,11 +196,11 @@ def check_active(case: Case, run: Run) -> list[str] | None:
     """The condition Active of an AdmissionCheck."""
     table = case.body["case"]
     objects = _built(run, table | {"checks": [table["check"]]})
-    decision = checks.decide("check1", objects.seen(JobOptions(), _NOW))
-    patch = next(action for action in decision.actions if isinstance(action, Patch))
-    [have] = orjson.loads(patch.body)["status"]["conditions"]
-    want = {key: value for key, value in table["wantCondition"].items() if key != "lastTransitionTime"}
-    return differs("condition", want, {key: value for key, value in have.items() if key != "lastTransitionTime"})
+    decision = checks.decide(table["check"]["metadata"]["name"], objects.seen(JobOptions(), _NOW))
+    patches = (orjson.loads(action.body) for action in decision.actions if isinstance(action, Patch))
+    [have] = next((patch["status"]["conditions"] for patch in patches), [{}])
+    want = table["wantCondition"] or {}
+    return differs("condition", *({**each, "lastTransitionTime": ""} for each in (want, have)))
 
 
 def check_calls(case: Case, run: Run) -> list[str] | None:

@@ -277,7 +277,7 @@ def _synced_workload(call: Call) -> list[str]:
     have = admissionchecks.listed(states.admission_checks, needed, now=call.now)
     want = call.table.get("wantChecks") or []
     untimed = [{**to_plain(state), "lastTransitionTime": ""} for state in have]
-    return differs("changed", call.result(), have != states.admission_checks) + differs(
+    return differs("changed", call.result(), have != list(states.admission_checks)) + differs(
         "checks", bare([{**state, "lastTransitionTime": ""} for state in want]), bare(untimed)
     )
 

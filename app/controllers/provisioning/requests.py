@@ -131,7 +131,7 @@ def _requirements(pod_set: PodSet) -> tuple[object, ...]:
     """The fields of a pod that decide on which nodes it fits, but for its topology, priority and spread."""
     spec = pod_set.template.spec
     containers, init_containers = ([_needs(each) for each in part] for part in (spec.containers, spec.init_containers))
-    placement = spec.node_selector, spec.tolerations, spec.affinity, spec.resource_claims
+    placement = spec.node_selector, list(spec.tolerations), spec.affinity, list(spec.resource_claims)
     return containers, init_containers, spec.resources, placement
 
 

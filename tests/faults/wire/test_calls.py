@@ -11,14 +11,24 @@ from app.kube.pages import FIRST_PAGE, PAGE_BYTES
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.ports import ReservedPort
-from tests.faults.proxy import Proxy, Request, answer, black_hole, drop, lose_answer
-from tests.faults.wire.world import ConfigMap, config, until
+from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer, black_hole, drop, lose_answer, passed
+from tests.faults.wire.world import ConfigMap, config
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 HTML = (
     b"<html><head><title>502</title></head><body><h1>Bad Gateway</h1>" + b"<p>nginx</p>" * 100_000 + b"</body></html>"
 )
+
+
+def slow(seconds: float) -> Fault:
+    """Take the request, and pass it on after so many seconds."""
+
+    async def fault(exchange: Exchange) -> bool:
+        await asyncio.sleep(seconds)
+        return await passed(exchange)
+
+    return fault
 
 
 class TestOverload:
@@ -34,13 +44,16 @@ class TestOverload:
         assert 1.0 <= second.at - first.at < 3.0
         assert through.stats.retries["POST", "429"] == 1
 
-    async def test_load_shedding_is_told_to_who_asks(self, proxy: Proxy, through: Transport, namespace: str) -> None:
-        """Pressure is low on an idle server and full after a 429."""
+    async def test_load_shedding_halves_the_window(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+        """Whatever was asked."""
+        window = through.gate.window
         await through.list_all(ConfigMap, namespace)
-        assert through.pressure < 0.5
+        before = window.size
+        assert window.at_ease
         proxy.plan(answer("429 Too Many Requests"))
         await through.list_all(ConfigMap, namespace)
-        assert through.pressure == 1.0
+        assert window.size == before // 2
+        assert not window.at_ease
 
     async def test_a_wait_beyond_the_deadline_is_left_to_the_caller(
         self, proxy: Proxy, through: Transport, namespace: str
@@ -215,19 +228,14 @@ class TestDeadline:
         assert time.monotonic() - started < 3.0
         assert through.stats.requests["GET", "timeout"] == 1
 
-    async def test_urgent_calls_do_not_queue_behind_others(self, proxy: Proxy, namespace: str) -> None:
-        """A Lease is renewed although every slot is taken; others see full pressure."""
-        path = ConfigMap.collection_path(namespace)
-        async with Transport(proxy.access, timeout=2.0, in_flight=1) as transport:
-            proxy.plan(black_hole)
-            stuck = asyncio.create_task(transport.request("GET", path))
-            await until(lambda: bool(proxy.requests))
-            assert transport.pressure == 1.0
-            assert await transport.request("GET", path, urgent=True, timeout=1.0)
-            with pytest.raises(errors.RequestTimeout):
-                await transport.request("GET", path, timeout=0.2)
-            stuck.cancel()
-            await asyncio.gather(stuck, return_exceptions=True)
+    async def test_a_write_is_not_cut_while_the_server_is_slow(self, proxy: Proxy, namespace: str) -> None:
+        """A server that took a second for the writes before is given more than a second for the next."""
+        async with Transport(proxy.access, timeout=1.0) as transport:
+            proxy.plan(slow(0.9), slow(0.9), slow(2.0))
+            for name in "abc":
+                await transport.create(ConfigMap, namespace, config(name))
+            assert len(proxy.requests) == 3
+            assert transport.stats.requests["POST", "timeout"] == 0
 
 
 class TestCredentials:

@@ -20,6 +20,7 @@ UNSEEN = {
     "journal",
     "shapes",
     "texts",
+    "_counted",
     "catalog",
     "options",
     "answers",
