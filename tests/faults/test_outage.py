@@ -194,11 +194,7 @@ class TestLeaseThatIsNotRenewed:
                     1,
                     1,
                 )
-                wait_until(  # it looks every second
-                    lambda: "failing" not in _readyz(port.number)[1],
-                    timeout=5,
-                    describe=lambda: str(_readyz(port.number)),
-                )
+                assert "failing" not in _readyz(port.number)[1]
                 leader.terminate()
         finally:
             for process in (leader, webhook):
