@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 import typer
 import uvloop
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
 from app.api import names
@@ -52,6 +52,7 @@ from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
 from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.runner import Runner
+from app.controllers.tallies import Tallies
 from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
 from app.http.connections import Connections
@@ -74,6 +75,7 @@ from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.usual import UsualMetrics
 from app.process.watchdog import Watchdog
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
@@ -194,7 +196,7 @@ class Turnstile:
         self._leader: Leader | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
-        self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
+        self._metrics = WorkloadMetrics(self.registry, settings.measured)
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity)
         self._candidacy = self._candidate() if settings.role.controller else None
@@ -209,6 +211,12 @@ class Turnstile:
                 unable_for=lambda: self._watchdog.unable_for,
             )
         )
+        self._certificates: dict[str, ServingCertificate] = {}
+        lease = f"{settings.name}-controller" if settings.role.controller else ""
+        self.registry.register(
+            UsualMetrics(transport, lease=lease, term=lambda: self._term, certificates=self._certificates)
+        )
+        ProcessCollector(registry=self.registry)
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -282,6 +290,8 @@ class Turnstile:
             self.settings.flags.options(loaded),
             pods_ready=started.pods_ready,
             granular_reasons=started.granular_reasons,
+            copied_labels=started.copied_labels,
+            copied_annotations=started.copied_annotations,
             provisioning_cleanup=started.provisioning_cleanup,
         )
         if self._reviewer is not None:
@@ -310,6 +320,7 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
+        self._certificates["webhook"] = certificate
         health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self._watchdog.notes)
         connections = Connections()
         app = create_app(
@@ -364,6 +375,7 @@ class Turnstile:
         """The metrics over TLS, with a certificate that this process made."""
         certificate = ServingCertificate()
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
+        self._certificates["metrics"] = certificate
         health = self._health(certificate)
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
@@ -396,7 +408,9 @@ class Turnstile:
         )
 
     async def _campaign(self, cluster: ClusterView, candidacy: Candidacy) -> None:
-        campaign = asyncio.create_task(candidacy.run(lambda fence: self._lead(cluster, fence)), name="campaign")
+        tallies = Tallies(cluster.workloads)
+        leading = candidacy.run(lambda fence: self._lead(cluster, tallies, fence))
+        campaign = asyncio.create_task(leading, name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -408,7 +422,7 @@ class Turnstile:
             with contextlib.suppress(asyncio.CancelledError):
                 await campaign
 
-    async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
+    async def _lead(self, cluster: ClusterView, tallies: Tallies, fence: Fence) -> None:
         """One term of leadership.
 
         It begins with the stores as they are, once they are shown to have all that was written before the Lease was
@@ -428,10 +442,16 @@ class Turnstile:
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
                 executor = Executor(self.transport, stores, self._recorder, fence=fence)
                 leader = self._leader = Leader(
-                    cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
+                    cluster,
+                    executor,
+                    self._ledger(fence),
+                    self._metrics,
+                    tallies=tallies,
+                    audit_interval=self.settings.audit_interval,
                 )
                 installer = Runner(executor, self._installation())
-                self._term = Term(executor, leader.scheduler, (leader.runner, installer), leader.auditor)
+                runners = leader.runner, installer
+                self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
 
                 async def install() -> None:
                     await catching_up.of(installation)

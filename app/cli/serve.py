@@ -14,6 +14,7 @@ from app.api.config import Loaded, features
 from app.api.errors import InvalidValue
 from app.cli.config import load_or_exit
 from app.controllers.audit import INTERVAL_SECONDS
+from app.controllers.metriclabels import MetricOptions
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
@@ -56,7 +57,7 @@ class Settings:
     bind: tuple[str, int]
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
-    local_queue_metrics: bool
+    measured: MetricOptions
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
     client_ca: Path | None
@@ -289,7 +290,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             if metrics_bind is not None or loaded is None
             else configured.metrics_address(loaded),
             metrics_for_everybody=metrics_for_everybody,
-            local_queue_metrics=loaded is None or configured.local_queue_metrics(loaded),
+            measured=configured.metric_options(loaded) if loaded is not None else MetricOptions(),
             webhook_hosts=tuple(webhook_host or ()),
             client_ca=client_ca_file,
             client_names=tuple(client_name or ()),

@@ -15,17 +15,16 @@ decide about quota and never touch a job.
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
 from app.api import workload as wl
-from app.api.conditions import instant
 from app.api.errors import (
     Conflict,
     NotFound,
@@ -41,6 +40,7 @@ from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import Change
+from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
@@ -68,7 +68,7 @@ _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 
 
 class Scheduler:
-    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle."""
+    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle and its seconds."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Scheduler:
         cluster: ClusterView,
         executor: Executor,
         *,
-        decided: Callable[[Sequence[Decision]], None] = lambda _: None,
+        decided: Callable[[Sequence[Decision], float], None] = lambda _, __: None,
     ) -> None:
         self.decided = decided
         self.state = state
@@ -190,7 +190,7 @@ class Scheduler:
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
-        turn = Slice()
+        turn, began = Slice(), time.perf_counter()
         result: Cycle | None = None
         with closing(cycle_steps(self.state, self.cluster.now.timestamp())) as steps:
             while result is None:
@@ -203,7 +203,7 @@ class Scheduler:
                         await turn.rest()
         for key, error in result.faults:
             self.executor.report(Workload, key, error)
-        self.decided(result.decisions)
+        self.decided(result.decisions, time.perf_counter() - began)
         for decision in result:
             if turn.over:
                 await turn.rest()
@@ -507,15 +507,6 @@ def _told(workload: Workload) -> bool:
     """Whether the status of a Workload has the reason why the Workload waits."""
     reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     return reserved is not None and reserved.reason != "PendingEvaluation"
-
-
-def queued_since(workload: Workload) -> datetime | None:
-    """When the Workload joined the queue: when it was requeued or last evicted, else when it was created."""
-    for kind in (wl.REQUEUED, wl.EVICTED):
-        condition = find_condition(workload.status.conditions, kind)
-        if condition is not None and condition.status == "True":
-            return instant(condition.last_transition_time)
-    return instant(workload.metadata.creation_timestamp)
 
 
 def _in_line(workload: Workload) -> bool:

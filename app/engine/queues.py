@@ -271,7 +271,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
             return
         del pending.inadmissible[key]
     if not backoff_over and not pending.in_line(key):
-        pending.active.pop(key, None)
+        pending.take_out(key)
         pending.inadmissible[key] = info
         return
     pending.push(info)

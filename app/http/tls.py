@@ -43,6 +43,8 @@ class ServingCertificate:
             except (ssl.SSLError, UnicodeDecodeError) as error:
                 raise InvalidValue("client CA", str(error), "give the PEM of certificate authorities") from error
         self.chain = b""
+        self.expires = 0.0
+        """When the certificate in use ends, in Unix seconds; 0 before the first `load`."""
         self._key = b""
 
     @property
@@ -63,7 +65,8 @@ class ServingCertificate:
         with _as_file(chain) as chain_file, _as_file(key) as key_file:
             try:
                 _server_context().load_cert_chain(chain_file, key_file)  # a failed load leaves a context half changed
-                x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+                leaf = x509.load_pem_x509_certificate(chain)
+                leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             except (ssl.SSLError, ValueError) as error:
                 cure = "give a PEM certificate chain and the private key of its first certificate"
                 raise InvalidValue("tls", str(error), cure) from error
@@ -73,6 +76,7 @@ class ServingCertificate:
                 ) from error
             self.context.load_cert_chain(chain_file, key_file)
         self.chain, self._key = chain, key
+        self.expires = leaf.not_valid_after_utc.timestamp()
         return True
 
 

@@ -65,6 +65,10 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    copied_labels: tuple[str, ...] = ()
+    """Labels that a new Workload gets from its job, for the labels of metrics."""
+    copied_annotations: tuple[str, ...] = ()
+    """Annotations likewise."""
     explicit_status: bool = False
     """Gate UnadmittedWorkloadsExplicitStatus: conditions are written before the first decision about a Workload."""
     keep_finished: float | None = None

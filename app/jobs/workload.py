@@ -18,6 +18,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.bases.serving import Component, ServingSet
 from app.jobs.integration import CannotCompose, Integration
 from app.jobs.labels import max_execution_seconds, queue_name
+from app.jobs.options import JobOptions
 from app.jobs.podsets import JobPodSet
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -196,6 +197,18 @@ def _body(
     if annotations := {**annotations, **copied_annotations(job)}:
         metadata["annotations"] = annotations
     return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
+
+
+def with_measured(body: dict[str, Any], job: Kind, options: JobOptions) -> dict[str, Any]:
+    """The Workload to create, with the labels and annotations of its job that metrics show."""
+    meta = job.metadata
+    for field, keys, present in (
+        ("labels", options.copied_labels, meta.labels),
+        ("annotations", options.copied_annotations, meta.annotations),
+    ):
+        if found := {key: present[key] for key in keys if key in present}:
+            body["metadata"][field] = {**found, **body["metadata"].get(field, {})}
+    return body
 
 
 def of_a_set(workload: Workload) -> bool:

@@ -10,11 +10,12 @@ latencies measured here. Never looks into a body: that is the task of `transport
 import asyncio
 import contextlib
 import random
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -52,6 +53,10 @@ _WATCH_BUFFER = 2**16  # a full buffer is split into lines at once, which blocks
 _KEEPALIVE = 60.0  # less than the 90 s of the server, so that the client closes idle connections first
 
 
+DURATIONS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Limits in seconds by which durations of attempts are counted: those of client-go."""
+
+
 @dataclass(slots=True)
 class Stats:
     """Counts since the start, for `app.process.metrics`. Outcome: HTTP status, `timeout`, `lost` or `withheld`."""
@@ -62,8 +67,17 @@ class Stats:
     """Repeated attempts by (verb, outcome of the previous attempt)."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds spent in attempts, by verb, without the waits between attempts."""
+    durations: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0] * (len(DURATIONS) + 1))
+    )
+    """How many attempts lasted at most each of `DURATIONS`, but longer than the one before, by verb."""
     streams: int = 0
     """Watches opened."""
+
+    def lasted(self, verb: str, seconds: float) -> None:
+        """Count the duration of an attempt."""
+        self.seconds[verb] += seconds
+        self.durations[verb][bisect_left(DURATIONS, seconds)] += 1
 
 
 class Wire:
@@ -272,7 +286,7 @@ class Wire:
         finally:
             if outcome:
                 self.stats.requests[method, outcome] += 1
-            self.stats.seconds[method] += self._loop.time() - started
+            self.stats.lasted(method, self._loop.time() - started)
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         error = answers.error(response.status, body, response.headers)

@@ -5,6 +5,7 @@ Pure functions of a loaded file. Must never start anything.
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import cast
 
 from app.api import quantity
 from app.api.config import Configuration, Loaded, addresses, v1beta2
@@ -13,6 +14,7 @@ from app.api.config.durations import seconds
 from app.api.config.frameworks import group_kind
 from app.api.errors import InvalidValue
 from app.api.selectors import LabelSelector
+from app.controllers.metriclabels import CustomLabel, MetricOptions, Source
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
@@ -55,6 +57,8 @@ def job_options(loaded: Loaded) -> JobOptions:
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        copied_labels=_of_workloads(loaded, from_annotation=False),
+        copied_annotations=_of_workloads(loaded, from_annotation=True),
         explicit_status="UnadmittedWorkloadsExplicitStatus" in loaded.gates,
         keep_finished=_kept(retention.after_finished),
         keep_deactivated=_kept(retention.after_deactivated_by_kueue),
@@ -197,10 +201,44 @@ def metrics_address(loaded: Loaded) -> Address | None:
     return addresses.parse(loaded.configuration.metrics.bind_address or "0")
 
 
-def local_queue_metrics(loaded: Loaded) -> bool:
-    """Whether the metrics of LocalQueues are exported, if metrics are served."""
-    wanted = loaded.configuration.metrics.local_queue_metrics
-    return "LocalQueueMetrics" in loaded.gates and (wanted is None or bool(wanted.enable))
+def metric_options(loaded: Loaded) -> MetricOptions:
+    """What is measured of queues, and with which labels."""
+    metrics = loaded.configuration.metrics
+    lines = metrics.local_queue_metrics
+    selector = lines.local_queue_selector if lines is not None else None
+    return MetricOptions(
+        custom=_custom_labels(loaded),
+        local_queues="LocalQueueMetrics" in loaded.gates and (lines is None or bool(lines.enable)),
+        selector=selector.selector() if selector is not None else None,
+        cohorts="MetricsForCohorts" in loaded.gates,
+        resources=bool(metrics.enable_cluster_queue_resources),
+        creation_latency="MetricForWorkloadCreationLatency" in loaded.gates,
+        unadmitted="UnadmittedWorkloadsObservability" in loaded.gates,
+    )
+
+
+def _custom_labels(loaded: Loaded) -> tuple[CustomLabel, ...]:
+    if "CustomMetricLabels" not in loaded.gates:
+        return ()
+    return tuple(
+        CustomLabel(
+            name=label.name,
+            source=cast("Source", label.source_kind or "ClusterQueue"),
+            key=label.source_label_key or label.source_annotation_key or label.name,
+            from_annotation=bool(label.source_annotation_key),
+            tracked=frozenset(label.tracked_values or ()),
+        )
+        for label in loaded.configuration.metrics.custom_labels or ()
+    )
+
+
+def _of_workloads(loaded: Loaded, *, from_annotation: bool) -> tuple[str, ...]:
+    """Keys that a Workload must have of its job, so that metrics can show them."""
+    return tuple(
+        label.key
+        for label in _custom_labels(loaded)
+        if label.source == "Workload" and label.from_annotation == from_annotation
+    )
 
 
 def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:

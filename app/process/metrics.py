@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from app.controllers.audit import Auditor
 from app.controllers.executor import Executor
+from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
 from app.kube.cache import State
@@ -36,6 +37,7 @@ class Term:
     scheduler: Scheduler
     runners: tuple[Runner, ...]
     auditor: Auditor
+    queues: QueueMetrics
 
 
 class ProcessMetrics(Collector):
@@ -77,6 +79,7 @@ class ProcessMetrics(Collector):
             yield from self._of_controllers(term.runners)
             yield from self._of_scheduler(term.scheduler)
             yield from self._of_audits(term.auditor)
+            yield from term.queues.collect()
 
     def _of_transport(self) -> Iterator[Metric]:
         stats = self._transport.stats

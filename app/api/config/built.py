@@ -16,9 +16,10 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "DisableWaitForPodsReady",
+    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "CustomMetricLabels", "DisableWaitForPodsReady",
     "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
+    "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
@@ -47,7 +48,6 @@ _TAS: Final = "topology-aware scheduling is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
 _DRA: Final = "quota for dynamic resource allocation (DRA) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
-_METRICS: Final = "metrics of queues are not built yet"
 
 _BY_PREFIX: Final = (
     ("TAS", _TAS), ("TopologyAware", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
@@ -55,12 +55,8 @@ _BY_PREFIX: Final = (
 
 UNBUILT: Final[Mapping[str, str]] = {
     "ConcurrentAdmission": "concurrent admission is not built yet",
-    "CustomMetricLabels": _METRICS,
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    "LocalQueueMetrics": _METRICS,
-    "MetricForWorkloadCreationLatency": "the metric of creation latency is not built yet",
-    "MetricsForCohorts": _METRICS,
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
     "VisibilityOnDemand": "the visibility API is not built yet",
@@ -80,7 +76,7 @@ def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple
     """Paths whose defaults mean nothing; an effective configuration does not show them."""
     if not document.given("waitForPodsReady"):
         yield ("waitForPodsReady",)
-    yield from (("multiKueue",), ("visibilityServer",), ("metrics", "localQueueMetrics"))
+    yield from (("multiKueue",), ("visibilityServer",))
     yield from (("clientConnection",), ("controller",))
     if config.internal_cert_management is not None and config.internal_cert_management.enable:
         yield ("webhook", "certDir")
@@ -108,14 +104,6 @@ def refusals(
     ):
         message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
         yield refuse(("tls",), message)
-    metrics = config.metrics
-    if metrics.enable_cluster_queue_resources:
-        yield refuse(("metrics", "enableClusterQueueResources"), _METRICS)
-    if metrics.custom_labels:
-        yield refuse(("metrics", "customLabels"), _METRICS)
-    wanted = metrics.local_queue_metrics
-    if given("metrics", "localQueueMetrics") and wanted is not None and wanted.enable:
-        yield refuse(("metrics", "localQueueMetrics"), _METRICS, "leave it out or set enable: false")
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)
@@ -255,6 +243,10 @@ def warnings(
         yield warn("webhook", "certDir", message="has no effect while internalCertManagement makes the certificate")
     if config.resources is not None and config.resources.quota_check_strategy and "QuotaCheckStrategy" not in gates:
         yield warn("resources", "quotaCheckStrategy", message="is switched off by the gate QuotaCheckStrategy")
+    if config.metrics.custom_labels and "CustomMetricLabels" not in gates:
+        yield warn("metrics", "customLabels", message="is switched off by the gate CustomMetricLabels")
+    if given("metrics", "localQueueMetrics") and "LocalQueueMetrics" not in gates:
+        yield warn("metrics", "localQueueMetrics", message="is switched off by the gate LocalQueueMetrics")
     if config.admission_fair_sharing is not None and "AdmissionFairSharing" not in gates:
         yield warn("admissionFairSharing", message="is switched off by the gate AdmissionFairSharing")
     for name in sorted(config.feature_gates or {}):

@@ -7,6 +7,7 @@ import pytest
 
 from app.api.errors import InvalidConfiguration
 from app.api.selectors import LabelSelector
+from app.controllers.metriclabels import CustomLabel
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from app.jobs.options import JobOptions, PodsReadyOptions
 from app.process import configured
@@ -203,3 +204,35 @@ class TestWaitingForPods:
         """In both versions: a Job that had to be ready at once would be evicted for ever."""
         file = loaded(f"waitForPodsReady: {{{switch}timeout: 0s}}", head=head)
         assert JobFlags().options(file).pods_ready == PodsReadyOptions(timeout=default, recovery_timeout=default)
+
+
+def test_what_is_measured() -> None:
+    """Labels, LocalQueues and resources; Workloads copy what their labels are made of."""
+    given = loaded(
+        """metrics:
+  enableClusterQueueResources: true
+  customLabels:
+  - {name: team, sourceLabelKey: org/team, trackedValues: [a]}
+  - {name: size, sourceKind: Workload, sourceAnnotationKey: org/size, trackedValues: [big]}
+  - {name: env, sourceKind: Workload, trackedValues: [prod]}
+  localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: yes}}}
+featureGates: {CustomMetricLabels: true, MetricsForCohorts: false}
+""".replace("yes", "'yes'")
+    )
+    options = configured.metric_options(given)
+    assert (options.resources, options.local_queues, options.cohorts) == (True, True, False)
+    assert options.selector == LabelSelector(match_labels={"shown": "yes"})
+    assert options.custom == (
+        CustomLabel("team", "ClusterQueue", "org/team", tracked=frozenset({"a"})),
+        CustomLabel("size", "Workload", "org/size", from_annotation=True, tracked=frozenset({"big"})),
+        CustomLabel("env", "Workload", "env", tracked=frozenset({"prod"})),
+    )
+    jobs = configured.job_options(given)
+    assert (jobs.copied_labels, jobs.copied_annotations) == (("env",), ("org/size",))
+
+
+def test_labels_without_their_gate_are_none() -> None:
+    """Nor are they copied."""
+    given = loaded("metrics: {customLabels: [{name: a, sourceKind: Workload, trackedValues: [b]}]}")
+    assert configured.metric_options(given).custom == ()
+    assert configured.job_options(given).copied_labels == ()

@@ -12,9 +12,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("visibilityServer: {bindPort: 8082}", "line 3: visibilityServer: the visibility API is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
-        ("metrics: {enableClusterQueueResources: true}", "line 3: metrics.enableClusterQueueResources: metrics of"),
-        ("metrics: {customLabels: [{name: team}]}", "line 3: metrics.customLabels: metrics of queues"),
-        ("metrics: {localQueueMetrics: {enable: true}}", "line 3: metrics.localQueueMetrics: metrics of queues"),
         (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (
@@ -47,6 +44,9 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
     [
         "tls: {minVersion: VersionTLS12}",
         "metrics: {localQueueMetrics: {enable: false}}",
+        "metrics: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {env: prod}}}}",
+        "metrics: {enableClusterQueueResources: true}",
+        "metrics: {customLabels: [{name: team}]}\nfeatureGates: {CustomMetricLabels: true}",
         "leaderElection: {leaderElect: true, resourceLock: leases}",
         "health: {readinessEndpointName: /readyz, livenessEndpointName: healthz}",
         "integrations: {frameworks: [pod]}",
@@ -101,6 +101,11 @@ def test_a_kind_that_is_built_later_is_accepted_then() -> None:
             "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",
             "resources.quotaCheckStrategy: is switched off by the gate",
         ),
+        ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels: is switched off by the gate"),
+        (
+            "metrics: {localQueueMetrics: {enable: true}}\nfeatureGates: {LocalQueueMetrics: false}",
+            "metrics.localQueueMetrics: is switched off by the gate",
+        ),
     ],
 )
 def test_what_changes_nothing_is_warned_of(body: str, warning: str) -> None:
@@ -113,7 +118,7 @@ def test_effective_configuration_shows_no_empty_promises() -> None:
     """Defaults of what is not built are left out of what holds."""
     effective = loaded("").effective()
     assert not {"waitForPodsReady", "multiKueue", "visibilityServer", "clientConnection"} & effective.keys()
-    assert effective["metrics"] == {"bindAddress": ":8443"}
+    assert effective["metrics"] == {"bindAddress": ":8443", "localQueueMetrics": {"enable": True}}
 
 
 def test_effective_configuration_is_a_configuration() -> None:
