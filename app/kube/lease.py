@@ -87,7 +87,7 @@ class Fence:
     no other process takes the Lease. So a reader of the older value is too careful, never too bold.
     """
 
-    __slots__ = ("_clock", "_closed", "_deadline", "_grace", "_span", "_waiting", "epoch", "renewed_at")
+    __slots__ = ("_clock", "_closed", "_deadline", "_grace", "_span", "_waiting", "epoch", "kept", "renewed_at")
 
     def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float, grace: float = 0.0) -> None:
         self._clock = clock
@@ -99,6 +99,8 @@ class Fence:
         """Clock reading at the start of the last renewal that succeeded."""
         self._deadline = renewed_at + span
         self._closed = False
+        self.kept = False
+        """Whether the Lease is left to expire at the end of the term, instead of being released."""
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     @property
@@ -151,6 +153,10 @@ class Fence:
         self.renewed_at = renewed_at
         self._deadline = renewed_at + self._span
         self._wake()
+
+    def keep(self) -> None:
+        """Have the Lease expire after the end of the term, because a write may still take effect."""
+        self.kept = True
 
     def close(self) -> None:
         """End the term."""
@@ -286,8 +292,8 @@ class Elector:
         """Wait for the Lease, call `lead(fence)`, and renew the Lease until `lead` ends; after losing it, wait again.
 
         `lead` goes on while the term is suspended, and is cancelled when the Lease is lost. When it returns or raises,
-        or this call is cancelled, the Lease is released, and `run` returns or raises too (errors of `lead` in an
-        ExceptionGroup). A NotLeading that escapes from `lead` counts as losing the Lease.
+        or this call is cancelled, the Lease is released, unless its fence is `kept`, and `run` returns or raises too
+        (errors of `lead` in an ExceptionGroup). A NotLeading that escapes from `lead` counts as losing the Lease.
         """
         while True:
             fence = self.stats.fence = await self._acquire()
@@ -298,7 +304,7 @@ class Elector:
             finally:
                 fence.close()
                 self.stats.fence = None
-                if not lost:
+                if not lost and not fence.kept:
                     await self._release()
             if not lost:
                 return
