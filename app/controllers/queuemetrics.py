@@ -282,6 +282,7 @@ class QueueMetrics:
         for local in list(self._state.local_queues.values()):
             if local.open and local.requested:
                 requested.setdefault(local.cluster_queue, Counter()).update(local.requested)
+            yield None
         for name, queue, custom in self._queues():
             for resource in queue.group_of:
                 yield (name, resource, *custom), amount(resource, requested.get(name, Counter())[resource])
@@ -402,6 +403,7 @@ class QueueMetrics:
         for each, queue, _ in self._queues():
             if self._admits(each):
                 yield from _count_parked(queue.pending, parked)
+            yield None
         for key, local, name, custom in self._lines():
             held = self._state.local_queues.get(key)
             waiting = len(held.items) if held is not None else 0
