@@ -55,6 +55,7 @@ class Settings:
     bind: tuple[str, int]
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
+    visibility_bind: tuple[str, int] | None
     local_queue_metrics: bool
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
@@ -143,6 +144,13 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         metrics_bind: Annotated[
             str | None,
             typer.Option(help="host:port of /metrics (TLS, certificate made at start); empty for none."),
+        ] = None,
+        visibility_bind: Annotated[
+            str | None,
+            typer.Option(
+                help="host:port of the visibility API (TLS) in the controller role; empty for none. With the gate"
+                " VisibilityOnDemand only."
+            ),
         ] = None,
         metrics_for_everybody: Annotated[
             bool,
@@ -244,6 +252,10 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         )
         if loaded is not None and tls_cert is None and (files := configured.certificate_files(loaded)) is not None:
             tls_cert, tls_key = files
+        gates = loaded.gates if loaded is not None else features.DEFAULTS
+        visibility = configured.visibility_address(loaded) if loaded is not None else None
+        if visibility_bind is not None:
+            visibility = _address(visibility_bind, "--visibility-bind") if visibility_bind else None
         settings = Settings(
             role=role,
             kubeconfig=kubeconfig,
@@ -259,6 +271,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             metrics_bind=(_address(metrics_bind, "--metrics-bind") if metrics_bind else None)
             if metrics_bind is not None or loaded is None
             else configured.metrics_address(loaded),
+            visibility_bind=visibility if "VisibilityOnDemand" in gates else None,
             metrics_for_everybody=metrics_for_everybody,
             local_queue_metrics=loaded is None or configured.local_queue_metrics(loaded),
             webhook_hosts=tuple(webhook_host or ()),
@@ -275,7 +288,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 configured.engine_options(loaded) if loaded is not None else EngineOptions(),
                 victim_patience=victim_patience or None,
             ),
-            gates=loaded.gates if loaded is not None else features.DEFAULTS,
+            gates=gates,
             election=configured.election(loaded) if loaded is not None else Election(),
             config=config,
             feature_gates=feature_gates,

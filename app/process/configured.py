@@ -183,6 +183,17 @@ def metrics_address(loaded: Loaded) -> Address | None:
     return addresses.parse(loaded.configuration.metrics.bind_address or "0")
 
 
+def visibility_address(loaded: Loaded) -> Address | None:
+    """The address of the visibility API, if the file gives one."""
+    server = loaded.configuration.visibility_server
+    return listening(server) if server is not None and loaded.given("visibilityServer") else None
+
+
+def listening(server: v1beta2.VisibilityServer) -> Address:
+    """Where the visibility API listens."""
+    return server.bind_address or addresses.EVERY_INTERFACE, server.bind_port or 8082
+
+
 def local_queue_metrics(loaded: Loaded) -> bool:
     """Whether the metrics of LocalQueues are exported, if metrics are served."""
     wanted = loaded.configuration.metrics.local_queue_metrics

@@ -34,6 +34,7 @@ from tests.conformance import (
     pod_parts,
     pod_reconcile,
     priorities,
+    visibility,
     workload_calls,
     workload_reconcile,
 )
@@ -191,6 +192,9 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("util.equality.*", pod_parts.check),
     ("util.tolerations.*", pod_parts.check),
     ("util.pod.*", pod_parts.check),
+    ("apis.visibility.*", visibility.check_options),
+    ("visibility.TestCreateVisibilityServerOptions", visibility.check_server),
+    ("visibility.storage.*", visibility.check_pages),
     ("resources.*", engine_amounts.check),
     ("util.resource.*", api_validation.quantities),
 )
