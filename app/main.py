@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 import typer
 import uvloop
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
 from app.api import names
@@ -27,11 +27,13 @@ from app.api.apiregistration import APIService
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass, Secret
+from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass, Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
@@ -49,7 +51,9 @@ from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.runner import Runner
+from app.controllers.tallies import Tallies
 from app.engine import State
 from app.http.certificates import own_certificate, service_hosts
 from app.http.connections import Connections
@@ -60,9 +64,11 @@ from app.http.tls import ServingCertificate, follow_files
 from app.jobs.integration import Integration
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube import cache
 from app.kube.caches import Caches
+from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
-from app.kube.lease import Elector, Fence
+from app.kube.lease import Fence
 from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -70,6 +76,8 @@ from app.process import logs
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.usual import UsualMetrics
+from app.process.watchdog import Watchdog
 from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
@@ -111,11 +119,24 @@ def cluster_view(caches: Caches, options: JobOptions, registry: Registry, manage
             for each in registry.followed
         },
         pods=pods,
+        provisioning=provisioning(caches),
     )
+    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
     return cluster
+
+
+def provisioning(caches: Caches) -> Provisioning:
+    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
+    return Provisioning(
+        configs=caches.of(ProvisioningRequestConfig),
+        requests=caches.of(ProvisioningRequest, optional=True),
+        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
+        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
+    )
 
 
 def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
@@ -173,14 +194,31 @@ class Turnstile:
         self._cluster: ClusterView | None = None
         self._managed: ManagedNamespaces | None = None
         self._reviewer: WebhookCaches | None = None
+        self._led: tuple[type[Kind], ...] = ()
         self._leader: Leader | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
-        self._metrics = WorkloadMetrics(self.registry, local_queues=settings.local_queue_metrics)
-        self._executor: Executor | None = None
+        self._metrics = WorkloadMetrics(self.registry, settings.measured)
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
-        self._recorder = Recorder(transport, instance=settings.identity, pressure=self._busy)
-        self.registry.register(ProcessMetrics(transport, self.caches, self._recorder, term=lambda: self._term))
+        self._recorder = Recorder(transport, instance=settings.identity)
+        self._candidacy = self._candidate() if settings.role.controller else None
+        self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
+        self.registry.register(
+            ProcessMetrics(
+                transport,
+                self.caches,
+                self._recorder,
+                term=lambda: self._term,
+                lease=self._candidacy.stats if self._candidacy is not None else None,
+                unable_for=lambda: self._watchdog.unable_for,
+            )
+        )
+        self._certificates: dict[str, ServingCertificate] = {}
+        lease = f"{settings.name}-controller" if settings.role.controller else ""
+        self.registry.register(
+            UsualMetrics(transport, lease=lease, term=lambda: self._term, certificates=self._certificates)
+        )
+        ProcessCollector(registry=self.registry)
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
@@ -208,6 +246,7 @@ class Turnstile:
         settings = self.settings
         registry = settings.registry
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
+        self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         visibility = self._visibility(cluster) if cluster is not None else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
@@ -221,9 +260,10 @@ class Turnstile:
             async with asyncio.TaskGroup() as roles:
                 if reviewer is not None:
                     roles.create_task(self._serve(reviewer), name="webhook")
-                if cluster is not None:
+                watches.create_task(self._watchdog.run(), name="watchdog")
+                if cluster is not None and self._candidacy is not None:
                     watches.create_task(self._recorder.run(), name="events")
-                    roles.create_task(self._campaign(cluster), name="controller")
+                    roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
                 if visibility is not None and settings.visibility_bind is not None:
                     roles.create_task(self._show_pending(visibility, settings.visibility_bind), name="visibility")
                 if settings.health_bind is not None:
@@ -260,6 +300,9 @@ class Turnstile:
             self.settings.flags.options(loaded),
             pods_ready=started.pods_ready,
             granular_reasons=started.granular_reasons,
+            copied_labels=started.copied_labels,
+            copied_annotations=started.copied_annotations,
+            provisioning_cleanup=started.provisioning_cleanup,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options
@@ -269,11 +312,6 @@ class Turnstile:
             self._managed.take_options(self.options)
         if self._leader is not None:
             self._leader.reconcile_all()
-
-    def _busy(self) -> bool:
-        """Whether events must be deferred: admissions are being written, or the API server sheds load."""
-        executor = self._executor
-        return (executor is not None and executor.busy) or self.transport.pressure > SHEDDING
 
     async def _look_after_memory(self, collector: Collector) -> None:
         with contextlib.suppress(TimeoutError):  # while the server is unreachable retries make garbage too
@@ -292,7 +330,8 @@ class Turnstile:
     async def _serve(self, reviewer: WebhookCaches) -> None:
         settings = self.settings
         certificate = ServingCertificate(settings.client_ca.read_bytes() if settings.client_ca is not None else b"")
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        self._certificates["webhook"] = certificate
+        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self._watchdog.notes)
         connections = Connections()
         app = create_app(
             routes(reviewer, gates=settings.gates),
@@ -337,7 +376,7 @@ class Turnstile:
 
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
-        health = Health({"caches": self._caches_fault}, notes=self.caches.failing)
+        health = self._health()
         readers = any_reader if self.settings.metrics_for_everybody else no_reader
         app = create_probes(health=health, registry=self.registry, readers=readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
@@ -346,7 +385,8 @@ class Turnstile:
         """The metrics over TLS, with a certificate that this process made."""
         certificate = ServingCertificate()
         certificate.load(*own_certificate(now(), (self.settings.name, "localhost")))
-        health = Health({"caches": self._caches_fault}, certificate=certificate, notes=self.caches.failing)
+        self._certificates["metrics"] = certificate
+        health = self._health(certificate)
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 
@@ -370,14 +410,23 @@ class Turnstile:
             await visibility.run(address, stop=self.stop, drain_seconds=self.settings.drain_seconds)
             source.cancel()
 
+    def _health(self, certificate: ServingCertificate | None = None) -> Health:
+        """Of servers that answer no admission review. Where this process answers some too, faults of the controller are
+        notes: a process that is not ready gets no reviews."""
+        watchdog = self._watchdog
+        checks = {"caches": self._caches_fault}
+        if not self.settings.role.webhook:
+            checks |= {"watches": watchdog.unwatched, "leader": watchdog.unable}
+        return Health(checks, certificate=certificate, notes=watchdog.notes, dead=watchdog.dead)
+
     def _caches_fault(self) -> str:
         missing = self.caches.missing()
         return f"not synced: {', '.join(missing)}" if missing else ""
 
-    async def _campaign(self, cluster: ClusterView) -> None:
+    def _candidate(self) -> Candidacy:
         settings = self.settings
-        elector = Elector(
-            self.transport,
+        return Candidacy(
+            lambda: _connect(settings),
             namespace=settings.namespace,
             name=f"{settings.name}-controller",
             identity=settings.identity,
@@ -387,7 +436,11 @@ class Turnstile:
             retry_period=settings.election.retry_period,
             on_change=lambda holder: log.info("lease.holder", holder=holder),
         )
-        campaign = asyncio.create_task(elector.run(lambda fence: self._lead(cluster, fence)), name="campaign")
+
+    async def _campaign(self, cluster: ClusterView, candidacy: Candidacy) -> None:
+        tallies = Tallies(cluster.workloads)
+        leading = candidacy.run(lambda fence: self._lead(cluster, tallies, fence))
+        campaign = asyncio.create_task(leading, name="campaign")
         stopping = asyncio.create_task(self.stop.wait(), name="stop")
         try:
             await asyncio.wait({campaign, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -399,28 +452,44 @@ class Turnstile:
             with contextlib.suppress(asyncio.CancelledError):
                 await campaign
 
-    async def _lead(self, cluster: ClusterView, fence: Fence) -> None:
+    async def _lead(self, cluster: ClusterView, tallies: Tallies, fence: Fence) -> None:
         """One term of leadership.
 
-        It begins by reading all objects again: the stores may be older than the last writes of the previous leader,
-        and quota would be reserved twice. Jobs and pods are read last, so that those of each Workload have been seen.
+        It begins with the stores as they are, once they are shown to have all that was written before the Lease was
+        won: without the last writes of the previous leader, quota would be reserved twice. Each part waits only for the
+        kinds that it reads: the scheduler for all that every cluster has, but not for jobs and pods. The store of a
+        kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
-        await self.caches.synced()
-        jobs: set[type[Kind]] = {*cluster.jobs, Pod}
-        await self.caches.renewed(kind for kind in self.caches.stores if kind not in jobs)
-        await self.caches.renewed(jobs)
-        log.info("leading", identity=self.settings.identity, epoch=fence.epoch)
-        executor = self._executor = Executor(self.transport, self.caches.stores, self._recorder, fence=fence)
-        leader = self._leader = Leader(
-            cluster, executor, self._ledger(fence), self._metrics, audit_interval=self.settings.audit_interval
-        )
-        installation = Runner(executor, self._installation())
-        self._term = Term(executor, leader.scheduler, (leader.runner, installation), leader.auditor)
+        stores = self.caches.stores
+        installation = {kind for kind in self._led if kind in _INSTALLATION}
+        needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
+        catching_up = self.caches.catch_up(self._led)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(catching_up.run(), name="catching up")
+                await catching_up.of(needed)
+                behind = [cache.name for cache in catching_up.behind()]
+                log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
+                executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                leader = self._leader = Leader(
+                    cluster,
+                    executor,
+                    self._ledger(fence),
+                    self._metrics,
+                    tallies=tallies,
+                    audit_interval=self.settings.audit_interval,
+                )
+                installer = Runner(executor, self._installation())
+                runners = leader.runner, installer
+                self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
+
+                async def install() -> None:
+                    await catching_up.of(installation)
+                    await installer.run()
+
                 group.create_task(executor.run(), name="housekeeping")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(installation.run(), name="installation")
+                group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
 
@@ -466,10 +535,6 @@ class Turnstile:
         return settings.serve_v1beta1 and (kinds.stored is not Workload or settings.serve_v1beta1_workloads)
 
 
-SHEDDING = 0.5
-"""Pressure of the API server, from 0 to 1, above which events are deferred."""
-
-
 FIRST_LISTS_SECONDS = 60.0
 """Seconds for which the garbage collector is disabled at most during the first lists."""
 
@@ -478,15 +543,22 @@ LAST_WRITES_SECONDS = 1.0
 """Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
 
 
+_INSTALLATION = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
+"""Kinds that only the controllers of Turnstile's own installation read."""
+
+
 class _Ended(Exception):
     """All roles have ended normally; raised to cancel the watches."""
 
 
+async def _connect(settings: Settings) -> Transport:
+    """A connection to the API server, of the running event loop."""
+    agent = f"turnstile/{__version__} ({settings.role})"
+    return await Transport.connect(settings.kubeconfig, settings.context, user_agent=agent)
+
+
 async def _run(settings: Settings) -> int:
-    transport = await Transport.connect(
-        settings.kubeconfig, settings.context, user_agent=f"turnstile/{__version__} ({settings.role})"
-    )
-    async with transport:
+    async with await _connect(settings) as transport:
         turnstile = Turnstile(settings, transport)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

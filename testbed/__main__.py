@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from testbed import build
+from testbed import autoscaler, build
 from testbed.controlplane import ControlPlane
 from testbed.errors import TestbedError
 from testbed.operators import OPERATORS, Operator
@@ -42,9 +42,9 @@ def main() -> int:
 
 
 def _asked(operators: list[str] | None) -> Sequence[build.Module | Operator]:
-    """What `build` is to build: the bed's own tools when no operators are asked for."""
+    """What `build` is to build: if no operators are asked for, the bed's own tools and the autoscaler's definition."""
     if operators is None:
-        return [build.BED]
+        return [build.BED, autoscaler.MODULE]
     return [OPERATORS[name] for name in operators or OPERATORS]
 
 

@@ -217,6 +217,11 @@ class ControlPlane:
         return self._places.audit_log
 
     @property
+    def etcd(self) -> str:
+        """URL of etcd, which asks nobody who they are."""
+        return f"http://127.0.0.1:{self._places.etcd_port}"
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of all that runs now."""
         return self._running_group.pids

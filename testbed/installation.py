@@ -23,17 +23,28 @@ RELEASE = "turnstile"
 MANAGED = {"kueue-managed": "true"}
 """Labels of a namespace that opted in."""
 
+QUICK_ELECTION = ("--lease-duration", "4", "--renew-deadline", "3", "--retry-period", "0.4")
+
 
 class Installation:
     """One release of the chart and the processes that serve it. `gates` are feature gates that are on besides.
 
-    The visibility API is registered with `visibility` only: while its process does not run, the API server deletes no
+    `election` are the flags of the leader election: short times, so that a killed leader is replaced within 5 s. The
+    visibility API is registered with `visibility` only: while its process does not run, the API server deletes no
     namespace to the end.
     """
 
-    def __init__(self, control_plane: ControlPlane, *, gates: Sequence[str] = (), visibility: bool = False) -> None:
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        *,
+        gates: Sequence[str] = (),
+        election: Sequence[str] = QUICK_ELECTION,
+        visibility: bool = False,
+    ) -> None:
         self.control_plane = control_plane
         self._gates = gates
+        self._election = election
         with ReservedPort() as port, ReservedPort() as second:  # given back at once: Turnstile does not share its ports
             self.port = port.number
             self.visibility_port = second.number if visibility else None
@@ -50,10 +61,18 @@ class Installation:
             "upgrade", "--install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--create-namespace", *flags
         )
 
-    def start(self, *, role: str = "all", port: int | None = None, arguments: tuple[str, ...] = ()) -> Process:
+    def start(
+        self,
+        *,
+        role: str = "all",
+        port: int | None = None,
+        arguments: tuple[str, ...] = (),
+        election: Sequence[str] | None = None,
+    ) -> Process:
         """Start `turnstile serve` under the service account of its role; `all` uses the controller's.
 
-        Only one process can answer on the webhook's port; a second one of role controller needs none.
+        Only one process can answer on the webhook's port; a second one of role controller needs none. `election` is
+        the installation's by default.
         """
         self._count += 1
         account = "turnstile-webhook" if role == "webhook" else "turnstile-controller"
@@ -79,6 +98,7 @@ class Installation:
             "--managed-namespace-label",
             "kueue-managed=true",
             *(["--visibility-bind", f"127.0.0.1:{self.visibility_port}"] if self.visibility_port is not None else []),
+            *(self._election if election is None else election),
             *(["--feature-gates", ",".join(f"{gate}=true" for gate in self._gates)] if self._gates else []),
             *arguments,
         ]

@@ -37,7 +37,7 @@ class AdmissionCheckSpec(Object):
 class AdmissionCheckStatus(Object):
     """Whether a controller performs the check."""
 
-    conditions: Conditions = []
+    conditions: Conditions = ()
 
 
 class AdmissionCheck(Kind):

@@ -169,7 +169,7 @@ _FlavorUsages = Annotated[list[FlavorUsage], Field(max_items=64, list_type="map"
 class ClusterQueueStatus(Object):
     """Reservation counts quota reserved, usage counts admitted."""
 
-    conditions: Conditions = []
+    conditions: Conditions = ()
     flavors_reservation: Annotated[_FlavorUsages, Field("Quota held.")] = []
     flavors_usage: Annotated[_FlavorUsages, Field("Quota of admitted workloads.")] = []
     pending_workloads: Annotated[int, Field("Workloads that wait.")] = always(int)

@@ -175,6 +175,16 @@ class ReplicaSet(Kind):
     NAMESPACED: ClassVar = True
 
 
+class PodTemplate(Kind):
+    """v1 PodTemplate; only its metadata is read."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "PodTemplate"
+    PLURAL: ClassVar = "podtemplates"
+    NAMESPACED: ClassVar = True
+
+
 class Secret(Kind):
     """v1 Secret; values are decoded."""
 

@@ -8,7 +8,7 @@ build.
 
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -165,7 +165,7 @@ def _composite(type_: Any, views: Views) -> Schema:
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
-    if origin is list:
+    if origin in {list, Sequence}:
         return {"type": "array", "items": _type(*_unwrap(arguments[0]), views)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _type(*_unwrap(arguments[1]), views)}

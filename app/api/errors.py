@@ -6,8 +6,9 @@
     ├── PermanentError          retrying cannot help: the object has to change first
     ├── WireError               the request may or may not have arrived
     │   ├── ConnectionLost      refused, reset, cut, half closed
-    │   └── RequestTimeout      no answer within the caller's limit
-    │       └── Silent          a watch that was answered, and then said nothing
+    │   ├── RequestTimeout      no answer within the caller's limit
+    │   │   └── Silent          a watch that was answered, and then said nothing
+    │   └── Suspended           not sent: the Lease could not be renewed in time; a later attempt waits until it is
     ├── NotLeading              the Lease is lost: the write was refused here and never sent
     └── ApiError                the API server answered with a Status
         ├── BadRequest          400
@@ -70,6 +71,10 @@ class Silent(RequestTimeout):
     """A watch that was answered brought nothing for long: its connection is dead, or no object changed."""
 
 
+class Suspended(WireError):
+    """A write was not sent, because the Lease could not be renewed in time; it may be sent once the Lease is."""
+
+
 class NotLeading(TurnstileError):
     """This process does not hold the Lease, so it must not write."""
 
@@ -124,6 +129,9 @@ class AlreadyExists(Conflict):
 
 class Expired(ApiError):
     """410: the resource version or continue token is too old. List again."""
+
+    rest = ""
+    """The token with which the server lists the rest of the collection as it is now, if it offers one."""
 
 
 class Invalid(ApiError):

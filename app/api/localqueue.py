@@ -63,7 +63,7 @@ _FlavorUsages = Annotated[list[LocalQueueFlavorUsage], Field(max_items=64, list_
 class LocalQueueStatus(Object):
     """Reservation counts quota reserved, usage counts admitted."""
 
-    conditions: Conditions = []
+    conditions: Conditions = ()
     pending_workloads: Annotated[int, Field("Workloads that wait.")] = always(int)
     reserving_workloads: Annotated[int, Field("Workloads that hold quota.")] = always(int)
     admitted_workloads: Annotated[int, Field("Workloads that may run.")] = always(int)

@@ -4,7 +4,7 @@ Attributes are the snake_case of the JSON names. An optional field that is absen
 decoder ignores fields that Turnstile does not read, so a struct is a view of an object and never its full copy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
@@ -55,8 +55,8 @@ class ObjectMeta(Object):
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[OwnerReference] = []
+    finalizers: Sequence[str] = ()
+    owner_references: Sequence[OwnerReference] = ()
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ class Condition(Object):
 
 
 Conditions = Annotated[
-    list[Condition], Field("What is known of the object.", list_type="map", map_keys=("type",), max_items=16)
+    Sequence[Condition], Field("What is known of the object.", list_type="map", map_keys=("type",), max_items=16)
 ]
 
 
@@ -129,12 +129,12 @@ class Kind(Object):
         return f"{cls.collection_path(namespace, version=version)}/{name}"
 
 
-def find_condition(conditions: list[Condition], kind: str) -> Condition | None:
+def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """The condition of that type, if present."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
-def is_true(conditions: list[Condition], kind: str) -> bool:
+def is_true(conditions: Sequence[Condition], kind: str) -> bool:
     """Whether the condition of that type is present with status True."""
     condition = find_condition(conditions, kind)
     return condition is not None and condition.status == "True"

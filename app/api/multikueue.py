@@ -76,7 +76,7 @@ class MultiKueueClusterSpec(Object):
 class MultiKueueClusterStatus(Object):
     """Whether it is reached."""
 
-    conditions: Conditions = []
+    conditions: Conditions = ()
 
 
 class MultiKueueCluster(Kind):

@@ -3,6 +3,7 @@
 A view: images, commands, volumes and the like are not read. What must be written back keeps its raw bytes elsewhere.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -38,7 +39,7 @@ class Toleration(Object):
 _EFFECTS = "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"
 
 Taints = Annotated[
-    list[Taint],
+    Sequence[Taint],
     Field(
         max_items=8,
         list_type="atomic",
@@ -46,7 +47,7 @@ Taints = Annotated[
     ),
 ]
 Tolerations = Annotated[
-    list[Toleration],
+    Sequence[Toleration],
     Field(
         max_items=8,
         list_type="atomic",
@@ -86,7 +87,7 @@ class ResourceRequirements(Object):
 
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
-    claims: list[dict[str, Any]] = []
+    claims: Sequence[dict[str, Any]] = ()
 
 
 class ContainerPort(Object):
@@ -104,7 +105,7 @@ class Container(Object):
 
     name: str = ""
     resources: ResourceRequirements | None = None
-    ports: list[ContainerPort] = []
+    ports: Sequence[ContainerPort] = ()
     restart_policy: str | None = None
 
 
@@ -113,27 +114,27 @@ class NodeSelectorRequirement(Object):
 
     key: str
     operator: str
-    values: list[str] = []
+    values: Sequence[str] = ()
 
 
 class NodeSelectorTerm(Object):
     """corev1.NodeSelectorTerm. Requirements are ANDed."""
 
-    match_expressions: list[NodeSelectorRequirement] = []
-    match_fields: list[NodeSelectorRequirement] = []
+    match_expressions: Sequence[NodeSelectorRequirement] = ()
+    match_fields: Sequence[NodeSelectorRequirement] = ()
 
 
 class NodeSelector(Object):
     """corev1.NodeSelector. Terms are ORed."""
 
-    node_selector_terms: list[NodeSelectorTerm] = []
+    node_selector_terms: Sequence[NodeSelectorTerm] = ()
 
 
 class NodeAffinity(Object):
     """corev1.NodeAffinity, the required part."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: list[dict[str, Any]] = []
+    preferred_during_scheduling_ignored_during_execution: Sequence[dict[str, Any]] = ()
 
 
 class Affinity(Object):
@@ -147,19 +148,19 @@ class Affinity(Object):
 class PodSpec(Object):
     """corev1.PodSpec, the part that matters for quota and placement."""
 
-    containers: list[Container] = []
-    init_containers: list[Container] = []
+    containers: Sequence[Container] = ()
+    init_containers: Sequence[Container] = ()
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
-    tolerations: list[Toleration] = []
-    scheduling_gates: list[SchedulingGate] = []
+    tolerations: Sequence[Toleration] = ()
+    scheduling_gates: Sequence[SchedulingGate] = ()
     priority_class_name: str | None = None
     priority: int | None = None
     runtime_class_name: str | None = None
     overhead: dict[str, Quantity] = {}
     resources: ResourceRequirements | None = None
-    resource_claims: list[dict[str, Any]] = []
-    topology_spread_constraints: list[dict[str, Any]] = []
+    resource_claims: Sequence[dict[str, Any]] = ()
+    topology_spread_constraints: Sequence[dict[str, Any]] = ()
     node_name: str | None = None
 
 

@@ -28,8 +28,8 @@ class ResourceFlavorSpec(Object):
         dict[str, str],
         Field("Labels of the nodes; pods get them as node selector.", max_properties=8, map_type="atomic"),
     ] = {}
-    node_taints: Annotated[Taints, Field("Taints of the nodes; a workload must tolerate them to get this flavor.")] = []
-    tolerations: Annotated[Tolerations, Field("Tolerations given to pods that get this flavor.")] = []
+    node_taints: Annotated[Taints, Field("Taints of the nodes; a workload must tolerate them to get this flavor.")] = ()
+    tolerations: Annotated[Tolerations, Field("Tolerations given to pods that get this flavor.")] = ()
     topology_name: Annotated[Subdomain | None, Field("Topology of the nodes.")] = None
 
 

@@ -1,6 +1,6 @@
 """Workload: what one job asks for, and what it was given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
@@ -10,6 +10,7 @@ from app.api.meta import Conditions, Kind, Object, find_condition, is_true, tole
 from app.api.pods import PodTemplate, Quantity, Tolerations
 from app.api.podshape import containers_digest
 from app.api.schema import Column, Field, Label, Rule, Subdomain, Text63, Text256, Time, always
+from app.api.shared import Shared
 from app.api.topology import TopologyAssignment, TopologyRequest
 
 QUOTA_RESERVED = "QuotaReserved"
@@ -74,9 +75,14 @@ def _one() -> int:
 
 
 class DigestedTemplate(PodTemplate):
-    """A template as `decode` reads it: the view, and a digest of the containers that the view leaves out."""
+    """A template as `decode` reads it: the view, and a digest of the containers that the view leaves out.
+
+    `whole` is the JSON of the template while the Workload waits for an admission check, whose controller may need it;
+    empty otherwise.
+    """
 
     containers_digest: bytes = b""
+    whole: bytes = b""
 
 
 class PodSet(Object):
@@ -101,6 +107,11 @@ class PodSet(Object):
     def containers_digest(self) -> bytes:
         """What `podshape.containers_digest` says of the whole template; empty if this was not made by `decode`."""
         return self.template.containers_digest if isinstance(self.template, DigestedTemplate) else b""
+
+    @property
+    def whole_template(self) -> bytes:
+        """The JSON of the whole template while the Workload waits for an admission check; empty otherwise."""
+        return self.template.whole if isinstance(self.template, DigestedTemplate) else b""
 
 
 class PriorityClassRef(Object):
@@ -139,17 +150,17 @@ class WorkloadSpec(Object):
     )
 
     pod_sets: Annotated[
-        list[PodSet], Field("Groups of equal pods.", min_items=1, max_items=18, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[PodSet], Field("Groups of equal pods.", min_items=1, max_items=18, list_type="map", map_keys=("name",))
+    ] = ()
     queue_name: Annotated[Subdomain | None, Field("LocalQueue.")] = None
     priority_class_ref: Annotated[PriorityClassRef | None, Field("Class that the priority came from.")] = None
     priority: Annotated[int | None, Field("Place in the queue, higher first; absent is 0.")] = None
     active: Annotated[bool, Field("False evicts the workload and keeps it out.", defaulted=True)] = True
     maximum_execution_time_seconds: Annotated[int | None, Field("Time it may be admitted.", minimum=1)] = None
     preemption_gates: Annotated[
-        list[PreemptionGate],
+        Sequence[PreemptionGate],
         Field("Gates that hold back preemption until they open.", max_items=8, list_type="map", map_keys=("name",)),
-    ] = []
+    ] = ()
 
 
 class PodSetAssignment(Object):
@@ -170,8 +181,8 @@ class Admission(Object):
 
     cluster_queue: Annotated[Subdomain, Field("ClusterQueue that gave the quota.")] = ""
     pod_set_assignments: Annotated[
-        list[PodSetAssignment], Field("What each pod set got.", max_items=18, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[PodSetAssignment], Field("What each pod set got.", max_items=18, list_type="map", map_keys=("name",))
+    ] = ()
 
 
 class RequeueState(Object):
@@ -195,7 +206,7 @@ class PodSetUpdate(Object):
     labels: Annotated[dict[str, str], Field("Labels to add.")] = {}
     annotations: Annotated[dict[str, str], Field("Annotations to add.")] = {}
     node_selector: Annotated[dict[str, str], Field("Node selector to add.")] = {}
-    tolerations: Annotated[Tolerations, Field("Tolerations to add.")] = []
+    tolerations: Annotated[Tolerations, Field("Tolerations to add.")] = ()
 
 
 CheckState = Literal["Pending", "Ready", "Retry", "Rejected"]
@@ -215,8 +226,8 @@ class AdmissionCheckState(Object, kw_only=True):
     requeue_after_seconds: Annotated[int | None, Field("Wait after a Retry.", minimum=0)] = None
     retry_count: Annotated[int | None, Field("Retries so far.", minimum=0)] = None
     pod_set_updates: Annotated[
-        list[PodSetUpdate], Field("What it adds to pods.", max_items=18, list_type="atomic")
-    ] = []
+        Sequence[PodSetUpdate], Field("What it adds to pods.", max_items=18, list_type="atomic")
+    ] = ()
 
 
 class PodSetRequest(Object):
@@ -238,9 +249,9 @@ class SchedulingStats(Object):
     """Counters over the life of a workload."""
 
     evictions: Annotated[
-        list[WorkloadSchedulingStatsEviction],
+        Sequence[WorkloadSchedulingStatsEviction],
         Field("Evictions by reason.", max_items=256, list_type="map", map_keys=("reason", "underlyingCause")),
-    ] = []
+    ] = ()
 
 
 class UnhealthyNode(Object):
@@ -271,30 +282,30 @@ class WorkloadStatus(Object):
         ),
     )
 
-    conditions: Conditions = []
+    conditions: Conditions = ()
     admission: Annotated[Admission | None, Field("The reservation; set and unset as a whole.")] = None
     requeue_state: Annotated[RequeueState | None, Field("Back-off after evictions.")] = None
     reclaimable_pods: Annotated[
-        list[ReclaimablePod], Field("Pods that are done.", max_items=18, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[ReclaimablePod], Field("Pods that are done.", max_items=18, list_type="map", map_keys=("name",))
+    ] = ()
     admission_checks: Annotated[
-        list[AdmissionCheckState], Field("States of the checks.", max_items=8, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[AdmissionCheckState], Field("States of the checks.", max_items=8, list_type="map", map_keys=("name",))
+    ] = ()
     resource_requests: Annotated[
-        list[PodSetRequest], Field("Requests while it waits.", max_items=18, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[PodSetRequest], Field("Requests while it waits.", max_items=18, list_type="map", map_keys=("name",))
+    ] = ()
     accumulated_past_execution_time_seconds: Annotated[int | None, Field("Time admitted before this run.")] = None
     scheduling_stats: Annotated[SchedulingStats | None, Field("Counters.")] = None
     nominated_cluster_names: Annotated[
-        list[Text256], Field("Clusters that may take it.", max_items=20, list_type="atomic")
-    ] = []
+        Sequence[Text256], Field("Clusters that may take it.", max_items=20, list_type="atomic")
+    ] = ()
     cluster_name: Annotated[Text256 | None, Field("Cluster that took it.")] = None
     unhealthy_nodes: Annotated[
-        list[UnhealthyNode], Field("Failed nodes to replace.", max_items=8, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[UnhealthyNode], Field("Failed nodes to replace.", max_items=8, list_type="map", map_keys=("name",))
+    ] = ()
     preemption_gates: Annotated[
-        list[PreemptionGateState], Field("Gates and their state.", max_items=8, list_type="map", map_keys=("name",))
-    ] = []
+        Sequence[PreemptionGateState], Field("Gates and their state.", max_items=8, list_type="map", map_keys=("name",))
+    ] = ()
 
 
 # `orValue` would read better here and for queueName, but behind it the API server no longer knows how long a list or a
@@ -418,17 +429,36 @@ class _RawWorkload(Object):
 
 _view: Final = tolerating_nulls(msgspec.json.Decoder(Workload).decode)
 _raw: Final = tolerating_nulls(msgspec.json.Decoder(_RawWorkload).decode)
+_spec_key: Final = msgspec.json.Encoder().encode
+_texts: Final = Shared()
+_specs: Final = Shared()
 
 
 def decode(data: bytes | msgspec.Raw) -> Workload:
-    """A Workload from its JSON, with the digest of each pod set's containers; what the templates say else is dropped.
+    """A Workload from its JSON, with the digest of each pod set's containers. What the templates say else is dropped,
+    unless the Workload holds quota and waits for an admission check.
 
+    What many Workloads have in common is held once (`app.api.shared`): callers must not modify any part of the result.
     Raises msgspec.ValidationError if a field has the wrong type.
     """
     workload = _view(data)
+    checked = any(check.state != "Ready" for check in workload.status.admission_checks)
+    whole = checked and workload.quota_reserved and not workload.finished
+    same = _texts.same
     for pod_set, raw in zip(workload.spec.pod_sets, _raw(data).spec.pod_sets, strict=True):
         view = pod_set.template
+        pod_set.name = same(pod_set.name)
         pod_set.template = DigestedTemplate(
-            metadata=view.metadata, spec=view.spec, containers_digest=containers_digest(raw.template)
+            metadata=view.metadata,
+            spec=_specs.first(_spec_key(view.spec), view.spec),
+            containers_digest=same(containers_digest(raw.template)),
+            whole=bytes(raw.template) if whole else b"",
         )
+    workload.metadata.namespace = same(workload.metadata.namespace)
+    if workload.spec.queue_name is not None:
+        workload.spec.queue_name = same(workload.spec.queue_name)
+    for condition in workload.status.conditions:
+        condition.type, condition.reason = same(condition.type), same(condition.reason)
+        condition.message = same(condition.message)
+        condition.last_transition_time = same(condition.last_transition_time)
     return workload

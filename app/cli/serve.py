@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from app.api.config import Loaded, features
+from app.api.errors import InvalidValue
 from app.cli.config import load_or_exit
 from app.controllers.audit import INTERVAL_SECONDS
+from app.controllers.metriclabels import MetricOptions
 from app.engine.options import Options as EngineOptions
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
@@ -56,7 +58,7 @@ class Settings:
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
     visibility_bind: tuple[str, int] | None
-    local_queue_metrics: bool
+    measured: MetricOptions
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
     client_ca: Path | None
@@ -95,6 +97,19 @@ def _label(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise typer.BadParameter(f"{text!r} is not key=value", param_hint="--managed-namespace-label")
     return key, value
+
+
+def _election(loaded: Loaded | None, **flags: float | None) -> Election:
+    """The times of the file, overridden by the flags that are given."""
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    election = replace(configured.election(loaded), **given)
+    try:
+        election.check()
+    except InvalidValue as error:
+        raise typer.BadParameter(
+            str(error), param_hint=" ".join(f"--{name.replace('_', '-')}" for name in given)
+        ) from None
+    return election
 
 
 def _default_namespace() -> str:
@@ -233,6 +248,21 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="Seconds between two audits of running pods against quotas by the leader; 0 for none.", min=0.0
             ),
         ] = INTERVAL_SECONDS,
+        lease_duration: Annotated[
+            int | None,
+            typer.Option(help=f"Seconds after which a silent leader is replaced; {Election().lease_duration}."),
+        ] = None,
+        renew_deadline: Annotated[
+            float | None,
+            typer.Option(
+                help="Seconds after which a leader that cannot renew its Lease stops writing, half a second below"
+                f" --lease-duration at least; {Election().renew_deadline:g}."
+            ),
+        ] = None,
+        retry_period: Annotated[
+            float | None,
+            typer.Option(help=f"Seconds between attempts to get or renew the Lease; {Election().retry_period:g}."),
+        ] = None,
     ) -> None:
         """Answer admission reviews, keep quota, or both."""
         if (tls_cert is None) != (tls_key is None):
@@ -273,7 +303,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             else configured.metrics_address(loaded),
             visibility_bind=visibility if "VisibilityOnDemand" in gates else None,
             metrics_for_everybody=metrics_for_everybody,
-            local_queue_metrics=loaded is None or configured.local_queue_metrics(loaded),
+            measured=configured.metric_options(loaded) if loaded is not None else MetricOptions(),
             webhook_hosts=tuple(webhook_host or ()),
             client_ca=client_ca_file,
             client_names=tuple(client_name or ()),
@@ -289,7 +319,9 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 victim_patience=victim_patience or None,
             ),
             gates=gates,
-            election=configured.election(loaded) if loaded is not None else Election(),
+            election=_election(
+                loaded, lease_duration=lease_duration, renew_deadline=renew_deadline, retry_period=retry_period
+            ),
             config=config,
             feature_gates=feature_gates,
             loaded=loaded,

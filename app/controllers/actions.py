@@ -11,18 +11,24 @@ from typing import Any, Literal
 import msgspec
 
 from app.api.meta import Kind
+from app.kube.gate import Rank
 
 PatchType = Literal["merge", "strategic", "apply", "json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object. An existing object of that name counts as a conflict: the next decision starts from it."""
+    """Create an object. An existing object of that name counts as a conflict: the next decision starts from it.
+
+    `refused` returns, from what the API server says, the actions that report a refusal elsewhere than on the object
+    that the decision is about.
+    """
 
     kind: type[Kind]
     namespace: str
     name: str
     body: bytes
+    refused: "Callable[[str], list[Action]] | None" = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Claim:
 class Patch:
     """Change an object; `subresource` is empty or `status`. The API server refuses a body with a stale resourceVersion.
 
-    A `deferrable` patch may wait until no urgent write is pending. A `claim` is applied instead of the body, with the
+    A `deferrable` patch waits until nothing more useful is to be written (`Rank.STATUS`), and a newer deferrable patch
+    of the same object replaces it meanwhile. A `claim` is applied instead of the body, with the
     same effect: the content of such a patch is not encoded unless `body` is read.
     """
 
@@ -61,6 +68,15 @@ class Patch:
     def body(self) -> bytes:
         """The content as JSON."""
         return self.content if isinstance(self.content, bytes) else msgspec.json.encode(self.content)
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that the patch has as precondition; empty if it has none."""
+        plain = msgspec.json.decode(self.content) if isinstance(self.content, bytes) else self.content
+        if isinstance(plain, list):
+            return next((each["value"] for each in plain if each["path"] == "/metadata/resourceVersion"), "")
+        metadata = plain.get("metadata")
+        return str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +112,9 @@ Action = Create | Patch | Delete | Emit | RequeueAfter
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """The actions decided about one object, and the reason, for people."""
+    """The actions decided about one object, and the reason, for people. `rank` is that of the writes at the gate;
+    creations and deferrable patches have ranks of their own."""
 
     actions: list[Action] = field(default_factory=list)
     why: str = ""
+    rank: Rank = Rank.STOP

@@ -67,7 +67,7 @@ def reset(states: list[AdmissionCheckState], *, now: datetime) -> list[Admission
             message=f"Reset to Pending after eviction. Previously: {state.state}",
             last_transition_time=timestamp(now),
             retry_count=(retries or 0) + 1 if state.state == "Retry" else retries,
-            pod_set_updates=[],
+            pod_set_updates=(),
         )
         states = set_check_state(states, again, now=now)
     return states

@@ -31,6 +31,8 @@ from app.kube.store import Store
 
 INTERVAL_SECONDS: Final = 30.0
 """Seconds between two audits."""
+UNREAD_SECONDS: Final = 1.0
+"""Seconds until an audit is tried again for which jobs or pods were not read yet."""
 GRACE_SECONDS: Final = 60.0
 """Seconds for which an admitted Workload may have neither pods nor a job that can create pods."""
 REPORTS: Final = 100
@@ -70,11 +72,13 @@ class Auditor:
     async def run(self) -> None:
         """Audit now and then, until cancelled; not at all if the interval is 0."""
         while self._interval > 0:
+            audits = self.audits
             try:
                 await self.audit()
             except Exception:
                 log.exception("audit.broken")
-            await asyncio.sleep(self._interval)
+                audits = -1
+            await asyncio.sleep(self._interval if self.audits > audits else min(self._interval, UNREAD_SECONDS))
 
     async def audit(self) -> None:
         """Audit once. Does nothing while some jobs or pods have not been read."""

@@ -7,21 +7,20 @@ other case the job needs quota itself. A running child beyond the count is suspe
 reconciled. Must never create a Workload, and never resume a job: the job's own controller does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 from app.api import names
 from app.api.conditions import instant
 from app.api.core import Pod
-from app.api.errors import InvalidValue, PermanentError
+from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
-from app.api.pods import PodSpec
 from app.api.workload import ADMITTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.podcharge import Allowance, Charge, allowed_by
 from app.controllers.reconcile import RETRY_SECONDS, Reconcile, job_patch
 from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
@@ -82,7 +81,12 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
 
 
 def wind_down(workload: Workload, cluster: ClusterView) -> bool:
-    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for."""
+    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for, or may be:
+    its kind is not read yet."""
+    for owner in workload.metadata.owner_references:
+        integration = cluster.registry.by_owner(owner)
+        if integration is not None and not all(store.complete for store in _made_by(integration, cluster).values()):
+            return True
     return any(
         cluster.registry.of(child).winds_down(child)
         for owner in workload.metadata.owner_references
@@ -96,30 +100,9 @@ def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
     return {kind: store for kind, store in cluster.jobs.items() if not cluster.registry.of(kind()).top_level}
 
 
-@dataclass(slots=True)
-class Allowance:
-    """What a Workload, or a job below it, allows to its children: pods by pod set, and the requests of a pod."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    specs: dict[str, list[PodSpec]] = field(default_factory=dict)
-
-    def add(self, pod_set: str, count: int, spec: PodSpec) -> None:
-        """Allow more pods of a pod set."""
-        self.counts[pod_set] = self.counts.get(pod_set, 0) + count
-        self.specs.setdefault(pod_set, []).append(spec)
-
-
-def allowed_by(workload: Workload) -> Allowance:
-    """The admitted pods of a Workload, without those whose quota was released (`reclaimablePods`)."""
-    status = workload.status
-    assigned = {each.name: each.count for each in (status.admission.pod_set_assignments if status.admission else ())}
-    reclaimed = {each.name: each.count for each in status.reclaimable_pods}
-    allowance = Allowance()
-    for pod_set in workload.spec.pod_sets:
-        count = assigned.get(pod_set.name)
-        count = pod_set.count if count is None else count
-        allowance.add(pod_set.name, count - reclaimed.get(pod_set.name, 0), pod_set.template.spec)
-    return allowance
+def _made_by(integration: Integration[Any], cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
+    """The stores of jobs that the controller of a kind makes."""
+    return {kind: store for kind, store in _stores(cluster).items() if (kind.GROUP, kind.KIND) in integration.makes}
 
 
 class Family:
@@ -167,13 +150,14 @@ class Family:
             claims = self._cluster.registry.of(job).claims(job)
         except PermanentError as error:
             return str(error)
+        charge = Charge(allowance, job.metadata.namespace, self._cluster)
         for claim in claims:
             if claim.count == 0:
                 continue
             if claim.pod_set not in allowance.counts:
                 named = f"pod set '{claim.pod_set}'" if claim.pod_set else f"no pod set (label {names.PODSET_LABEL})"
                 return f"its pods name {named} of {owner}, which therefore does not charge for them"
-            if more := self.larger(claim.spec, allowance.specs[claim.pod_set], job.metadata.namespace):
+            if more := charge.exceeded_by(claim.pod_set, claim.spec):
                 return f"its pods request more {more} than {owner} charges for a pod of pod set '{claim.pod_set}'"
             pods = 0
             for sibling in self._siblings(parent, claim.pod_set, allowance):
@@ -190,6 +174,7 @@ class Family:
     def _siblings(self, parent: Kind, pod_set: str, allowance: Allowance) -> list[Kind]:
         """The children of an owner that may run pods of a pod set, the oldest first; unsorted if there are enough pods
         for all of them. Jobs with a Workload of their own do not count."""
+        self._cluster.require(_made_by(self._cluster.registry.of(parent), self._cluster))
         found: list[Kind] = []
         pods = 0
         for kind, store in _stores(self._cluster).items():
@@ -215,23 +200,6 @@ class Family:
             not each.finished and (owner := each.metadata.controller) is not None and owner.uid == job.metadata.uid
             for each in self._cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
         )
-
-    def larger(self, spec: PodSpec, charged: list[PodSpec], namespace: str) -> str:
-        """Names of resources of which a pod requests more than the largest of the pods that are charged for."""
-        requests = self._cluster.requests_in(namespace)
-        try:
-            wanted = requests(spec)
-            most: dict[str, int] = {}
-            for each in charged:
-                for name, value in requests(each).items():
-                    most[name] = max(value, most.get(name, 0))
-        except InvalidValue as error:
-            return f"than can be read ({error})"
-        return ", ".join(_above(wanted, most))
-
-
-def _above(wanted: Mapping[str, int], most: Mapping[str, int]) -> list[str]:
-    return sorted(name for name, value in wanted.items() if value > most.get(name, 0))
 
 
 class Childhood(Reconcile):
@@ -289,6 +257,7 @@ class Childhood(Reconcile):
         return managed_ancestor(self.job, self._find, options=cluster.options, registry=cluster.registry)
 
     def _find(self, kind: type[Kind], key: str) -> Kind | None:
+        self.cluster.require([kind])
         store = self.cluster.jobs.get(kind)
         return store.get(key) if store is not None else None
 
@@ -309,7 +278,7 @@ class Childhood(Reconcile):
             self._emit("NotCharged", f"It may not run: {problem}; {_CURE}", warning=True)
         return problem
 
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+    def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Stop the job, and its children where its own controller need not. The stop is complete when no child runs."""
         complete = super()._stop(pod_sets, reason=reason, message=message)
         return self._stop_children() and complete
@@ -328,11 +297,11 @@ class Childhood(Reconcile):
         """The children that have pods, or may get pods, of a job whose controller need not stop them."""
         if not self.integration.stops_children:
             return []
-        family = Family(self.cluster)
+        family, made = Family(self.cluster), _made_by(self.integration, self.cluster)
+        self.cluster.require(made)
         return [
             child
-            for kind, store in _stores(self.cluster).items()
-            if (kind.GROUP, kind.KIND) in self.integration.makes
+            for store in made.values()
             for child in store.by_index(CHILDREN, self.job.metadata.uid)
             if runs_still(child, self.cluster) and not family.own_workload(child)
         ]

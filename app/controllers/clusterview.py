@@ -3,8 +3,8 @@
 Any further input of a decision must be added here, so that tests can set it.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
 from app.engine.requests import Exact, effective_pod, pod_requests, summarize
 from app.jobs.options import JobOptions
@@ -43,6 +44,10 @@ CLUSTER_QUEUES_BY_CHECK = "check"
 """Index of ClusterQueues by each AdmissionCheck they name."""
 FLAVORS_BY_TOPOLOGY = "topology"
 """Index of ResourceFlavors by the Topology they name."""
+
+
+class NotRead(Exception):
+    """A decision has to wait until all objects of a kind were read."""
 
 
 class Clock(Protocol):
@@ -75,11 +80,20 @@ class ClusterView:
     jobs: Mapping[type[Kind], Store[Kind]]
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
+    provisioning: Provisioning = field(default_factory=Provisioning)
 
     @property
     def now(self) -> datetime:
         """One reading of the clock, in UTC."""
         return self.clock()
+
+    def require(self, kinds: Iterable[type[Kind]]) -> None:
+        """Raise NotRead if an object of one of these kinds of jobs may be missing or stale in its store. Once that is
+        over, the jobs that the kind concerns are reconciled."""
+        for kind in kinds:
+            store = self.jobs.get(kind)
+            if store is not None and not store.complete:
+                raise NotRead(f"{kind.PLURAL} are not read yet")
 
     def draft(self, workload: Workload) -> StatusDraft:
         """An empty draft of changes to the status of a Workload, as of now."""

@@ -4,8 +4,8 @@ Values only; `app.controllers.runner` runs them. Each controller is declared in 
 declaration must never subscribe to a store and never start a task.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from app.api.meta import Kind
@@ -59,12 +59,13 @@ class Dispatch:
     """Watches shared by many controllers, so that not every controller handles every change: each watch returns which
     controller has to reconcile which key. Keys of controllers that do not run are dropped.
 
-    The targets of `initial` are added when the controllers start, and whenever a store in `complete` becomes complete.
+    The targets of `initial` are added when the controllers start. Whenever a store becomes complete, the targets that
+    `complete` has for it are added: what was not decided, or was decided without its objects.
     """
 
     watches: Sequence[Watch[Any, Target]] = ()
     initial: Callable[[], Iterator[Target | None]] = lambda: iter(())
-    complete: Sequence[Store[Any]] = ()
+    complete: Mapping[Store[Any], Callable[[], Iterator[Target | None]]] = field(default_factory=dict)
 
 
 def itself(key: str, _old: object, _new: object) -> tuple[str]:

@@ -15,9 +15,8 @@ from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.workload import Workload
 from app.controllers import charges
-from app.controllers.children import Allowance, Family, allowed_by
 from app.controllers.clusterview import ClusterView
-from app.jobs.bases import pods
+from app.controllers.podcharge import Allowance, Charge, allowed_by
 
 SETTLED_SECONDS: Final = 5.0
 """Age of a pod from which on it counts."""
@@ -32,23 +31,24 @@ class Excess(NamedTuple):
 
 def excess(workload: Workload, cluster: ClusterView) -> Excess | None:
     """The pod beyond what a Workload charges for that counts first, if any."""
-    allowance, family, used = allowed_by(workload), Family(cluster), dict[str, int]()
+    allowance, used = allowed_by(workload), dict[str, int]()
+    charge = Charge(allowance, workload.metadata.namespace, cluster)
     running = [pod for pod in charges.pods_of(workload, cluster) if not pod.metadata.deletion_timestamp]
     running.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name))
     found = (
         Excess(problem, _unsettled_seconds(pod, cluster))
         for pod in running
-        if (problem := _problem(pod, allowance, used, family))
+        if (problem := _problem(pod, allowance, used, charge))
     )
     return min(found, key=lambda each: each.seconds, default=None)
 
 
-def _problem(pod: Pod, allowance: Allowance, used: dict[str, int], family: Family) -> str:
+def _problem(pod: Pod, allowance: Allowance, used: dict[str, int], charge: Charge) -> str:
     meta = pod.metadata
     pod_set = meta.labels.get(names.PODSET_LABEL, "")
     if pod_set not in allowance.counts:
         return f"Pod {meta.name} names no pod set of it (label {names.PODSET_LABEL})"
-    if more := family.larger(pods.view(pod), allowance.specs[pod_set], meta.namespace):
+    if more := charge.exceeded_by_pod(pod_set, pod):
         return f"Pod {meta.name} requests more {more} than it charges for a pod of pod set '{pod_set}'"
     used[pod_set] = used.get(pod_set, 0) + 1
     if used[pod_set] > (charged := allowance.counts[pod_set]):

@@ -1,11 +1,14 @@
-"""Executes decisions: sends writes in order, each under the fence, stores each answer, and sends deferred patches last.
+"""Executes decisions: sends writes in order, each at its turn and under the fence, and stores each answer.
 
 The only module that writes for the reconcilers and the scheduler. Its rules:
 
-- A write is sent only while the fence allows it, and is never retried past the fence's end.
+- A write waits for its turn at the gate (`app.kube.gate`), which limits how many are in flight.
+- A write is sent only while the fence allows it, and is never retried past the fence's end. While the term is
+  suspended, because the Lease could not be renewed in time, writes wait; once it is over they fail.
 - This process never has two writes of one object in flight; writes of different objects run concurrently.
-- The first action that fails ends a decision. After a stale write (409) the newer object is decided about again.
-- Deferrable patches wait until nothing else is in flight and the API server is not under load, one at a time.
+- The first action that fails ends a decision. After a stale write (409) the newer object is decided about again; a
+  write that is stale when its turn comes is not sent.
+- Deferrable patches are sent one at a time, the newest of each object.
 
 The executor must never decide: `decide` functions return what to write, and keys that failed return to their work
 queue.
@@ -17,9 +20,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
-import orjson
 import structlog
 
 from app.api import names
@@ -31,14 +33,18 @@ from app.api.errors import (
     Invalid,
     NotFound,
     NotLeading,
+    ServerError,
+    Suspended,
+    TooManyRequests,
     TurnstileError,
+    Unauthorized,
     WireError,
 )
 from app.api.meta import Kind
 from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.kube.gate import Gate, Rank
 from app.kube.store import Store
 from app.kube.transport import Transport
-from app.kube.wire import TIMEOUT
 from app.kube.workqueue import WorkQueue
 
 log = structlog.get_logger(__name__)
@@ -49,27 +55,14 @@ Target = tuple[type[Kind], str]
 """Kind and `namespace/name` of the object to write."""
 
 HOUSEKEEPING_LIMIT: Final = 10_000
-"""Maximum number of deferred patches; any further patch is written at once."""
-QUIET_SECONDS: Final = 0.05
-"""Seconds without an urgent write before deferred patches are sent."""
-AT_EASE: Final = 0.5
-"""Pressure of the API server (0 to 1) below which deferred patches are sent."""
-PATIENCE_SECONDS: Final = 5.0
-"""Maximum seconds that one deferred patch waits for urgent writes, so that endless load cannot block it for ever."""
+"""Maximum number of deferred patches; any further patch waits for its turn with its worker."""
 REFUSED_SECONDS: Final = 1.0
 """Minimum seconds before a write that the API server refused is sent again."""
 REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
-
-
-class _Bounds(TypedDict):
-    """Limits of every write call, as arguments of the transport."""
-
-    timeout: float
-    """Seconds that the call may take with its retries; ends no later than the fence."""
-    guard: Callable[[], None]
-    """Called again right before the bytes are sent, as the call may have waited for a connection."""
+OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized)
+"""Errors that say nothing of the object that was to be written: any other write may fail too."""
 
 
 class Events(Protocol):
@@ -88,8 +81,21 @@ class Fence(Protocol):
         """Seconds for which writing is still allowed."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether the term is over."""
+        ...
+
     def check(self) -> None:
         """Raise NotLeading if writing is not allowed."""
+        ...
+
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead."""
+        ...
+
+    async def opened(self) -> None:
+        """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
 
 
@@ -103,6 +109,10 @@ class Stats:
     """Reported errors by (kind, name of the error)."""
     deferred: int = 0
     """Patches that were deferred."""
+    outages: int = 0
+    """Reported errors that say nothing of their object: the API server cannot be reached, or cannot work."""
+    outage: str = ""
+    """The last of them."""
 
 
 @dataclass(slots=True)
@@ -130,10 +140,6 @@ class Executor:
         self._refused: dict[Target, str] = {}
         self._deferred: dict[Target, _Deferred] = {}
         self._housekeeping = asyncio.Event()
-        self._urgent = 0
-        self._last_urgent = float("-inf")
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._open = asyncio.Event()
         self._open.set()
         self._sent = 0
@@ -142,14 +148,9 @@ class Executor:
         self.stats = Stats()
 
     @property
-    def in_flight(self) -> int:
-        """Number of urgent writes without an answer yet."""
-        return self._urgent
-
-    @property
-    def busy(self) -> bool:
-        """Whether an urgent write is in flight or was within the last `QUIET_SECONDS`."""
-        return bool(self._urgent) or asyncio.get_running_loop().time() < self._last_urgent + QUIET_SECONDS
+    def gate(self) -> Gate:
+        """Where writes wait for their turn."""
+        return self._transport.gate
 
     @property
     def waiting(self) -> int:
@@ -169,33 +170,33 @@ class Executor:
                         # The same patch decided again while it is deferred: do not record its events again.
                         muted = not await self._defer(action)
                     case Patch():
-                        await self._patched(action)
+                        await self._patched(action, decision.rank)
                     case Create():
                         await self._created(action)
                     case Delete():
-                        await self._deleted(action)
+                        await self._deleted(action, decision.rank)
                     case Emit():
                         if not muted:
                             self.emit(action)
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
         except (Invalid, Forbidden) as error:
-            self._report_refusal(decision, action, error)
+            await self._report_refusal(decision, action, error)
             error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
             raise
         except NotFound:
             # The object is gone; the watch reports the deletion too, and the next decision starts from that.
             log.debug("write.gone", kind=kind.KIND, key=key)
 
-    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, urgent: bool = True) -> T:
+    async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, rank: Rank) -> T:
         """Write the patch that `patch` returns for the current object, again after each conflict; None: nothing.
 
-        `quiet` does not wait for a write that is not `urgent`. Returns the object as the API server has it. Raises
-        NotFound if the object does not exist, and the last Conflict after `ATTEMPTS` conflicts.
+        `patch` is called when the write has its turn. Returns the object as the API server has it. Raises NotFound if
+        the object does not exist, and the last Conflict after `ATTEMPTS` conflicts.
         """
         store: Store[T] = self._stores[kind]
         attempt = 1
-        async with self._writing((kind, key), urgent=urgent):
+        async with self._writing((kind, key), rank):
             current = store.get(key) or await self.refresh(kind, key)
             while (action := patch(current)) is not None:
                 try:
@@ -224,48 +225,39 @@ class Executor:
         self._events.emit(event.regarding, type=event.type, reason=event.reason, note=event.note)
 
     def report(self, kind: type[Kind], key: str, error: Exception) -> None:
-        """Count and log an error of one object; Conflict and NotLeading, which a later decision resolves, as debug."""
+        """Count and log an error of one object; Conflict, NotLeading and Suspended, which a later decision resolves,
+        as debug."""
         self.stats.failures[kind.KIND, type(error).__name__] += 1
-        if isinstance(error, Conflict | NotLeading):
+        if isinstance(error, OUTAGE):
+            self.stats.outages += 1
+            self.stats.outage = f"{kind.KIND} {key}: {error}"
+        if isinstance(error, Conflict | NotLeading | Suspended):
             log.debug("reconcile.again", kind=kind.KIND, key=key, error=str(error))
         elif isinstance(error, TurnstileError):
             log.warning("reconcile.failed", kind=kind.KIND, key=key, error=str(error))
         else:
             log.error("reconcile.broken", kind=kind.KIND, key=key, exc_info=error)
 
-    async def quiet(self, *, at_most: float = PATIENCE_SECONDS, still: float = QUIET_SECONDS) -> None:
-        """Return after `still` seconds without urgent writes and below pressure AT_EASE, or after `at_most` seconds."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + at_most
-        while (now := loop.time()) < deadline:
-            if self._urgent:
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await self._idle.wait()
-                except TimeoutError:
-                    return
-                continue
-            left = self._last_urgent + still - now
-            if left <= 0 and self._transport.pressure < AT_EASE:
-                return
-            await asyncio.sleep(min(max(left, 0.01), deadline - now))
-
     async def run(self) -> None:
         """Write deferred patches, one at a time, until cancelled or the Lease is lost (NotLeading)."""
         while True:
             await self._housekeeping.wait()
-            await self.quiet()
-            target, entry = next(iter(self._deferred.items()), (None, None))
-            if target is None or entry is None:
-                self._housekeeping.clear()
-                continue
-            try:
-                async with self._writing(target, urgent=False):
+            async with self.gate.turn(Rank.STATUS):
+                target, entry = next(iter(self._deferred.items()), (None, None))
+                if target is None or entry is None:
+                    self._housekeeping.clear()
+                    continue
+                await self._write_deferred(target, entry)
+
+    async def _write_deferred(self, target: Target, entry: _Deferred) -> None:
+        try:
+            async with self._locked(target):
+                if self._deferred.get(target) is entry and not self._is_stale(entry.patch):
                     await self._send_patch(entry.patch)
-            except (WireError, ApiError) as error:
-                self._put_off(target, entry, error)
-            else:
-                self._drop(target, entry)
+        except (WireError, ApiError) as error:
+            self._put_off(target, entry, error)
+        else:
+            self._drop(target, entry)  # also a stale one: the newer object has been decided about
 
     async def drain(self, *, at_most: float) -> None:
         """Start no more writes, and return once every write in flight has its answer, or after `at_most` seconds.
@@ -280,24 +272,32 @@ class Executor:
 
     # --- single writes ------------------------------------------------------------------------------------------------
 
-    async def _patched(self, action: Patch) -> None:
+    async def _patched(self, action: Patch, rank: Rank) -> None:
         target = _target(action)
         refused = self._refused.pop(target, None)
-        if refused is not None and refused == _version(action.body):
+        if refused is not None and refused == action.version:
             # The API server refused that version already: read the newer one instead of sending the patch again.
             seen = await self.refresh(*target)
             if seen.metadata.resource_version != refused:
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was read")
-        try:
-            async with self._writing(target):
-                self._deferred.pop(target, None)
+        async with self._writing(target, rank):
+            self._deferred.pop(target, None)
+            if self._is_stale(action):
+                raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was decided about")
+            try:
                 await self._send_patch(action)
-        except Conflict:
-            if version := _version(action.body):
-                self._refused[target] = version
-                if len(self._refused) > REFUSALS_REMEMBERED:
-                    del self._refused[next(iter(self._refused))]
-            raise
+            except Conflict:
+                if version := action.version:
+                    self._refused[target] = version
+                    if len(self._refused) > REFUSALS_REMEMBERED:
+                        del self._refused[next(iter(self._refused))]
+                raise
+
+    def _is_stale(self, action: Patch) -> bool:
+        """Whether the API server would refuse a patch, because the store has a newer object than it was made for."""
+        store, (_, key) = self._stores.get(action.kind), _target(action)
+        known = store.get(key) if store is not None else None
+        return known is not None and action.version not in ("", known.metadata.resource_version)
 
     async def _send_patch(self, action: Patch) -> Any:
         """Write a patch; the caller holds the object's lock (`_writing`). A claim may take a second request."""
@@ -314,7 +314,7 @@ class Executor:
         store, (_, key) = self._stores.get(action.kind), _target(action)
         before = store.get(key) if store is not None else None
         try:
-            async with self._sending() as bounds:
+            async with self._sending():
                 answer = await self._transport.patch(
                     action.kind,
                     action.name,
@@ -323,7 +323,8 @@ class Executor:
                     type=type,
                     subresource=action.subresource,
                     manager=manager,
-                    **bounds,
+                    guard=self._fence.check,  # again right before the bytes are sent
+                    within=self._fence.exclusive,
                 )
         except NotFound as error:
             # Only a 404 in which the API server names this object counts, not a proxy's 404.
@@ -337,39 +338,55 @@ class Executor:
     async def _created(self, action: Create) -> None:
         target = _target(action)
         try:
-            async with self._writing(target):
-                async with self._sending() as bounds:
-                    answer = await self._transport.create(action.kind, action.namespace, action.body, **bounds)
+            async with self._writing(target, Rank.CREATE):
+                async with self._sending():
+                    answer = await self._transport.create(
+                        action.kind,
+                        action.namespace,
+                        action.body,
+                        guard=self._fence.check,
+                        within=self._fence.exclusive,
+                    )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
         except AlreadyExists:
             await self.refresh(*target)
             raise
 
-    async def _deleted(self, action: Delete) -> None:
-        async with self._writing(_target(action)):
+    async def _deleted(self, action: Delete, rank: Rank) -> None:
+        async with self._writing(_target(action), rank):
             try:
-                async with self._sending() as bounds:
+                async with self._sending():
                     await self._transport.delete(
                         action.kind,
                         action.name,
                         action.namespace,
                         uid=action.uid,
                         propagation=action.propagation,
-                        **bounds,
+                        guard=self._fence.check,  # again right before the bytes are sent
+                        within=self._fence.exclusive,
                     )
             except (NotFound, Conflict):
                 return  # gone, or replaced by another object of that name: the intended object is deleted
             self._count(action.kind, "delete")
 
     @asynccontextmanager
-    async def _writing(self, target: Target, *, urgent: bool = True) -> AsyncIterator[None]:
+    async def _writing(self, target: Target, rank: Rank) -> AsyncIterator[None]:
+        """Wait for a turn, and then for the lock of one object; hold both for as long as the block lasts.
+
+        In this order, because the holder of a lock must not wait for a turn behind writes of a better rank.
+        """
+        namespace, _, _ = target[1].rpartition("/")
+        async with self.gate.turn(rank, namespace):
+            await self._fence.opened()  # what is written is computed when it can be sent
+            async with self._locked(target):
+                yield
+
+    @asynccontextmanager
+    async def _locked(self, target: Target) -> AsyncIterator[None]:
         """Hold the lock of one object for as long as the block lasts."""
         lock, users = self._locks.get(target) or (asyncio.Lock(), 0)
         self._locks[target] = (lock, users + 1)
-        if urgent:
-            self._urgent += 1
-            self._idle.clear()
         try:
             async with lock:
                 yield
@@ -377,24 +394,27 @@ class Executor:
             lock, users = self._locks.pop(target)
             if users > 1:
                 self._locks[target] = (lock, users - 1)
-            if urgent:
-                self._urgent -= 1
-                self._last_urgent = asyncio.get_running_loop().time()
-                if not self._urgent:
-                    self._idle.set()
 
     @asynccontextmanager
-    async def _sending(self) -> AsyncIterator[_Bounds]:
-        """Wrap one write call and yield its bounds; blocks after `drain`.
+    async def _sending(self) -> AsyncIterator[None]:
+        """Wrap one write call, which has `Fence.check` as its guard too; blocks while the term is suspended, and after
+        `drain`. The fence does not limit the wait for the answer: what was sent has been sent.
 
-        Raises NotLeading if writing is no longer allowed.
+        Raises NotLeading once the term is over, and Suspended if the term was suspended before the call was sent.
         """
-        await self._open.wait()
+        await self._fence.opened()
+        while not self._open.is_set():
+            await self._open.wait()
+            await self._fence.opened()
         self._sent += 1
         self._answered.clear()
         try:
             self._fence.check()
-            yield _Bounds(timeout=min(TIMEOUT, self._fence.remaining), guard=self._fence.check)
+            yield
+        except NotLeading as error:
+            if self._fence.closed:
+                raise
+            raise Suspended(str(error)) from None
         finally:
             self._sent -= 1
             if not self._sent:
@@ -408,8 +428,17 @@ class Executor:
     def _count(self, kind: type[Kind], verb: str) -> None:
         self.stats.writes[kind.KIND, verb] += 1
 
-    def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
-        """Emit an event on the object that the decision is about, where its owner sees it."""
+    async def _report_refusal(self, decision: ReconcileResult, action: object, error: ApiError) -> None:
+        """Report a refusal as the action says, or by an event on the object that the decision is about, where its owner
+        sees it."""
+        if isinstance(action, Create) and action.refused is not None:
+            with contextlib.suppress(ApiError, WireError):  # reported again after the next refusal
+                for each in action.refused(error.message):
+                    if isinstance(each, Patch):
+                        await self._patched(each, decision.rank)
+                    elif isinstance(each, Emit):
+                        self.emit(each)
+            return
         regarding = next((each.regarding for each in decision.actions if isinstance(each, Emit)), None)
         if regarding is None and isinstance(action, Patch | Delete):
             namespace, name = action.namespace, action.name
@@ -428,7 +457,7 @@ class Executor:
         if waiting is not None and waiting.patch == action:
             return False
         if waiting is None and len(self._deferred) >= HOUSEKEEPING_LIMIT:
-            await self._patched(action)
+            await self._patched(action, Rank.STATUS)
             return True
         self._deferred[target] = _Deferred(action)
         self._housekeeping.set()
@@ -454,12 +483,3 @@ class Executor:
 
 def _target(action: Create | Patch | Delete) -> Target:
     return action.kind, f"{action.namespace}/{action.name}" if action.namespace else action.name
-
-
-def _version(body: bytes) -> str:
-    """The resourceVersion that a patch has as precondition; empty if it has none."""
-    plain = orjson.loads(body)
-    if isinstance(plain, list):
-        return next((each["value"] for each in plain if each["path"] == "/metadata/resourceVersion"), "")
-    metadata = plain.get("metadata") if isinstance(plain, dict) else None
-    return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""

@@ -13,7 +13,7 @@ from app.kube.slices import Slice
 from app.kube.workqueue import WorkQueue
 
 SETTLED_SECONDS: Final = 0.3
-"""Seconds without an urgent write after which a burst is over."""
+"""Seconds without admissions, starts and stops after which a burst is over."""
 AT_EASE_SECONDS: Final = 0.6
 """Minimum seconds between two batches."""
 BUSY_SECONDS: Final = 3.0
@@ -21,10 +21,10 @@ BUSY_SECONDS: Final = 3.0
 
 
 class Quiet(Protocol):
-    """Waits for the API server; `Executor.quiet` implements it."""
+    """Waits for the API server; `app.kube.gate.Gate.quiet` implements it."""
 
     async def __call__(self, *, at_most: float, still: float) -> None:
-        """Return after `still` seconds without urgent writes and with a server not under load, or after `at_most`."""
+        """Return after `still` seconds without admissions, starts and stops and a server at ease, or `at_most`."""
         ...
 
 

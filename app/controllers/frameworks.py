@@ -6,6 +6,7 @@ key.
 """
 
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from typing import Any, Final
 
 from app.api import names
@@ -24,6 +25,7 @@ from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
 from app.jobs.naming import group_of, job_key, split_job_key
 from app.kube.slices import ordered
+from app.kube.store import Store
 
 WORKERS: Final = 32
 """Jobs of one kind that are reconciled concurrently."""
@@ -148,6 +150,38 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             yield from _targets(held) if held is not None else ()
             yield None
 
+    def known(kind: type[Kind]) -> Targets:
+        """What may have waited until a kind was read: its own jobs, those that follow an owner or have their templates
+        in it, and those that end when nothing of it runs any more."""
+
+        def makes(integration: Integration[Any]) -> bool:
+            return (kind.GROUP, kind.KIND) in integration.makes
+
+        def waited(integration: Integration[Any]) -> bool:
+            own = kind in (integration.kind, integration.templates_in)
+            return own or (integration.stops_children and makes(integration)) or pods_of_sets(integration)
+
+        def pods_of_sets(integration: Integration[Any]) -> bool:
+            return kind is Pod and isinstance(integration, ServingSet)
+
+        def stays(integration: Integration[Any], key: str) -> bool:
+            job = (
+                cluster.jobs[integration.kind].get(split_job_key(key)[1]) if integration.kind in cluster.jobs else None
+            )
+            return job is not None and not job.metadata.deletion_timestamp
+
+        yield from jobs_where(lambda job: job.metadata.controller is not None or waited(registry.of(job)))
+        for key in (yield from ordered(workloads.keys())):
+            workload = workloads.get(key)
+            if workload is None:
+                continue
+            charged = kind is Pod and workload.quota_reserved and not workload.finished
+            for framework, job in _targets(workload):
+                found = registry.known.get(framework)
+                if charged or (found is not None and (waited(found) or (makes(found) and not stays(found, job)))):
+                    yield framework, job
+            yield None
+
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
         those that share what their job has reserved, and new pods of a job whose pods are counted."""
@@ -176,6 +210,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
         jobs = [_target(job) for job in registry.jobs_of(workload)]
         return jobs or [(Workload.KIND, workload.metadata.key)]
 
+    read: dict[type[Kind], Store[Any]] = {Pod: cluster.pods, **cluster.jobs}
     return Dispatch(
         watches=[
             Watch(workloads, workload_changed),
@@ -185,7 +220,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             Watch(cluster.namespaces, many=namespace_changed),
         ],
         initial=every_job,
-        complete=list(dict.fromkeys((*cluster.jobs.values(), cluster.pods))),
+        complete={store: partial(known, kind) for kind, store in read.items()},
     )
 
 

@@ -13,19 +13,27 @@ from typing import Any, Final
 import orjson
 
 from app.api import workload as wl
+from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.errors import PermanentError
-from app.api.meta import Kind, find_condition
+from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready
-from app.controllers.actions import Create, ReconcileResult, RequeueAfter
+from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, index_children
-from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
-from app.controllers.podcharge import Charge
-from app.controllers.reconcile import RETRY_SECONDS, TEMPLATES_ARE_READ, discarded, released, taken_back
+from app.controllers.podcharge import Charge, allowed_by
+from app.controllers.reconcile import (
+    RETRY_SECONDS,
+    TEMPLATES_ARE_READ,
+    discarded,
+    put_on_hold,
+    released,
+    taken_back,
+)
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
@@ -44,11 +52,13 @@ from app.jobs.labels import prebuilt_name, queue_name
 from app.jobs.naming import group_in, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
+from app.kube.gate import Rank
 from app.kube.store import Store
 
 JOBS_BY_GROUP: Final = "group"
 """Index of objects by the key of their group (`pod:team-a/group/train`)."""
 
+_DEACTIVATED_BY_TURNSTILE: Final = "DeactivatedDueTo"
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
 _HELD: Final = "Job is on hold"
@@ -77,9 +87,15 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     integration = cluster.registry.known.get(framework)
     if integration is None or integration.kind not in cluster.jobs:
         return ReconcileResult([], why=f"the framework {framework} is not known")
+    try:
+        return _decide(key, integration, name, cluster)
+    except NotRead as why:
+        return ReconcileResult([], why=str(why))
+
+
+def _decide(key: str, integration: Integration[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+    cluster.require([integration.kind, *([integration.templates_in] if integration.templates_in is not None else [])])
     store = cluster.jobs[integration.kind]
-    if not store.complete:
-        return ReconcileResult([], why=f"jobs of {framework} are not read yet")  # once they are, each is reconciled
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
     if integration.groups is not None and (group := group_in(name)):
         charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
@@ -120,7 +136,9 @@ def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind
     """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
     name = next((found for each in members if (found := prebuilt_name(each))), group)
     workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{name}")
-    covers = Charge(workload, cluster).covers if workload is not None and build.of_a_set(workload) else None
+    covers = None
+    if workload is not None and build.of_a_set(workload):
+        covers = Charge(allowed_by(workload), workload.metadata.namespace, cluster).covers
     composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers)
     return composed
 
@@ -224,7 +242,7 @@ class _Job(Childhood, Matching, Sharing):
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
-            counted = self.integration.counts_pods and workload.spec.active
+            counted = self.integration.counts_pods and workload.spec.active and self.cluster.pods.complete
             if counted and (found := excess(workload, self.cluster)) is not None:
                 return self._exceeded(workload, found)
             self._prepare()
@@ -250,10 +268,7 @@ class _Job(Childhood, Matching, Sharing):
         stopped = self._stop(workload.spec.pod_sets, reason=ON_HOLD, message=_HELD)
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "the job is on hold, but pods still run"
-        draft = self.cluster.draft(workload)
-        if not workload.on_hold:
-            draft.unreserve(reason=ON_HOLD, message=_HELD)
-            self.actions.append(draft.patch())
+        self.actions.extend(put_on_hold(workload, self.cluster, _HELD))
         return "the job is on hold"
 
     def _without_workload(self) -> str:
@@ -264,7 +279,9 @@ class _Job(Childhood, Matching, Sharing):
             return "pods of an earlier run are still there"
         if why := self.integration.unread(self.job):
             return why  # a change of the object that has the pod templates requeues the job
-        body = build.body(self.integration, self.job, self.pod_sets, self._priority())
+        keys = self.cluster.options.label_keys_to_copy
+        body = build.body(self.integration, self.job, self.pod_sets, self._priority(), label_keys=keys)
+        body = build.with_measured(body, self.job, self.cluster.options)
         namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
         self._remove_excess()
         self.actions.append(Create(Workload, namespace, name, orjson.dumps(body)))
@@ -335,13 +352,30 @@ class _Job(Childhood, Matching, Sharing):
         if not workload.quota_reserved:
             # In Kueue the Workload keeps its queue until its next admission; in Turnstile it may move while it waits.
             moved = self._moved(workload) if queue_name(self.job) and not self.actions else ""
-            return moved or f"evicted: {condition.message}"
+            return moved or self._deleted_after(workload, condition) or f"evicted: {condition.message}"
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "evicted, but pods still run"
         if self._unseen(workload):
             return "evicted, but pods may be created still"
         self.actions.append(taken_back(workload, self.cluster, requeues=self.integration.keeps_reassignment))
         return f"evicted: {condition.message}"
+
+    def _deleted_after(self, workload: Workload, evicted: Condition) -> str:
+        """Delete a job that Turnstile has deactivated, when it was kept for as long as `objectRetentionPolicies` says;
+        empty if it stays."""
+        keep, since = self.cluster.options.keep_deactivated, instant(evicted.last_transition_time)
+        ours = evicted.reason.startswith(_DEACTIVATED_BY_TURNSTILE) and not workload.spec.active
+        if keep is None or since is None or not ours or self.actions:
+            return ""
+        if left := max(0.0, keep - (self.cluster.now - since).total_seconds()):
+            self.actions.append(RequeueAfter(left))
+            return "deactivated, and kept for a while"
+        for member in self.integration.members(self.job):
+            meta = member.metadata
+            self.actions.append(Delete(type(member), meta.namespace, meta.name, uid=meta.uid))
+        self._finalize()
+        self._emit("Deleted", "Deleted job: deactivation retention period expired")
+        return "deactivated, and deleted when it was kept long enough"
 
     def _unseen(self, workload: Workload) -> bool:
         """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
@@ -366,6 +400,7 @@ class _Job(Childhood, Matching, Sharing):
                 return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
+        self.rank = Rank.START
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))
             if change.subresource == "":

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.core import Pod
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.controllers import defaultqueues, frameworks, inuse, queues, workload, workloadpriorityclass
@@ -17,9 +18,12 @@ from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import LedgerBooks, follow
 from app.controllers.metrics import WorkloadMetrics
+from app.controllers.provisioning import workloads as provisioning
 from app.controllers.queuefigures import QueueFigures
+from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
+from app.controllers.tallies import Tallies
 from app.engine import State
 
 
@@ -33,6 +37,7 @@ class Leader:
         state: State,
         metrics: WorkloadMetrics,
         *,
+        tallies: Tallies | None = None,
         audit_interval: float = INTERVAL_SECONDS,
     ) -> None:
         self.cluster = cluster
@@ -41,6 +46,7 @@ class Leader:
         self.metrics = metrics
         self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided)
         books = LedgerBooks(state)
+        self.queue_metrics = QueueMetrics(cluster, state, books, tallies or Tallies(cluster.workloads), metrics.options)
         self.runner = Runner(
             executor,
             [
@@ -49,13 +55,14 @@ class Leader:
                 *inuse.controllers(cluster),
                 workloadpriorityclass.controller(cluster),
                 defaultqueues.controller(cluster),
+                *provisioning.controllers(cluster),
                 *frameworks.controllers(cluster),
             ],
-            [frameworks.dispatch(cluster)],
+            [frameworks.dispatch(cluster), provisioning.dispatch(cluster)],
             ledger_has=self.scheduler.take,
         )
         self.figures = QueueFigures(
-            cluster, state, books, self.runner.queues, quiet=executor.quiet, take=self.scheduler.take
+            cluster, state, books, self.runner.queues, quiet=executor.gate.quiet, take=self.scheduler.take
         )
 
         self.auditor = Auditor(
@@ -83,10 +90,12 @@ class Leader:
     def _following(self) -> Iterator[None]:
         """Subscribe the ledger to the stores, before the controllers, so that the ledger gets each change first."""
         cluster = self.cluster
+        self.metrics.begin(cluster, self.state)
         undo = [
             *follow(self.state, cluster, take=self.scheduler.take, begin=self.scheduler.begin),
             *self.figures.subscribe(),
             cluster.workloads.subscribe(self._count),
+            cluster.pods.subscribe(self._count_pod),
             cluster.cluster_queues.subscribe(self._forget_cluster_queue),
             cluster.local_queues.subscribe(self._forget_local_queue),
         ]
@@ -95,11 +104,15 @@ class Leader:
         finally:
             for unsubscribe in undo:
                 unsubscribe()
+            self.metrics.end()
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
     def _count(self, _: str, old: Workload | None, new: Workload | None) -> None:
         self.metrics.changed(old, new, self.cluster.now)
+
+    def _count_pod(self, _: str, old: Pod | None, new: Pod | None) -> None:
+        self.metrics.pod_changed(old, new, self.cluster.now)
 
     def _forget_cluster_queue(self, name: str, _: ClusterQueue | None, new: ClusterQueue | None) -> None:
         if new is None:

@@ -12,6 +12,7 @@ from app.api.meta import Kind
 from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.engine import State
+from app.engine.fairness import Share
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
@@ -80,7 +81,7 @@ class LedgerBooks:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._shares: dict[tuple[type[Kind], str], int] = {}
+        self._shares: dict[tuple[type[Kind], str], Share] = {}
 
     @property
     def fair_sharing(self) -> bool:
@@ -98,19 +99,25 @@ class LedgerBooks:
 
     def cohort_share(self, name: str) -> int | None:
         """Weighted share of a Cohort; None if it was not computed yet."""
-        return self._shares.get((Cohort, name))
+        share = self.share(Cohort, name)
+        return share.status if share is not None else None
+
+    def share(self, kind: type[Kind], name: str) -> Share | None:
+        """Weighted share of a ClusterQueue or Cohort as it was last computed; None if it was not yet."""
+        return self._shares.get((kind, name))
 
     def cluster_queue(self, name: str) -> Figures:
         """Figures of a ClusterQueue; zeros if it is unknown."""
         state = self._state
         pending, reserving, admitted = state.queue_counts(name)
+        share = self.share(ClusterQueue, name)
         return Figures(
             pending=pending,
             reserving=reserving,
             admitted=admitted,
             reservation=tuple(Amount(*usage) for usage in state.queue_usage(name)),
             usage=tuple(Amount(*usage) for usage in state.queue_usage(name, admitted_only=True)),
-            share=self._shares.get((ClusterQueue, name)),
+            share=share.status if share is not None else None,
         )
 
     def local_queue(self, key: str) -> Figures:

@@ -90,9 +90,12 @@ class Matching(Grouping):
         return (None, "the Workload follows its job") if self._tidied(workload) else (workload, "")
 
     def _has_foreign_pods(self, workload: Workload) -> bool:
-        """Whether pods of a job that is gone run under a Workload: it was orphaned, and has no quota for other pods."""
+        """Whether pods of a job that is gone run under a Workload, or are not read yet: it was orphaned, and has no
+        quota for other pods."""
         if build.of_a_set(workload):
             return False  # it is never left to another job: its name is made of the uid of its set
+        if not self.cluster.pods.complete:
+            return True
         pods = charges.pods_of(workload, self.cluster)
         return any((pod.metadata.controller or pod.metadata).uid not in self._uids for pod in pods)
 

@@ -4,7 +4,7 @@ Figures come from the engine's ledger through `Books`; this module must never co
 as a queue's figures change with every admission.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -197,7 +197,7 @@ def local_queue_activity(queue: LocalQueue, cluster: ClusterView, books: Books) 
 
 def _status(
     queue: ClusterQueue | LocalQueue,
-    conditions: list[Condition],
+    conditions: Sequence[Condition],
     activity: Activity,
     status: dict[str, Any],
     cluster: ClusterView,

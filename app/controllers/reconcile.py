@@ -24,6 +24,7 @@ from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
 from app.jobs.podsets import JobPodSet
 from app.kube import raws
+from app.kube.gate import Rank
 
 RETRY_SECONDS: Final = 5.0
 """Seconds until a job is reconciled again that needs a missing object whose creation requeues no job."""
@@ -69,6 +70,16 @@ def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> P
     return draft.patch()
 
 
+def put_on_hold(workload: Workload, cluster: ClusterView, message: str) -> list[Action]:
+    """The patch that releases the quota of a Workload without pods, and keeps it out of its queue; empty if it is on
+    hold already."""
+    if workload.on_hold:
+        return []
+    draft = cluster.draft(workload)
+    draft.unreserve(reason=wl.ON_HOLD, message=message)
+    return [draft.patch()]
+
+
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
     """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version."""
     meta, body = (change.target or job).metadata, change.body
@@ -90,13 +101,14 @@ def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
 
 @dataclass
 class Reconcile:
-    """One reconcile of one job. `actions` grows until the decision is made."""
+    """One reconcile of one job. `actions` grows until the decision is made; `rank` is that of their writes."""
 
     integration: Integration[Any]
     job: Kind
     workloads: list[Workload]
     cluster: ClusterView
     actions: list[Action] = field(default_factory=list)
+    rank: Rank = Rank.STOP
 
     @cached_property
     def pod_sets(self) -> list[JobPodSet]:
@@ -170,7 +182,7 @@ class Reconcile:
         if patch and self.outcome is None:
             self.actions.append(self._patch(Change(patch, fresh=True)))
 
-    def _stop(self, pod_sets: list[PodSet] | None, *, reason: str, message: str) -> bool:
+    def _stop(self, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str) -> bool:
         """Add the next steps that stop the job. Returns whether these steps complete the stop."""
         stop = self.integration.stop(self.job, pod_sets, reason=reason, message=message, now=self.cluster.now)
         self._add(stop.steps)
@@ -215,4 +227,4 @@ class Reconcile:
             self.actions.append(Emit(regarding, "Warning" if warning else "Normal", reason, note))
 
     def _decision(self, why: str) -> ReconcileResult:
-        return ReconcileResult(self.actions, why=why)
+        return ReconcileResult(self.actions, why=why, rank=self.rank)

@@ -100,8 +100,8 @@ class Runner:
         for dispatch in self._dispatches:
             for shared in dispatch.watches:
                 yield self._follow(shared, self.requeue)
-            for store in dispatch.complete:
-                yield store.on_complete(partial(self._hand_out_later, dispatch.initial))
+            for store, targets in dispatch.complete.items():
+                yield store.on_complete(partial(self._hand_out_later, targets))
 
     def _follow(self, watch: Watch[Any, K], add: Callable[[K], None]) -> Callable[[], None]:
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:

@@ -15,17 +15,16 @@ decide about quota and never touch a job.
 
 import asyncio
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 import structlog
 
 from app.api import workload as wl
-from app.api.conditions import instant
 from app.api.errors import (
     Conflict,
     NotFound,
@@ -41,9 +40,11 @@ from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
 from app.controllers.executor import Executor
 from app.controllers.ledgerfeed import Change
+from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
 from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
+from app.kube.gate import Rank
 from app.kube.slices import Slice
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,7 @@ _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 
 
 class Scheduler:
-    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle."""
+    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle and its seconds."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Scheduler:
         cluster: ClusterView,
         executor: Executor,
         *,
-        decided: Callable[[Sequence[Decision]], None] = lambda _: None,
+        decided: Callable[[Sequence[Decision], float], None] = lambda _, __: None,
     ) -> None:
         self.decided = decided
         self.state = state
@@ -90,9 +91,15 @@ class Scheduler:
         self._waiting: dict[str, Decision] = {}
         self._reasons = asyncio.Event()
         self._unsaid = asyncio.Event()
+        self._moved_at: float | None = None
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
+
+    @property
+    def reasons(self) -> int:
+        """Number of Workloads whose reason for waiting is to be written."""
+        return len(self._waiting)
 
     def wake(self) -> None:
         """Report that the ledger changed, so that a cycle may have something to decide."""
@@ -112,6 +119,14 @@ class Scheduler:
         self._beginnings.append(iter(changes))
         self.wake()
 
+    @property
+    def stalled_seconds(self) -> float:
+        """Seconds since the loop last made progress, by an applied change or the end of a cycle; 0 without work."""
+        return 0.0 if self._moved_at is None else asyncio.get_running_loop().time() - self._moved_at
+
+    def _moved(self) -> None:
+        self._moved_at = asyncio.get_running_loop().time()
+
     async def caught_up(self) -> None:
         """Wait until the ledger has every object that the stores held when the scheduler started."""
         await self._caught_up.wait()
@@ -125,7 +140,9 @@ class Scheduler:
             while True:
                 await self._catch_up()
                 self._caught_up.set()
+                self._moved_at = None
                 await self._wake.wait()
+                self._moved()
                 self._wake.clear()
                 await self._schedule(writes)
                 self._unsaid.set()
@@ -143,6 +160,7 @@ class Scheduler:
                 log.exception("cycle.broken", cycle=self.cycles)
                 await asyncio.sleep(RETRY.delay(failures, random.random))
                 failures += 1
+            self._moved()
             await self._catch_up()
             await asyncio.sleep(0)
 
@@ -152,6 +170,7 @@ class Scheduler:
         self._carried_out = 0
         while (change := self._next_change()) is not None:
             if turn.over:
+                self._moved()
                 await turn.rest()
             try:
                 change()
@@ -171,7 +190,7 @@ class Scheduler:
 
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
-        turn = Slice()
+        turn, began = Slice(), time.perf_counter()
         result: Cycle | None = None
         with closing(cycle_steps(self.state, self.cluster.now.timestamp())) as steps:
             while result is None:
@@ -184,7 +203,7 @@ class Scheduler:
                         await turn.rest()
         for key, error in result.faults:
             self.executor.report(Workload, key, error)
-        self.decided(result.decisions)
+        self.decided(result.decisions, time.perf_counter() - began)
         for decision in result:
             if turn.over:
                 await turn.rest()
@@ -231,7 +250,7 @@ class Scheduler:
             draft.reserve(decision.admission, admitted=decision.admitted)
             return draft.patch()
 
-        after, refused = await self._settle(decision.key, patch)
+        after, refused = await self._settle(decision.key, patch, Rank.ADMIT)
         if after is None or after.metadata.uid != decision.uid or not after.quota_reserved:
             await self._not_admitted(decision, after, refused)
             return
@@ -271,7 +290,7 @@ class Scheduler:
             self.executor.emit(Emit(after, "Normal", "Admitted", note))
 
     async def _settle(
-        self, key: str, patch: Callable[[Workload], Patch | None]
+        self, key: str, patch: Callable[[Workload], Patch | None], rank: Rank
     ) -> tuple[Workload | None, TurnstileError | None]:
         """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
         server's refusal if that is why nothing was written.
@@ -283,7 +302,7 @@ class Scheduler:
         attempt = 0
         while True:
             try:
-                return await self.executor.update(Workload, key, patch), None
+                return await self.executor.update(Workload, key, patch, rank=rank), None
             except NotFound:
                 return None, None
             except NotLeading:
@@ -370,7 +389,7 @@ class Scheduler:
 
     async def _evicted(self, victim: Victim, patch: Callable[[Workload], Patch | None]) -> Workload | None:
         """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again."""
-        after, _ = await self._settle(victim.key, patch)
+        after, _ = await self._settle(victim.key, patch, Rank.STOP)
         if after is not None and not after.evicted:
             self.state.forget_eviction(victim.key)
             self.wake()
@@ -380,37 +399,39 @@ class Scheduler:
     # --- reasons for waiting --------------------------------------------------------------------------------------
 
     async def _write_reasons(self) -> None:
-        """Write why Workloads wait, after every write that admits Workloads."""
+        """Write why Workloads wait, one at a time: the newest reason of each when the write has its turn."""
         failures = 0
         while True:
             await self._reasons.wait()
             self._reasons.clear()
             while self._waiting:
-                await self.executor.quiet(at_most=1.0)
-                if not self._waiting:
-                    break
-                key = next(iter(self._waiting))
-                decision = self._waiting.pop(key)
+                key, decision = next(iter(self._waiting.items()))
                 try:
-                    await self._write_reason(key, decision)
+                    await self._write_reason(key)
                     failures = 0
                 except NotLeading:
                     raise
                 except _IN_DOUBT as error:
                     self.executor.report(Workload, key, error)
-                    self._waiting.setdefault(key, decision)  # after the others, unless a newer decision waits
+                    newer = self._waiting.pop(key, None)
+                    self._waiting[key] = newer or decision  # after the others
                     await asyncio.sleep(RETRY.delay(failures, random.random))
                     failures += 1
                 except NotFound:
-                    pass  # the Workload was deleted
+                    self._waiting.pop(key, None)  # the Workload was deleted
                 except Exception as error:
+                    self._waiting.pop(key, None)
                     self.executor.report(Workload, key, error)
 
-    async def _write_reason(self, key: str, decision: Decision) -> None:
+    async def _write_reason(self, key: str) -> None:
         said = False
+        decision: Decision | None = None
 
         def patch(workload: Workload) -> Patch | None:
-            nonlocal said
+            nonlocal said, decision
+            decision = self._waiting.pop(key, decision)
+            if decision is None:
+                return None  # it was admitted meanwhile
             if workload.metadata.uid != decision.uid or not _in_line(workload):
                 return None
             draft = self.cluster.draft(workload)
@@ -421,8 +442,8 @@ class Scheduler:
             said = draft.changed
             return draft.patch() if said else None
 
-        after = await self.executor.update(Workload, key, patch, urgent=False)
-        if said:
+        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
+        if said and decision is not None:
             self.executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
             self._tell_amounts(after, decision)
 
@@ -452,7 +473,6 @@ class Scheduler:
                 info = state.waiting.get(key)
                 if info is None or _told(info.workload) or state.waits(key) is None:
                     continue
-                await self.executor.quiet()
                 try:
                     await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
@@ -478,7 +498,7 @@ class Scheduler:
             draft.unreserve(reason=why.reason, message=why.message)
             return draft.patch()
 
-        after = await self.executor.update(Workload, key, patch, urgent=False)
+        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
         if bypassed and equal is not None:
             self._tell_amounts(after, equal)
 
@@ -487,15 +507,6 @@ def _told(workload: Workload) -> bool:
     """Whether the status of a Workload has the reason why the Workload waits."""
     reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
     return reserved is not None and reserved.reason != "PendingEvaluation"
-
-
-def queued_since(workload: Workload) -> datetime | None:
-    """When the Workload joined the queue: when it was requeued or last evicted, else when it was created."""
-    for kind in (wl.REQUEUED, wl.EVICTED):
-        condition = find_condition(workload.status.conditions, kind)
-        if condition is not None and condition.status == "True":
-            return instant(condition.last_transition_time)
-    return instant(workload.metadata.creation_timestamp)
 
 
 def _in_line(workload: Workload) -> bool:

@@ -6,7 +6,7 @@ runs. A Workload keeps its quota while its pods may run, also when the set was s
 pkg/controller/jobs/statefulset and leaderworkerset.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -22,11 +22,11 @@ from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Create, ReconcileResult
 from app.controllers.children import Childhood
-from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
-from app.controllers.reconcile import TEMPLATES_ARE_READ, released, taken_back
+from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
@@ -86,10 +86,17 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     integration = cluster.registry.known.get(framework)
     if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
         return ReconcileResult(why=f"the framework {framework} is not known")
-    store = cluster.jobs[integration.kind]
-    if not (store.complete and cluster.pods.complete):
-        return ReconcileResult(why=f"jobs of {framework}, or pods, are not read yet")
-    job = store.get(name)
+    if not cluster.pods.complete:
+        return ReconcileResult(why="pods are not read yet")
+    try:
+        return _decide(key, integration, name, cluster)
+    except NotRead as why:
+        return ReconcileResult(why=str(why))
+
+
+def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+    cluster.require([integration.kind])
+    job = cluster.jobs[integration.kind].get(name)
     left: list[Workload] = []
     own: list[Workload] = []
     for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):
@@ -148,7 +155,9 @@ class _Set(Childhood, Matching):
         return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
     def _create(self, component: Component, priority: build.Priority) -> None:
-        body = build.component_body(self._integration, self.job, component, priority)
+        keys = self.cluster.options.label_keys_to_copy
+        body = build.component_body(self._integration, self.job, component, priority, label_keys=keys)
+        body = build.with_measured(body, self.job, self.cluster.options)
         namespace = self.job.metadata.namespace
         self.actions.append(Create(Workload, namespace, component.workload, orjson.dumps(body)))
         self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")
@@ -164,7 +173,8 @@ class _Set(Childhood, Matching):
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
         elif not component.pods:
-            self._hold(workload, pods_run=pods_run)
+            hold = () if pods_run else put_on_hold(workload, self.cluster, self._integration.hold_reason)
+            self.actions.extend(hold)
         elif not _alike(workload, component):
             self._replace(workload, component, pods_run=pods_run)
         elif workload.on_hold:
@@ -178,14 +188,6 @@ class _Set(Childhood, Matching):
         """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
         if not charges.held(workload, self.cluster):
             self._discard(workload)
-
-    def _hold(self, workload: Workload, *, pods_run: bool) -> None:
-        """Release the quota of a gang without pods, and keep its Workload out of the queue."""
-        if workload.on_hold or pods_run:
-            return
-        draft = self.cluster.draft(workload)
-        draft.unreserve(reason=wl.ON_HOLD, message=self._integration.hold_reason)
-        self.actions.append(draft.patch())
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
         """Rewrite a Workload without quota; replace one with quota when none of its pods runs. Pods that run are never
@@ -287,8 +289,8 @@ def _alike(workload: Workload, component: Component, *, fewer: bool = False) -> 
 def _shape(spec: PodSpec) -> Shape:
     """What a pod asks for, without its ports, to which an API server may add a protocol."""
 
-    def bare(containers: list[Container]) -> list[Container]:
-        return [msgspec.structs.replace(each, ports=[]) for each in containers]
+    def bare(containers: Sequence[Container]) -> list[Container]:
+        return [msgspec.structs.replace(each, ports=()) for each in containers]
 
     return shape_of(
         msgspec.structs.replace(spec, containers=bare(spec.containers), init_containers=bare(spec.init_containers))

@@ -30,6 +30,7 @@ from app.jobs.kinds.pod import PlainPod
 from app.jobs.naming import job_key
 from app.jobs.podsets import PodSetInfo
 from app.jobs.registry import Registry
+from app.kube.gate import Rank
 from app.kube.store import Store
 
 PODS_BY_NAMED_JOB: Final = "named-job"
@@ -74,7 +75,7 @@ class Sharing(Reconcile):
 
     def _share(self, workload: Workload) -> None:
         """Start gated pods within what the Workload reserves; delete pods of the job that run beyond it."""
-        if not self.integration.pods_label:
+        if not (self.integration.pods_label and self.cluster.pods.complete):
             return
         cluster = self.cluster
         key = cluster.registry.key_of(self.job)
@@ -119,6 +120,7 @@ class Sharing(Reconcile):
         except PermanentError as error:
             self._emit("CannotStart", f"It cannot run where its job was admitted: {error}", warning=True, about=[pod])
             return False
+        self.rank = Rank.START
         self.actions.append(job_patch(Pod, pod, change))
         queue = workload.status.admission.cluster_queue if workload.status.admission else ""
         self._emit("Started", f"Admitted by clusterQueue {queue}", about=[pod])

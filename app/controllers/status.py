@@ -186,19 +186,22 @@ class StatusDraft:
     @property
     def changed(self) -> bool:
         """Whether there is anything to write."""
-        return bool(self._fields) or self._lists_changed
+        return bool(self._fields) or self._conditions_changed or self._checks_changed
 
     @property
-    def _lists_changed(self) -> bool:
-        status = self.workload.status
-        return self.conditions != status.conditions or self.checks != status.admission_checks
+    def _conditions_changed(self) -> bool:
+        return self.conditions != list(self.workload.status.conditions)
+
+    @property
+    def _checks_changed(self) -> bool:
+        return self.checks != list(self.workload.status.admission_checks)
 
     def patch(self) -> Patch:
         """The merge patch of all changes, refused by the API server if the Workload has changed since it was read."""
         status: dict[str, Any] = dict(self._fields)
-        if self.conditions != self.workload.status.conditions:
+        if self._conditions_changed:
             status["conditions"] = [condition_body(condition) for condition in self.conditions]
-        if self.checks != self.workload.status.admission_checks:
+        if self._checks_changed:
             status["admissionChecks"] = to_plain(self.checks)
         return fresh_patch(self.workload, {"status": status}, subresource="status", claim=claim(self.workload, status))
 

@@ -17,7 +17,7 @@ from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import charges, podsready, wakes
-from app.controllers.actions import Action, Emit, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, every
@@ -38,8 +38,10 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         return ReconcileResult(why="gone")
     if _orphaned(workload, cluster):
         return _orphan(workload, cluster)
-    if workload.finished or workload.metadata.deletion_timestamp:
-        return ReconcileResult(why="finished" if workload.finished else "being deleted")
+    if workload.finished:
+        return _kept(workload, cluster)
+    if workload.metadata.deletion_timestamp:
+        return ReconcileResult(why="being deleted")
     if (later := _delayed(workload, cluster)) is not None:
         return later
     target = find_condition(workload.status.conditions, wl.DEACTIVATION_TARGET)
@@ -101,6 +103,22 @@ def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
     else:
         decision.actions.extend(released(workload))
     return decision
+
+
+def _kept(workload: Workload, cluster: ClusterView) -> ReconcileResult:
+    """Delete a finished Workload that has been kept for as long as `objectRetentionPolicies` says."""
+    finished = find_condition(workload.status.conditions, wl.FINISHED)
+    keep, since = cluster.options.keep_finished, instant(finished.last_transition_time) if finished else None
+    meta = workload.metadata
+    if keep is None or since is None:
+        return ReconcileResult(why="finished")
+    if meta.deletion_timestamp:
+        return ReconcileResult(released(workload), why="finished, and being deleted")
+    if left := max(0.0, keep - (cluster.now - since).total_seconds()):
+        return ReconcileResult([RequeueAfter(left)], why="finished, and kept for a while")
+    note = "Deleted finished workload due to elapsed retention"
+    delete = Delete(Workload, meta.namespace, meta.name, uid=meta.uid)
+    return ReconcileResult([*released(workload), delete, Emit(workload, "Normal", "Deleted", note)], why=note)
 
 
 def _without_quota(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
@@ -392,7 +410,7 @@ def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | N
         written = _WRITTEN_HERE | _COARSE if cluster.options.granular_reasons else _WRITTEN_HERE
         said_by_scheduler = current is not None and current.message.startswith(_SAID_BY_SCHEDULER)
         stale = current is not None and current.reason in written and not said_by_scheduler
-        if not stale:
+        if not (stale or (current is None and cluster.options.explicit_status)):
             return _synced(workload, cluster)
         reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
     draft = cluster.draft(workload)

@@ -5,7 +5,7 @@ component-helpers, Kueue's flavorassigner. Must never look at quota.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from app.api.pods import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
@@ -82,7 +82,7 @@ def matches_labels(shape: "PodShape", labels: Mapping[str, str]) -> bool:
     for key, value in shape.node_selector.items():
         if key in labels and labels[key] != value:
             return False
-    terms: list[NodeSelectorTerm] | None = shape.terms
+    terms: Sequence[NodeSelectorTerm] | None = shape.terms
     if terms is None:
         return True
     known = [[item for item in term.match_expressions if item.key in labels] for term in terms]

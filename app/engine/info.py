@@ -13,6 +13,7 @@ from app.api import rollout
 from app.api.meta import Condition, find_condition
 from app.api.pods import PodSpec, Quantity, Toleration
 from app.api.quantity import MAX_INT64, to_int
+from app.api.shared import LONGEST, Shared
 from app.api.workload import (
     AdmissionCheckState,
     PodSet,
@@ -35,6 +36,9 @@ SLICE_REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 UNKNOWN_HASH: Final = ""
 """Scheduling-equivalence hash that matches nothing (and everything, when progress is carried over)."""
 
+COUNTED_PODS: Final = 4096
+"""Pod specs of which is remembered what one pod asks for."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -48,7 +52,7 @@ class PodShape:
         affinity = spec.affinity.node_affinity if spec.affinity is not None else None
         required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
         self.terms = required.node_selector_terms if required is not None else None
-        self.tolerations: list[Toleration] = spec.tolerations
+        self.tolerations: Sequence[Toleration] = spec.tolerations
         self.answers: dict[object, Any] = {}
 
 
@@ -82,6 +86,16 @@ class Shapes:
         self._plain.answers.clear()
         for shape in self._shapes.values():
             shape.answers.clear()
+
+
+class CountedPod:
+    """One pod of a spec: as it is after defaults, and what quota counts for it. Shared, so never modified."""
+
+    __slots__ = ("counts", "pod")
+
+    def __init__(self, pod: EffectivePod, counts: dict[str, int]) -> None:
+        self.pod = pod
+        self.counts = counts
 
 
 class PodSetTotals:
@@ -130,15 +144,44 @@ class PodSetTotals:
 class Surroundings:
     """What besides the Workload itself decides its requests: configuration, RuntimeClasses, LimitRanges, interning."""
 
-    __slots__ = ("catalog", "limits", "options", "overheads", "shapes", "transformations")
+    __slots__ = ("_counted", "catalog", "limits", "options", "overheads", "shapes", "texts", "transformations")
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.catalog = Catalog()
         self.shapes = Shapes()
+        self.texts = Shared()
         self.overheads: dict[str, Mapping[str, Quantity]] = {}
         self.limits: dict[str, dict[str, LimitSummary]] = {}
         self.transformations = options.transformations
+        self._counted: dict[bytes, CountedPod] = {}
+
+    def counted(self, spec: PodSpec, namespace: str) -> CountedPod:
+        """One pod of a spec. Equal specs are counted once, unless a LimitRange or a RuntimeClass has a say, which may
+        change. Raises InvalidValue."""
+        limits = self.limits.get(namespace, {})
+        if limits or spec.runtime_class_name:
+            return self._count(spec, limits)
+        key = _encode(spec)
+        found = self._counted.get(key)
+        if found is None:
+            found = self._count(spec, limits)
+            if len(key) <= LONGEST:
+                if len(self._counted) >= COUNTED_PODS:
+                    self._counted.clear()
+                self._counted[key] = found
+        return found
+
+    def _count(self, spec: PodSpec, limits: Mapping[str, LimitSummary]) -> CountedPod:
+        pod = requests.effective_pod(spec, overheads=self.overheads, limits=limits)
+        counts = requests.amounts(
+            requests.counted(
+                requests.pod_requests(pod),
+                transformations=self.transformations,
+                exclude_prefixes=self.options.exclude_resource_prefixes,
+            )
+        )
+        return CountedPod(pod, counts)
 
 
 class Info:
@@ -186,7 +229,7 @@ class Info:
         self.generation = meta.generation
         self.created = instant_or_zero(meta.creation_timestamp)
         self.checks: Sequence[AdmissionCheckState] = status.admission_checks or ()
-        self.local_queue = f"{meta.namespace}/{workload.spec.queue_name or ''}"
+        self.local_queue = surroundings.texts.same(f"{meta.namespace}/{workload.spec.queue_name or ''}")
         self.cluster_queue = cluster_queue
         options = surroundings.options
         reserved_at = None
@@ -245,10 +288,8 @@ class Info:
     def effective(self) -> list[EffectivePod]:
         """Pods after defaults, by pod set."""
         if self._effective is None:
-            around = self.surroundings
-            limits = around.limits.get(self.namespace, {})
             self._effective = [
-                requests.effective_pod(pod_set.template.spec, overheads=around.overheads, limits=limits)
+                self.surroundings.counted(pod_set.template.spec, self.namespace).pod
                 for pod_set in self.workload.spec.pod_sets
             ]
         return self._effective
@@ -279,7 +320,7 @@ class Info:
         """Scheduling-equivalence hash: equal for workloads that ask for the same with the same priority."""
         if self._hash is None:
             self._hash = (
-                scheduling_hash(self)
+                self.surroundings.texts.same(scheduling_hash(self))
                 if self.surroundings.options.gates.scheduling_equivalence_hashing
                 else UNKNOWN_HASH
             )
@@ -331,38 +372,31 @@ class Info:
             return {}
         return {pod.name: pod.count for pod in pods}
 
-    def single_pod(self, index: int) -> dict[str, int]:
-        """What quota counts for one pod of a pod set."""
-        options = self.surroundings.options
-        return requests.amounts(
-            requests.counted(
-                requests.pod_requests(self.effective[index]),
-                transformations=options.transformations,
-                exclude_prefixes=options.exclude_resource_prefixes,
-            )
-        )
-
     def _from_pod_sets(self) -> list[PodSetTotals]:
         reclaimable = self._reclaimable()
         totals = []
-        for index, pod_set in enumerate(self.workload.spec.pod_sets):
+        pods: list[EffectivePod] = []
+        for pod_set in self.workload.spec.pod_sets:
             count = pod_set.count
             if reclaimable:
                 count -= min(reclaimable.get(pod_set.name, 0), count)
-            single = self.single_pod(index)
+            single = self.surroundings.counted(pod_set.template.spec, self.namespace)
+            pods.append(single.pod)
             totals.append(
                 PodSetTotals(
                     name=pod_set.name,
                     count=count,
-                    requests={name: multiplied(value, count) for name, value in single.items()},
+                    requests=single.counts
+                    if count == 1
+                    else {name: multiplied(value, count) for name, value in single.counts.items()},
                     shape=self.surroundings.shapes.of(pod_set.template.spec),
                     pod_set=pod_set,
                     min_count=pod_set.min_count,
                 )
             )
-        self._limited = any(pod.limited for pod in self.effective)
-        if not self._limited:
-            self._effective = None  # nobody asks again while no LimitRange comes
+        self._limited = any(pod.limited for pod in pods)
+        if self._limited:
+            self._effective = pods  # without limits nobody asks for them while no LimitRange comes
         return totals
 
     def _from_admission(self) -> list[PodSetTotals]:

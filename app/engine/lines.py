@@ -34,14 +34,16 @@ if TYPE_CHECKING:
 
 
 class LocalQueue:
-    """A LocalQueue as the engine holds it. `items` are its workloads that wait; the object may not exist (yet)."""
+    """A LocalQueue as the engine holds it. `items` are its workloads that wait, `requested` what they request together
+    by resource; the object may not exist (yet)."""
 
-    __slots__ = ("api", "items", "key", "weight")
+    __slots__ = ("api", "items", "key", "requested", "weight")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.api: ApiLocalQueue | None = None
         self.items: dict[str, Info] = {}
+        self.requested: dict[str, int] = {}
         self.weight = 1.0
 
     @property
@@ -53,6 +55,32 @@ class LocalQueue:
     def open(self) -> bool:
         """Whether its workloads stand in line."""
         return self.api is not None and self.api.spec.stop_policy == "None"
+
+    def put(self, info: Info) -> None:
+        """A workload waits here, or a newer version of it."""
+        old = self.items.get(info.key)
+        self.items[info.key] = info
+        if old is not info:
+            if old is not None:
+                self._count(old, -1)
+            self._count(info, 1)
+
+    def drop(self, key: str) -> None:
+        """A workload waits here no more."""
+        old = self.items.pop(key, None)
+        if old is not None:
+            self._count(old, -1)
+
+    def _count(self, info: Info, times: int) -> None:
+        """Sums hold no zeros."""
+        requested = self.requested
+        for item in info.totals:
+            for resource, amount in item.requests.items():
+                total = requested.get(resource, 0) + times * amount
+                if total:
+                    requested[resource] = total
+                else:
+                    requested.pop(resource, None)
 
 
 class Assumed(NamedTuple):
@@ -266,8 +294,10 @@ class Lines:
         if old is not None and info.last_assignment is not None and not _same_hash(old, info):
             info.last_assignment = None
         self.keep(local.items)
+        self.keep(local.requested)
         self.keep(self.waiting)
-        local.items[info.key] = self.waiting[info.key] = info
+        self.waiting[info.key] = info
+        local.put(info)
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is None or not local.open:
             return
@@ -311,9 +341,10 @@ class Lines:
         if self.journal is not None:
             self.keep(self.waiting)
             self.keep(local.items)
+            self.keep(local.requested)
         self.forget_decision(key)
         del self.waiting[key]
-        local.items.pop(key, None)
+        local.drop(key)
         if local.api is None and not local.items:
             self.keep(self.local_queues)
             del self.local_queues[local.key]

@@ -42,6 +42,7 @@ class Pending:
         "inflight",
         "last_generation",
         "line_usage",
+        "members",
         "offered",
         "passing",
         "pop_cycle",
@@ -67,6 +68,8 @@ class Pending:
         self.heads: dict[str, list[tuple[Order, str]]] = {}
         self.offered: dict[tuple[str, str], Order] = {}
         """The one good entry of each class in `heads`."""
+        self.members: dict[tuple[str, str], int] = {}
+        """How many of `active` are in each class, by hash and LocalQueue; empty unless equals are told apart."""
         self.in_classes = False
         self.pop_cycle = 0
         self.retry_cycle = -1
@@ -103,11 +106,41 @@ class Pending:
             self.heads,
             self.offered,
             self.bulk_moved,
+            self.members,
             self.last_generation,
             *self.classes.values(),
             *self.heads.values(),
         ):
             journal.keep(container)  # type: ignore[arg-type]
+
+    # How many
+
+    def counts(self) -> tuple[int, int]:
+        """How many are in line (those that a cycle works on included), and how many are inadmissible."""
+        parked = sum(self.parked_members().values())
+        return len(self) - len(self.inadmissible) - parked, len(self.inadmissible) + parked
+
+    def parked_members(self) -> dict[str, int]:
+        """How many are parked with their class, by LocalQueue."""
+        parked: dict[str, int] = {}
+        if self.in_classes and self.bulk_moved:
+            for (name, line), count in self.members.items():
+                if name in self.bulk_moved:
+                    parked[line] = parked.get(line, 0) + count
+        return parked
+
+    def _enter(self, info: "Info") -> None:
+        if self.in_classes:
+            member = info.hash, info.local_queue
+            self.members[member] = self.members.get(member, 0) + 1
+
+    def _quit(self, info: "Info") -> None:
+        if self.in_classes:
+            member = info.hash, info.local_queue
+            rest = self.members[member] - 1
+            self.members[member] = rest
+            if not rest:
+                del self.members[member]
 
     # Where a workload is
 
@@ -158,6 +191,9 @@ class Pending:
         """Put in line (which parks it, if its class is parked), or replace in place."""
         old = self.active.get(info.key)
         self.active[info.key] = info
+        if old is not None:
+            self._quit(old)
+        self._enter(info)
         if (
             old is not None
             and old.order == info.order
@@ -281,7 +317,7 @@ class Pending:
         head = self.peek()
         if head is None:
             return None
-        del self.active[head.key]
+        self.take_out(head.key)
         line = head.local_queue if self.line_usage is not None else ""
         name = head.hash if self.in_classes else ""
         heap = self.classes[line, name]
@@ -307,10 +343,12 @@ class Pending:
         if not in_classes:
             self.bulk_moved.clear()
         self.line_usage, self.in_classes = usage, in_classes
+        self.members.clear()
         self.classes.clear()
         self.heads.clear()
         self.offered.clear()
         for info in self.active.values():
+            self._enter(info)
             self._insert(info)
 
     # Parking
@@ -349,9 +387,16 @@ class Pending:
             if first is not None:
                 self._offer(line, name, first)
 
+    def take_out(self, key: str) -> "Info | None":
+        """Take a workload out of `active`."""
+        info = self.active.pop(key, None)
+        if info is not None:
+            self._quit(info)
+        return info
+
     def remove(self, key: str, *, forget: bool = True) -> "Info | None":
         """Take a workload out, wherever it is; `forget` clears its stickiness too."""
-        found = self.active.pop(key, None)
+        found = self.take_out(key)
         parked = self.inadmissible.pop(key, None)
         found = self.put_down(key) or found
         self.last_generation.pop(key, None)

@@ -100,17 +100,17 @@ class Questions(UsageSharing):
             return []
         return [cohort.name for cohort in queue.node.ancestors()]
 
-    def weighted_share(self, name: str, *, cohort: bool) -> int | None:
-        """Weighted share of a ClusterQueue or Cohort for its status; None if there is none of that name, or while a
+    def weighted_share(self, name: str, *, cohort: bool) -> fairness.Share | None:
+        """Weighted share of a ClusterQueue or Cohort; None if there is none of that name, or while a
         cycle is under way. In a cycle of Cohorts no ClusterQueue borrows."""
         queue = None if cohort else self.cluster_queues.get(name)
         node = self.ledger.cohorts.get(name) if cohort else queue.node if queue is not None else None
         if node is None or self.cycling:
             return None
         if self.ledger.cyclic(node):
-            return 0
+            return fairness.ZERO
         self.ledger.settle()
-        return fairness.share(node).status
+        return fairness.share(node)
 
     def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
         """Status, reason and message of the Active condition of a ClusterQueue."""

@@ -271,7 +271,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
             return
         del pending.inadmissible[key]
     if not backoff_over and not pending.in_line(key):
-        pending.active.pop(key, None)
+        pending.take_out(key)
         pending.inadmissible[key] = info
         return
     pending.push(info)
@@ -284,7 +284,7 @@ def could_help(old: "Info", new: "Info") -> bool:
     return (
         before.spec != after.spec
         or (boost and before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST))
-        or before.status.reclaimable_pods != after.status.reclaimable_pods
+        or list(before.status.reclaimable_pods) != list(after.status.reclaimable_pods)
         or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
         or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
         or preemption_gated(before) != preemption_gated(after)

@@ -318,6 +318,7 @@ class State(Questions):
         if version is not None and version < self.versions.get(key, 0):
             return False
         info = Info(workload, self.surroundings)
+        key = info.key  # one text for all tables
         if version is not None:
             self.keep(self.versions)
             self.versions[key] = version
@@ -491,7 +492,7 @@ def _by_preemption(before: Info, after: Info) -> bool:
     evicted = after.condition(EVICTED) if after.evicted and not before.evicted else None
     return (
         before.workload.metadata.generation == after.workload.metadata.generation
-        and before.workload.status.reclaimable_pods == after.workload.status.reclaimable_pods
+        and list(before.workload.status.reclaimable_pods) == list(after.workload.status.reclaimable_pods)
         and not after.finished
         and (evicted is None or evicted.reason == PREEMPTED)
     )

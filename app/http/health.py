@@ -1,4 +1,4 @@
-"""Decides whether this process is ready to answer reviews, for the probes.
+"""Decides whether this process is alive, and ready to answer reviews, for the probes.
 
 Ready means that every named check passes (for example, the caches have synced), that a TLS round trip to the server's
 own port succeeds, and that the server is not about to stop. The body of the probe names every fault.
@@ -23,8 +23,9 @@ ROUND_TRIP_KEPT: Final = 5.0
 class Health:
     """State of the probes of one server.
 
-    `checks` are called in their order. `certificate` is the serving certificate, None for plain HTTP. `notes` returns
-    faults that do not affect readiness, such as a kind that RBAC forbids to read.
+    `checks` are called in their order. `dead` returns what only a restart can mend, by name. `certificate` is the
+    serving certificate, None for plain HTTP. `notes` returns faults that do not affect readiness, such as a kind that
+    RBAC forbids to read.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class Health:
         *,
         certificate: ServingCertificate | None = None,
         notes: Callable[[], list[str]] = list,
+        dead: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.checks = dict(checks or {})
         self.certificate = certificate
         self.notes = notes
+        self.dead = dead
         self.address: tuple[str, int] | None = None
         """Where the server listens; set by the server."""
         self.draining = False

@@ -1,19 +1,17 @@
 """The ASGI application for `/healthz`, `/readyz` and `/metrics`, to which other routes can be added in front."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from app.http.bodies import refusal_headers, status_body
+from app.http.exposition import exposition
 from app.http.health import Health
 
-_SLICE: Final = 0.0005
 _REFUSALS: Final = {
     401: "send a bearer token of an account that may read the metrics",
     403: "this account may not get the path /metrics",
@@ -42,9 +40,11 @@ def create_probes(
     """Create the application. `/metrics` serves `registry`, which several servers may share, to `readers`."""
     app = FastAPI(title=title, openapi_url=None)
 
-    @app.get("/healthz", summary="Whether the process is alive")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    @app.get("/healthz", summary="Whether the process is alive; names what only a restart can mend")
+    async def healthz() -> JSONResponse:
+        dead = health.dead()
+        content: dict[str, object] = {"status": "dead", "dead": dict(dead)} if dead else {"status": "ok"}
+        return JSONResponse(content, status_code=503 if dead else 200)
 
     @app.get("/readyz", summary="Whether reviews can be answered; names what is not ready")
     async def readyz() -> JSONResponse:
@@ -60,7 +60,7 @@ def create_probes(
         code = await readers(token.strip() if scheme.lower() == "bearer" else "")
         if code != 200:
             raise HTTPException(code, _REFUSALS[code], headers=refusal_headers(code))
-        return Response(await _exposition(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(await exposition(registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.exception_handler(HTTPException)
     async def refuse(_: Request, error: HTTPException) -> Response:
@@ -68,25 +68,3 @@ def create_probes(
         return Response(body, status_code=error.status_code, media_type="application/json", headers=error.headers)
 
     return app
-
-
-class _Family:
-    """One metric family as a collector that `generate_latest` can render."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> list[Metric]:
-        return [self._metric]
-
-
-async def _exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics as text, rendered family by family so that reviews are not delayed."""
-    parts = []
-    pause = time.perf_counter() + _SLICE
-    for metric in registry.collect():
-        parts.append(generate_latest(_Family(metric)))
-        if time.perf_counter() > pause:
-            await asyncio.sleep(0)
-            pause = time.perf_counter() + _SLICE
-    return b"".join(parts)

@@ -36,6 +36,8 @@ class ServingCertificate:
 
     def __init__(self, client_ca: bytes = b"") -> None:
         self.chain = b""
+        self.expires = 0.0
+        """When the certificate in use ends, in Unix seconds; 0 before the first `load`."""
         self._key = b""
         self._client_ca = client_ca
         self.context = _server_context(client_ca)
@@ -58,7 +60,8 @@ class ServingCertificate:
         with _as_file(chain) as chain_file, _as_file(key) as key_file:
             try:
                 _server_context().load_cert_chain(chain_file, key_file)  # a failed load leaves a context half changed
-                x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+                leaf = x509.load_pem_x509_certificate(chain)
+                leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
             except (ssl.SSLError, ValueError) as error:
                 cure = "give a PEM certificate chain and the private key of its first certificate"
                 raise InvalidValue("tls", str(error), cure) from error
@@ -68,6 +71,7 @@ class ServingCertificate:
                 ) from error
             self.context.load_cert_chain(chain_file, key_file)
         self.chain, self._key = chain, key
+        self.expires = leaf.not_valid_after_utc.timestamp()
         return True
 
     def trust(self, client_ca: bytes) -> bool:

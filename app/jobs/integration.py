@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 import msgspec
 
 from app.api import names
+from app.api.config.frameworks import GATED
 from app.api.errors import PermanentError
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
@@ -144,8 +145,6 @@ class Integration(ABC, Generic[J]):
     """The kind's name in Kueue's `integrations.frameworks`."""
     summary: str = ""
     """How the kind's pods are held, for the table of kinds."""
-    gate: ClassVar[str] = ""
-    """The feature gate without which the kind cannot be enabled."""
     built_in: ClassVar[bool] = False
     """Whether every API server serves the kind. Other kinds need a CRD, which may be absent."""
     watched: ClassVar[bool] = True
@@ -207,6 +206,11 @@ class Integration(ABC, Generic[J]):
     acknowledges: bool = False
     """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
     jobs that are stopped within seconds after their admission is kept until these are over."""
+
+    @property
+    def gate(self) -> str:
+        """The feature gate without which the kind cannot be enabled; empty if it needs none."""
+        return GATED.get(self.framework, "")
 
     @property
     def webhook_path(self) -> str:

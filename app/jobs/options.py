@@ -55,7 +55,8 @@ class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
 
     `pods_ready` is None if Turnstile does not wait for pods to become ready. `granular_reasons` is the gate
-    UnadmittedWorkloadsObservability.
+    UnadmittedWorkloadsObservability, `provisioning_cleanup` the gate CleanupProvisioningRequestsOnEviction.
+    `label_keys_to_copy` are the labels that a Workload gets from its job when it is created.
     """
 
     manage_jobs_without_queue_name: bool = False
@@ -64,5 +65,17 @@ class JobOptions:
     )
     pods_ready: PodsReadyOptions | None = None
     granular_reasons: bool = True
+    copied_labels: tuple[str, ...] = ()
+    """Labels that a new Workload gets from its job, for the labels of metrics."""
+    copied_annotations: tuple[str, ...] = ()
+    """Annotations likewise."""
+    explicit_status: bool = False
+    """Gate UnadmittedWorkloadsExplicitStatus: conditions are written before the first decision about a Workload."""
+    keep_finished: float | None = None
+    """Seconds after which a finished Workload is deleted; None: never."""
+    keep_deactivated: float | None = None
+    """Seconds after which a job is deleted whose Workload Turnstile has deactivated; None: never."""
     default_local_queues: tuple[DefaultQueueRule, ...] = ()
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
+    label_keys_to_copy: tuple[str, ...] = ()
+    provisioning_cleanup: bool = True

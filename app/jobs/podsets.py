@@ -186,6 +186,22 @@ def info_of(
         labels=_pod_labels(pod_set.name, workload),
         annotations={names.WORKLOAD: workload.metadata.name},
     )
+    selector, tolerations = flavor_directives(assignment, flavors)
+    info = replace(info, node_selector=selector, tolerations=tolerations)
+    for check in workload.status.admission_checks:
+        for update in check.pod_set_updates:
+            if update.name == pod_set.name:
+                info = _updated(info, update, check.name)
+    return info
+
+
+def flavor_directives(
+    assignment: PodSetAssignment, flavors: Callable[[str], ResourceFlavor | None]
+) -> tuple[dict[str, str], tuple[Toleration, ...]]:
+    """The node selector and the tolerations that the flavors of a pod set add to its pods.
+
+    Raises LookupError if the cache does not have a flavor.
+    """
     selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     for name in sorted(set(assignment.flavors.values())):
@@ -194,12 +210,7 @@ def info_of(
             raise LookupError(f"ResourceFlavor {name} doesn't exist")
         selector.update(flavor.spec.node_labels)
         tolerations = _append(tolerations, tuple(flavor.spec.tolerations))
-    info = replace(info, node_selector=selector, tolerations=tolerations)
-    for check in workload.status.admission_checks:
-        for update in check.pod_set_updates:
-            if update.name == pod_set.name:
-                info = _updated(info, update, check.name)
-    return info
+    return selector, tolerations
 
 
 def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]) -> list[PodSetInfo]:

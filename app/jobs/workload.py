@@ -16,8 +16,9 @@ from app.api.meta import Kind, to_plain
 from app.api.workload import PriorityClassRef, Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.jobs.bases.serving import Component, ServingSet
-from app.jobs.integration import Integration
+from app.jobs.integration import CannotCompose, Integration
 from app.jobs.labels import max_execution_seconds, queue_name
+from app.jobs.options import JobOptions
 from app.jobs.podsets import JobPodSet
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -130,20 +131,32 @@ def limited_reclaimable(workload: Workload, counts: Mapping[str, int]) -> dict[s
     return {name: min(count, sizes.get(name, count)) for name, count in counts.items()}
 
 
-def body(integration: Integration[Any], job: Kind, pod_sets: Sequence[JobPodSet], priority: Priority) -> dict[str, Any]:
-    """The Workload to create for a job."""
+def body(
+    integration: Integration[Any],
+    job: Kind,
+    pod_sets: Sequence[JobPodSet],
+    priority: Priority,
+    *,
+    label_keys: Iterable[str] = (),
+) -> dict[str, Any]:
+    """The Workload to create for a job, with the labels of these keys. Raises CannotCompose if the objects of a group
+    have different values of a label."""
+    own = job_uid_label(job) if integration.controls else {}
     return _body(
         job,
         integration.workload_name(job),
         spec_body(job, pod_sets, priority),
         owners=[owner_reference(integration, member) for member in integration.owners(job)],
         annotations=integration.annotations(job),
-        labels=job_uid_label(job) if integration.controls else {},
+        labels=_copied_labels(integration.members(job), label_keys) | own,
     )
 
 
-def component_body(integration: ServingSet[Any], job: Kind, component: Component, priority: Priority) -> dict[str, Any]:
-    """The Workload to create for a gang of a serving set: a pod group's, which the set owns."""
+def component_body(
+    integration: ServingSet[Any], job: Kind, component: Component, priority: Priority, *, label_keys: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The Workload to create for a gang of a serving set: a pod group's, which the set owns; with the labels of these
+    keys."""
     kind = integration.kind
     annotations = {
         names.IS_GROUP_WORKLOAD: "true",
@@ -160,7 +173,7 @@ def component_body(integration: ServingSet[Any], job: Kind, component: Component
         spec_body(job, component.pod_sets, priority),
         owners=[owner_reference(integration, job)],
         annotations=annotations,
-        labels=job_uid_label(job),
+        labels=_copied_labels([job], label_keys) | job_uid_label(job),
     )
 
 
@@ -186,6 +199,18 @@ def _body(
     return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
 
 
+def with_measured(body: dict[str, Any], job: Kind, options: JobOptions) -> dict[str, Any]:
+    """The Workload to create, with the labels and annotations of its job that metrics show."""
+    meta = job.metadata
+    for field, keys, present in (
+        ("labels", options.copied_labels, meta.labels),
+        ("annotations", options.copied_annotations, meta.annotations),
+    ):
+        if found := {key: present[key] for key in keys if key in present}:
+            body["metadata"][field] = {**found, **body["metadata"].get(field, {})}
+    return body
+
+
 def of_a_set(workload: Workload) -> bool:
     """Whether a group's Workload was made for the owner of the pods, which creates, changes and deletes it."""
     owner = workload.metadata.annotations.get(names.JOB_OWNER_GVK, "")
@@ -208,6 +233,17 @@ def job_uid_label(job: Kind) -> dict[str, str]:
     """The Workload's label with its job's uid; empty if the uid is not a valid label value."""
     uid = job.metadata.uid
     return {names.JOB_UID_LABEL: uid} if _LABEL_VALUE.fullmatch(uid) else {}
+
+
+def _copied_labels(members: Sequence[Kind], keys: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key in keys:
+        values = list(dict.fromkeys(each.metadata.labels[key] for each in members if key in each.metadata.labels))
+        if len(values) > 1:
+            raise CannotCompose(f"the pods have different values of the label {key}: {', '.join(values)}")
+        if values:
+            found[key] = values[0]
+    return found
 
 
 def copied_annotations(job: Kind) -> dict[str, str]:

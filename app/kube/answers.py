@@ -26,20 +26,23 @@ MESSAGE_LIMIT = 500
 """Maximum characters that an error quotes from a body that is not a Status."""
 
 
+class _ListMeta(Object):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int = 0
+
+
 class Status(Object):
     """metav1.Status, as answered with an error code or sent inside an ERROR watch event."""
+
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    """With a page token that expired, the token for the rest of the list as it is now."""
 
     kind: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
     details: dict[str, Any] | None = None
-
-
-class _ListMeta(Object):
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-    remaining_item_count: int = 0
 
 
 class Page(Object):
@@ -124,13 +127,16 @@ def error(code: int, body: bytes, headers: Mapping[str, str] | None = None) -> e
     wait = retry_after(headers or {}, status)
     if status is not None:
         # A Status may lack its reason (webhook denials do): the reason then follows from the code.
-        return errors.api_error(
+        made = errors.api_error(
             code,
             status.reason or _phrase(code),
             status.message or "no message",
             details=status.details,
             retry_after=wait,
         )
+        if isinstance(made, errors.Expired):
+            made.rest = status.metadata.continue_
+        return made
     return errors.api_error(code, _phrase(code), _quote(body), retry_after=wait)
 
 
@@ -223,9 +229,19 @@ def _api_version(kind: type[Kind], version: str) -> str:
     return f"{kind.GROUP}/{version}" if kind.GROUP else version
 
 
-def encode(body: object) -> bytes:
-    """A request body: bytes unchanged, structs and plain values as JSON."""
-    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+def number(version: str) -> int:
+    """A resourceVersion as a number; 0 if it is none."""
+    return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def encode(body: object, *, version: str = "") -> bytes:
+    """A request body: bytes unchanged, structs and plain values as JSON. With `version` its apiVersion has that one."""
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    if not version:
+        return encoded
+    plain = msgspec.json.decode(encoded)
+    group, slash, _ = plain["apiVersion"].rpartition("/")
+    return msgspec.json.encode({**plain, "apiVersion": f"{group}{slash}{version}"})
 
 
 def carries_version(body: bytes) -> bool:

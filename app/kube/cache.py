@@ -7,7 +7,8 @@ definition exists but is not served yet, or the server is starting, the watch is
 (`crds`) wakes the kind. If RBAC forbids reading definitions, the kind itself is requested every half minute.
 
 `Store.complete` is true if every object missing in the store is missing in the cluster: once all objects were read, and
-while a kind is dormant. Never decides how long other components wait for a kind.
+while a kind is dormant, but not from `doubt` until `catch_up` has shown that the store is fresh. Never decides how long
+other components wait for a kind.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ import structlog
 from app.api.errors import ApiError, NotFound, WireError
 from app.api.meta import Kind
 from app.kube.backoff import Backoff
-from app.kube.crds import DefinitionGone, Definitions
+from app.kube.crds import DefinitionGone, Definitions, name_of
 from app.kube.raws import Keep
 from app.kube.reflector import Reflector
 from app.kube.store import Store
@@ -102,7 +103,7 @@ class Cache(Generic[T]):
         self._definitions: Definitions | None = None
         self._dormant = False
         self._defined = asyncio.Event()
-        self._to_read: dict[str, None] = {}
+        self._to_read: dict[str, bool] = {}
         self._more_to_read = asyncio.Event()
 
     @property
@@ -111,13 +112,18 @@ class Cache(Generic[T]):
         return f"{self.kind.PLURAL}.{self.kind.GROUP}" if self.kind.GROUP else self.kind.PLURAL
 
     @property
+    def dormant(self) -> bool:
+        """Whether the cluster has no such kind, as far as is known."""
+        return self._dormant
+
+    @property
     def standing(self) -> Standing:
         """The present state of the kind."""
         if self._dormant:
             return Standing(State.DORMANT)
         if (error := self.reflector.error) is not None:
             return Standing(State.FAILING, str(error))
-        return Standing(State.SYNCED if self.store.complete else State.READING)
+        return Standing(State.SYNCED if self.reflector.listed else State.READING)
 
     @property
     def settled(self) -> asyncio.Event:
@@ -135,24 +141,23 @@ class Cache(Generic[T]):
 
     def read_again(self, namespace: str) -> None:
         """Read the objects of a namespace once more, soon, and hold of each what `keep` decides then."""
-        self._to_read[namespace] = None
+        self._to_read[namespace] = True
         self._more_to_read.set()
 
-    async def renew(self) -> None:
-        """As `Reflector.renew`. If an optional kind cannot be read, its store is incomplete until a later read."""
-        if not self.scope.optional:
-            await self.reflector.renew()
-            return
-        if self._dormant:
-            if self._definitions is None or not self._definitions.readable:
-                self.store.doubt()  # until the next request for the kind
-        elif self.reflector.synced.is_set():
-            try:
-                await self.reflector.renew()
-            except (WireError, ApiError) as error:
-                log.warning("cache.not_renewed", kind=self.kind.KIND, error=str(error))
-                self.store.doubt()
-                self.read_again("")
+    def doubt(self) -> None:
+        """Take the store for stale until `catch_up` has ended."""
+        self.reflector.doubt_freshness()
+
+    async def catch_up(self) -> None:
+        """Return once the store has every change that was made before this call; its store is complete from then on.
+
+        Errors are retried until then. If the kind is dormant, the definitions must have been caught up with before.
+        """
+        dormant = self._dormant and not self._defined.is_set()
+        if dormant and self._sees_definitions:
+            self.reflector.freshness.release()
+        else:
+            await self.reflector.freshness.show()
 
     # --- reads beside the watch ---------------------------------------------------------------------------------------
 
@@ -165,19 +170,15 @@ class Cache(Generic[T]):
             if namespace is None:
                 self._more_to_read.clear()
                 continue
-            del self._to_read[namespace]
+            anew = self._to_read.pop(namespace)
             try:
-                if namespace:
-                    await self.reflector.read_again(namespace)
-                else:
-                    await self.reflector.renew()
-                    self.store.believe()
+                await self.reflector.read_again(namespace, anew=anew)
                 attempt = 0
             except NotFound:
                 pass  # the watch gets the same answer, and its next start reads all objects
             except (WireError, ApiError) as error:
                 log.warning("cache.not_read_again", kind=self.kind.KIND, namespace=namespace, error=str(error))
-                self._to_read.setdefault(namespace)
+                self._to_read.setdefault(namespace, False)
                 await asyncio.sleep(AGAIN.delay(attempt, random.random))
                 attempt += 1
 
@@ -195,15 +196,22 @@ class Cache(Generic[T]):
                 attempt = 0
             if isinstance(error, DefinitionGone):
                 await self.reflector.forget()  # its objects were deleted before the definition
-                self.store.doubt()
+                self.reflector.doubt()
             if await self._absent():
                 await self._sleep()
                 attempt = 0
             elif not isinstance(error, DefinitionGone):
-                # Not established yet, or the server is starting: the objects in the store may still exist.
-                self.reflector.failed(error)
+                # Not established yet, or the server is starting: the objects in the store may still exist. Or the
+                # definition serves other versions than those that are read.
+                self.reflector.failed(self._unserved(error))
             await asyncio.sleep(AGAIN.delay(attempt, random.random))
             attempt += 1
+
+    def _unserved(self, error: NotFound) -> NotFound:
+        """The error of a kind that is defined and not found, with the versions that are read."""
+        versions = " or ".join(self.kind.VERSIONS or (self.kind.VERSION,))
+        message = f"{name_of(self.kind)} is defined, but not served in version {versions}: {error.message}"
+        return NotFound(error.code, error.reason, message)
 
     async def _until_refused(self) -> NotFound:
         """Watch the kind until the server answers 404 or the definition is deleted; return that error."""
@@ -232,7 +240,7 @@ class Cache(Generic[T]):
         """
         self._defined.clear()
         self._dormant = True
-        self.store.doubt()
+        self.reflector.doubt()
         self.reflector.tried.set()
         log.info("kind.dormant", kind=self.kind.KIND, group=self.kind.GROUP)
         while not self._defined.is_set():
@@ -244,7 +252,7 @@ class Cache(Generic[T]):
             if not (self._sees_definitions or self._defined.is_set()) and await self._served():
                 break
         self._dormant = False
-        self.store.doubt()
+        self.reflector.doubt()
         log.info("kind.awake", kind=self.kind.KIND, group=self.kind.GROUP)
 
     @property
@@ -267,4 +275,4 @@ class Cache(Generic[T]):
     def _appeared(self) -> None:
         self._defined.set()
         if self._dormant:
-            self.store.doubt()
+            self.reflector.doubt()

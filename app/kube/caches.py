@@ -5,17 +5,13 @@ never write to the API server.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-import structlog
-
-from app.api.errors import ApiError, WireError
 from app.api.meta import Kind
 from app.kube import crds
-from app.kube.backoff import Backoff
 from app.kube.cache import PROBE_SECONDS, Cache, Scope, Standing, State
+from app.kube.catchup import CatchUp
 from app.kube.crds import Definitions
 from app.kube.raws import Keep
 from app.kube.store import Store
@@ -23,11 +19,6 @@ from app.kube.transport import Transport
 from app.kube.wire import Params
 
 T = TypeVar("T", bound=Kind)
-
-RENEWAL: Final = Backoff(first=0.1, limit=1.0)
-"""Pauses between attempts to read all objects once more."""
-
-log = structlog.get_logger(__name__)
 
 
 class Caches:
@@ -117,38 +108,19 @@ class Caches:
         """The present state of a kind."""
         return self._caches[kind].standing
 
+    def scope(self, kind: type[Kind]) -> Scope:
+        """Which objects of a kind are held, and how much of each."""
+        return self._caches[kind].scope
+
     # --- reading once more --------------------------------------------------------------------------------------------
 
     def read_again(self, kind: type[Kind], namespace: str) -> None:
         """Read the objects of a namespace once more, soon, because `keep` now returns another result for them."""
         self._caches[kind].read_again(namespace)
 
-    async def renewed(self, kinds: Iterable[type[Kind]]) -> None:
-        """Read these kinds once more, concurrently, and retry errors of the server until all succeed.
-
-        An optional kind that fails is not waited for: its store is incomplete until it was read.
-        """
-        caches = [self._caches[kind] for kind in kinds]
-        definitions = self._definitions
-        if definitions is not None and definitions.readable and any(each.scope.optional for each in caches):
-            # Which kinds are dormant follows from the watch of definitions, which may be stale too.
-            await self._insist("CustomResourceDefinition", definitions.renew)
-        async with asyncio.TaskGroup() as group:
-            for cache in caches:
-                group.create_task(self._insist(cache.kind.KIND, cache.renew), name=f"read {cache.kind.PLURAL}")
-
-    @staticmethod
-    async def _insist(kind: str, renew: Callable[[], Any]) -> None:
-        attempt = 0
-        while True:
-            try:
-                await renew()
-            except (WireError, ApiError) as error:
-                log.warning("cache.not_renewed", kind=kind, error=str(error))
-                await asyncio.sleep(RENEWAL.delay(attempt, random.random))
-                attempt += 1
-            else:
-                return
+    def catch_up(self, kinds: Iterable[type[Kind]]) -> CatchUp:
+        """Take the stores of these kinds for stale, until they are shown to have all changes made before this call."""
+        return CatchUp([self._caches[kind] for kind in kinds], self._definitions)
 
 
 def _words(cache: Cache[Any]) -> str:

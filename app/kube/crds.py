@@ -53,11 +53,13 @@ class Definitions:
                 self.reflector.failed(error)
                 await asyncio.sleep(5.0)
 
-    async def renew(self) -> None:
-        """As `Reflector.renew`; a Forbidden makes the definitions unreadable instead of being raised."""
+    async def catch_up(self) -> None:
+        """Return once all definitions that there were at this call are known, or are found to be unreadable."""
+        if not self.readable:
+            return
         try:
-            await self.reflector.renew()
-        except Forbidden as error:
+            await self.reflector.freshness.show(raises=(Forbidden, NotFound))
+        except (Forbidden, NotFound) as error:
             self.reflector.failed(error)
 
     @property

@@ -1,11 +1,12 @@
 """Records Kubernetes events (events.k8s.io/v1), shown by `kubectl describe`, without delaying the caller.
 
-`emit` only queues an event; one writer task sends it. Events have the lowest priority: under pressure only Warnings are
-written and a Normal event now and then, and when the queue is full the oldest Normal events are dropped and counted.
+`emit` only queues an event; one writer task sends it, each event at a turn of the lowest rank of the gate
+(`app.kube.gate`): while other writes are made, an event goes out now and then, Warnings first. When the queue is full
+the oldest Normal events are dropped and counted.
 
-Events of the same object, type, reason, action and text form one series. The first occurrence is written at once, the
-following ones together as a higher count, at most once per interval. Another text starts another series, written at
-once too, except under pressure: then a Warning waits like a Normal event. If one reason has more than `TEXTS` texts,
+Events of the same object, type, reason, action and text form one series. The first occurrence is written once, the
+following ones together as a higher count, at most once per interval. Another text starts another series, which
+waits behind all Warnings like a Normal event. If one reason has more than `TEXTS` texts,
 each further text replaces the newest one in its series, which is written once per interval, as a new event because the
 text of an event cannot be changed. So one reason costs at most a few writes per object and interval.
 
@@ -28,6 +29,7 @@ import structlog
 from app.api import names
 from app.api.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests, WireError
 from app.api.meta import Kind, Object
+from app.kube.gate import Rank
 from app.kube.lease import micro_time
 from app.kube.transport import Transport
 
@@ -40,11 +42,8 @@ INSTANCE_LENGTH = 128
 
 _ATTEMPTS = 4
 _RETRY_PAUSE = 1.0
-_PRESSURE_PAUSE = 0.25
 TEXTS = 10
 """Texts per object and reason with a series of their own; a text not seen for `window` seconds no longer counts."""
-_TRICKLE = 1.0
-"""Seconds between two Normal events under pressure, so that a cluster that is always busy gets events too."""
 _log = structlog.get_logger(__name__)
 
 
@@ -105,7 +104,7 @@ _About = tuple[str, EventType, str, str]
 
 @dataclass(slots=True, eq=False)
 class _Series:
-    """An event of an object and its recurrences. `rank` is the type that decides its priority under pressure."""
+    """An event of an object and its recurrences. `rank` is the type that decides its priority among events."""
 
     about: _About
     rank: EventType
@@ -128,8 +127,8 @@ class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
     `capacity` bounds the new events that wait to be written. An event continues a series if its text recurs within
-    `window` seconds; a series is written again at most every `interval` seconds. While `pressure()` is true few Normal
-    events are written. When cancelled, `run` has `flush` seconds to write the events that wait.
+    `window` seconds; a series is written again at most every `interval` seconds. When cancelled, `run` has `flush`
+    seconds to write the events that wait, without turns.
     """
 
     def __init__(
@@ -142,7 +141,6 @@ class Recorder:
         window: float = 600.0,
         interval: float = 30.0,
         flush: float = 1.0,
-        pressure: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
     ) -> None:
@@ -153,14 +151,12 @@ class Recorder:
         self._window = window
         self._interval = interval
         self._flush = flush
-        self._pressure = pressure
         self._clock = clock
         self._wall = wall
         self._texts: OrderedDict[_About, dict[str, _Series]] = OrderedDict()
         self._new: dict[EventType, OrderedDict[_Series, None]] = {"Warning": OrderedDict(), "Normal": OrderedDict()}
         self._repeats: OrderedDict[_Series, None] = OrderedDict()  # in the order in which they are due
         self._writing: _Series | None = None
-        self._normal_at = clock()
         self._wake = asyncio.Event()
         self.stats = Stats()
 
@@ -217,12 +213,15 @@ class Recorder:
         try:
             while True:
                 self._wake.clear()
-                series = self._next()
-                if series is not None:
-                    await self._write(series)
-                else:
+                if (seconds := self._seconds_until_due()) != 0:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), self._idle_time())
+                        await asyncio.wait_for(self._wake.wait(), seconds)
+                    continue
+                async with self._transport.gate.turn(Rank.EVENT):
+                    if (series := self._next()) is None:
+                        continue
+                    retry_after = await self._write(series)
+                await asyncio.sleep(retry_after)
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._flush):
@@ -257,23 +256,19 @@ class Recorder:
 
     def _next(self) -> _Series | None:
         """Remove and return the series to write now, or None."""
-        if self._new["Warning"]:
-            return self._new["Warning"].popitem(last=False)[0]
-        if self._pressure() and self._clock() < self._normal_at + _TRICKLE:
-            return None
-        self._normal_at = self._clock()
-        if self._new["Normal"]:
-            return self._new["Normal"].popitem(last=False)[0]
+        for waiting in self._new.values():
+            if waiting:
+                return waiting.popitem(last=False)[0]
         if self._repeats and next(iter(self._repeats)).due_at <= self._clock():
             return self._repeats.popitem(last=False)[0]
         return None
 
-    def _idle_time(self) -> float | None:
-        """Seconds until a waiting series may be due; None if none waits."""
-        if self._new["Normal"]:
-            return _PRESSURE_PAUSE
+    def _seconds_until_due(self) -> float | None:
+        """Seconds until a series is to be written, 0 if one is now; None if none waits."""
+        if len(self):
+            return 0
         if self._repeats:
-            return max(_PRESSURE_PAUSE, next(iter(self._repeats)).due_at - self._clock())
+            return max(0, next(iter(self._repeats)).due_at - self._clock())
         return None
 
     async def _drain(self) -> None:
@@ -281,21 +276,23 @@ class Recorder:
             await self._write(self._writing)
         for waiting in (*self._new.values(), self._repeats):
             while waiting:
-                await self._write(waiting.popitem(last=False)[0])
+                pause = await self._write(waiting.popitem(last=False)[0])
+                await asyncio.sleep(pause)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def _write(self, series: _Series) -> None:
+    async def _write(self, series: _Series) -> float:
+        """Write a series. Returns the seconds to wait before the next one."""
         self._writing = series
+        pause = 0.0
         try:
             if series.written_note == series.note:
                 await self._raise_count(series)
             else:
                 await self._create(series)
         except (WireError, ServerError, TooManyRequests) as error:
-            self._writing = None
             if self._may_try_again(series, error):
-                await asyncio.sleep(_RETRY_PAUSE * series.attempts)
+                pause = _RETRY_PAUSE * series.attempts
         except ApiError as error:  # the namespace is terminating, or the object's name is no valid event name
             _log.info("event.refused", reason=series.reason, regarding=series.about[0], error=str(error))
             self._forget(series, "refused")
@@ -305,6 +302,7 @@ class Recorder:
         else:
             series.attempts = 0
         self._writing = None
+        return pause
 
     def _may_try_again(self, series: _Series, error: Exception) -> bool:
         series.attempts += 1
@@ -346,6 +344,7 @@ class Recorder:
                 Event.collection_path(body.metadata.namespace),
                 params={"fieldManager": names.FIELD_MANAGER},
                 body=msgspec.json.encode(body),
+                write="create events",
             )
         series.written_note = note
         self.stats.created += 1
@@ -362,6 +361,7 @@ class Recorder:
                 body=msgspec.json.encode(body),
                 content_type="application/merge-patch+json",
                 retry="always",
+                write="merge events",
             )
         except NotFound:  # the server deletes events after an hour
             await self._create(series)

@@ -1,25 +1,32 @@
 """Leader election over a Lease (coordination.k8s.io/v1), and the fence that keeps a former leader from writing.
 
-At most one process may lead. Three rules make that hold with clocks that disagree, requests that hang and processes
+At most one process may write. Three rules make that hold with clocks that disagree, requests that hang and processes
 that are paused and resumed later:
 
 - Time is measured, never compared: a leader counts from the *start* of its last renewal that succeeded, a candidate
   from when it last saw a change of the Lease, each on its own monotonic clock; the times in the Lease are for people.
-- A leader gives up (`renew_deadline`) well before a candidate may take over (`lease_duration`), whatever the reason for
-  which renewing fails: any error counts, and a request that hangs is cut.
+- A leader stops writing (`renew_deadline`) well before a candidate may take over (`lease_duration`), whatever the
+  reason for which renewing fails: any error counts, and a request that hangs is cut.
 - Every writer calls `Fence.check` right before its write. The check needs no network and no event loop, so it also
   works in a process that was paused unnoticed. Writes carry a resourceVersion for delays after the check.
 
 Every write of the Lease carries the version it is based on, so only one of two candidates gets the Lease. A leader that
 stops cleanly leaves the record without a holder, and the next candidate need not wait.
+
+A leader that cannot renew in time is *suspended*: its writers wait, and it goes on renewing. A renewal that succeeds
+proves that no other process held the Lease meanwhile, because it is based on the last version that this leader wrote;
+the same term then goes on. If the record has another holder, the term is over: the fence is closed for good.
 """
 
 import asyncio
+import contextlib
 import datetime as dt
 import random
 import time
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
@@ -72,53 +79,155 @@ class Lease(Kind):
 
 
 class Fence:
-    """Whether this process may still write, for one term of leadership. Once closed it stays closed."""
+    """Whether this process may write now, for one term of leadership: open, suspended or closed.
 
-    __slots__ = ("_clock", "_deadline", "_span", "epoch", "renewed_at")
+    Open until `span` seconds after the start of the last renewal; then suspended until a renewal succeeds; closed for
+    good by `close`. One thread renews and any thread asks, without a lock: each field has one meaning and is written in
+    one step. `_closed` only ever becomes true. Each value of `_deadline` is a promise that holds by itself: until then
+    no other process takes the Lease. So a reader of the older value is too careful, never too bold.
+    """
 
-    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float) -> None:
+    __slots__ = ("_clock", "_closed", "_deadline", "_grace", "_span", "_waiting", "epoch", "renewed_at")
+
+    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float, grace: float = 0.0) -> None:
         self._clock = clock
         self._span = span
+        self._grace = grace
         self.epoch = epoch
         """leaseTransitions of this term: grows with every term of any process."""
         self.renewed_at = renewed_at
         """Clock reading at the start of the last renewal that succeeded."""
         self._deadline = renewed_at + span
+        self._closed = False
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     @property
     def remaining(self) -> float:
         """Seconds for which writing is still allowed; zero or less when it is not."""
-        return self._deadline - self._clock()
+        deadline = self._deadline  # before the clock: a thread that is paused in between sees the later time
+        return float("-inf") if self._closed else deadline - self._clock()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the term is over."""
+        return self._closed
+
+    @property
+    def suspended(self) -> bool:
+        """Whether writing is not allowed now, and may be allowed again."""
+        return not self._closed and self.remaining <= 0
+
+    @property
+    def since_renewal(self) -> float:
+        """Seconds since the start of the last renewal that succeeded."""
+        return self._clock() - self.renewed_at
 
     def check(self) -> None:
         """Call right before each write. Raises NotLeading if another process may hold the Lease by now."""
-        late = self._clock() - self._deadline
-        if late >= 0:
-            since = "the Lease was given up" if late == float("inf") else f"the Lease ran out {late:.3f} s ago"
+        left = self.remaining
+        if left <= 0:
+            since = "the Lease was given up" if left == float("-inf") else f"the Lease ran out {0.0 - left:.3f} s ago"
             raise NotLeading(f"epoch {self.epoch}: {since}; nothing was sent")
+
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead: `grace` longer than this process may write, for writes that the
+        server carries out late."""
+        return self.remaining + self._grace
+
+    async def opened(self) -> None:
+        """Return once writing is allowed. Raises NotLeading once the term is over."""
+        while self.remaining <= 0:
+            if self._closed:
+                self.check()
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiting.append((loop, waiter))
+            # Look once more: a renewal before the line above did not see this waiter, one after it wakes it.
+            if self.suspended:
+                await waiter
 
     def extend(self, renewed_at: float) -> None:
         """A renewal that was started at `renewed_at` succeeded. A closed fence does not open again."""
-        if self._deadline != float("-inf"):
-            self.renewed_at = renewed_at
-            self._deadline = renewed_at + self._span
+        self.renewed_at = renewed_at
+        self._deadline = renewed_at + self._span
+        self._wake()
 
     def close(self) -> None:
         """End the term."""
-        self._deadline = float("-inf")
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let all that wait look again, each in its own event loop."""
+        with contextlib.suppress(IndexError):
+            while True:
+                loop, waiter = self._waiting.popleft()
+                with contextlib.suppress(RuntimeError):  # that loop has ended, and with it the waiter
+                    loop.call_soon_threadsafe(_look_again, waiter)
+
+
+def _look_again(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+@dataclass(slots=True)
+class LeaseStats:
+    """What an elector did since its start, for the metrics. Written by its thread, read by any: each is one number."""
+
+    terms: int = 0
+    """Terms of this process."""
+    transitions: int = 0
+    """leaseTransitions as last seen: terms of all processes."""
+    renewed: int = 0
+    failed: int = 0
+    """Renewals that succeeded, and that did not."""
+    seconds: float = 0.0
+    """Duration of the last renewal that succeeded."""
+    suspensions: int = 0
+    """How often a term was suspended."""
+    fence: Fence | None = None
+    """The fence of the present term; None while not leading."""
+    failure: str = ""
+    """Why the last renewal failed; empty after a renewal that succeeded."""
 
 
 class _Lost(Exception):
     """This process lost the Lease."""
 
 
+class _HeldBack(Exception):
+    """This process does not renew the Lease, although it could."""
+
+
+MARGIN = 0.5
+"""Seconds between the suspension of a leader and the end of its Lease, at least."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks of a candidate at the Lease, at most, so that a released Lease is taken soon."""
+WARN_SECONDS = 30.0
+"""Seconds between two warnings about the same trouble."""
+CURE_RENEWAL = (
+    "see whether the API server is slow or refuses patches of this Lease, and whether the chart's FlowSchemas are on;"
+    " writes wait until a renewal succeeds"
+)
+CURE_LOST = (
+    "nothing if it is rare: this process is a candidate again. If it repeats, see lease.renewal_failed before it,"
+    " and the CPU limits of the pods; a longer leaderElection.leaseDuration tolerates slower servers"
+)
+
+
 class Elector:
     """One candidate for a Lease.
 
-    All times are in seconds. A candidate waits `lease_duration` (whole seconds) for a silent leader, so it replaces a
-    killed leader after that plus at most 1.2 times `retry_period`. A leader renews every `renew_period`, retries every
-    `retry_period` after a failure, and gives up `renew_deadline` after the start of its last successful renewal. The
-    fence closes `margin` before the Lease expires, for clocks of different speed and for a write in flight.
+    All times are in seconds. A candidate waits `lease_duration` (whole seconds) for a silent leader, and looks every
+    `retry_period`, at least every `LOOK_SECONDS`: it replaces a killed leader after the sum of both, times 1.2 for the
+    latter, at most, and a leader that released the Lease after the latter. A leader renews every `renew_period`,
+    retries every `retry_period` after a failure, and is suspended `renew_deadline` after the start of its last
+    successful renewal. That is at least `margin` before the Lease expires, for clocks of different speed and for a
+    write in flight.
+
+    `holds_back` returns why this process must not have the Lease at the moment, empty if it may: the Lease is then
+    neither acquired nor renewed, so that another process leads.
 
     `identity` names this process for people; a random suffix makes it unique, as two processes of one identity would
     both lead. `on_change` is called with the holder's full identity (empty: no holder) when the holder changes.
@@ -131,15 +240,17 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
-        lease_duration: int = 4,
-        renew_deadline: float = 3.0,
-        renew_period: float = 1.0,
-        retry_period: float = 0.4,
-        margin: float = 0.5,
+        lease_duration: int = 15,
+        renew_deadline: float = 10.0,
+        renew_period: float = 2.0,
+        retry_period: float = 2.0,
+        margin: float = MARGIN,
         on_change: Callable[[str], None] | None = None,
         clock: Clock = monotonic,
         wall: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
         jitter: Callable[[], float] = random.random,
+        holds_back: Callable[[], str] = str,
+        stats: LeaseStats | None = None,
     ) -> None:
         if lease_duration < 1:
             raise InvalidValue("lease_duration", lease_duration, "use whole seconds, at least 1")
@@ -155,14 +266,16 @@ class Elector:
         self._renew_deadline = renew_deadline
         self._renew_period = renew_period
         self._retry_period = retry_period
-        self._margin = margin
         self._on_change = on_change
         self._clock = clock
         self._wall = wall
         self._jitter = jitter
+        self._holds_back = holds_back
+        self.stats = stats if stats is not None else LeaseStats()
         self._seen: Lease | None = None
         self._changed_at = 0.0
         self._holder: str | None = None
+        self._warned_at = float("-inf")
 
     @property
     def holder(self) -> str:
@@ -172,17 +285,19 @@ class Elector:
     async def run(self, lead: Lead) -> None:
         """Wait for the Lease, call `lead(fence)`, and renew the Lease until `lead` ends; after losing it, wait again.
 
-        `lead` is cancelled when the Lease is lost. When it returns or raises, or this call is cancelled, the Lease is
-        released, and `run` returns or raises too (errors of `lead` in an ExceptionGroup). A NotLeading that escapes
-        from `lead` counts as losing the Lease.
+        `lead` goes on while the term is suspended, and is cancelled when the Lease is lost. When it returns or raises,
+        or this call is cancelled, the Lease is released, and `run` returns or raises too (errors of `lead` in an
+        ExceptionGroup). A NotLeading that escapes from `lead` counts as losing the Lease.
         """
         while True:
-            fence = await self._acquire()
+            fence = self.stats.fence = await self._acquire()
+            self.stats.terms += 1
             lost = False
             try:
                 lost = await self._term(lead, fence)
             finally:
                 fence.close()
+                self.stats.fence = None
                 if not lost:
                     await self._release()
             if not lost:
@@ -191,17 +306,18 @@ class Elector:
     # --- a candidate --------------------------------------------------------------------------------------------------
 
     async def _acquire(self) -> Fence:
+        period = min(self._retry_period, LOOK_SECONDS)
         while True:
             try:
                 async with asyncio.timeout(self._renew_deadline):
                     fence = await self._try_acquire()
             except Exception as error:
-                _log.warning("lease.acquire_failed", lease=self._name, error=f"{type(error).__name__}: {error}")
+                self._warn("lease.acquire_failed", error=_words(error), cure=CURE_RENEWAL)
                 fence = None
             if fence is not None:
                 _log.info("lease.acquired", lease=self._name, identity=self.identity, epoch=fence.epoch)
                 return fence
-            wait = self._retry_period * (1.0 + 0.2 * self._jitter())
+            wait = period * (1.0 + 0.2 * self._jitter())
             left = self._left_to_holder()
             await asyncio.sleep(min(wait, left + 0.01) if left > 0 else wait)
 
@@ -212,7 +328,7 @@ class Elector:
             if self._left_to_holder() > 0:
                 return None  # the Lease was deleted while its holder may still rely on it
             lease = None
-        if self._left_to_holder() > 0:
+        if self._left_to_holder() > 0 or self._holds_back():
             return None
         transitions = (lease.spec.lease_transitions or 0) + 1 if lease is not None else 1
         started = self._clock()
@@ -222,7 +338,9 @@ class Elector:
             await self._write(spec, lease)
         except Conflict:  # another candidate was faster; AlreadyExists is a Conflict too
             return None
-        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._lease_duration - self._margin)
+        # A tenth of the time is left for clocks of different speed.
+        grace = 0.9 * (self._lease_duration - self._renew_deadline)
+        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._renew_deadline, grace=grace)
 
     def _left_to_holder(self) -> float:
         """Seconds for which another holder may still rely on the Lease, on this process's clock."""
@@ -243,52 +361,70 @@ class Elector:
                 renewing.cancel()
         except* (_Lost, NotLeading) as why:  # the fence may stop `lead` before the renewal fails
             lost = True
-            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]))
+            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]), cure=CURE_LOST)
         return lost
 
     async def _keep(self, fence: Fence) -> None:
-        """Renew for ever. Closes the fence and raises _Lost when renewing fails until `renew_deadline`."""
-        try:
-            while True:
-                await asyncio.sleep(self._renew_period * (1.0 + 0.1 * self._jitter()))
-                await self._renewal_round(fence)
-        except _Lost:
-            fence.close()
-            raise
-
-    async def _renewal_round(self, fence: Fence) -> None:
-        deadline = fence.renewed_at + self._renew_deadline
-        why: object = "this process did not run"
-        while (remaining := deadline - self._clock()) > 0:
+        """Renew for ever. Closes the fence and raises _Lost when another process may lead."""
+        pause = self._renew_period * (1.0 + 0.1 * self._jitter())
+        suspended = False
+        while True:
+            await asyncio.sleep(pause)
+            # One attempt gets part of the time: its connection may be dead, and the next attempt uses another.
+            limit = max(0.6 * fence.remaining, self._renew_deadline / 3)
             try:
-                # One attempt gets part of the time: its connection may be dead, and the next attempt uses another.
-                async with asyncio.timeout(0.6 * remaining):
+                async with asyncio.timeout(limit):
                     await self._renew(fence)
             except _Lost:
+                fence.close()
                 raise
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                _log.warning("lease.renewal_failed", lease=self._name, epoch=fence.epoch, error=why)
+                self.stats.failed += 1
+                first = not self.stats.failure
+                self.stats.failure = _words(error, timeout=f"no answer within {limit:.1f} s")
+                if first:
+                    self._warn("lease.renewal_failed", epoch=fence.epoch, error=self.stats.failure, cure=CURE_RENEWAL)
+                pause = self._retry_period * (1.0 + 0.2 * self._jitter())
+                if fence.remaining > 0:
+                    pause = min(pause, fence.remaining)
+                elif not suspended:
+                    suspended = True
+                    self.stats.suspensions += 1
+                    _log.error("lease.suspended", lease=self._name, epoch=fence.epoch, why=self.stats.failure)
             else:
-                return
-            wait = self._retry_period * (1.0 + 0.2 * self._jitter())
-            await asyncio.sleep(max(0.0, min(wait, deadline - self._clock())))
-        raise _Lost(f"not renewed for {self._clock() - fence.renewed_at:.3f} s: {why}")
+                self.stats.failure = ""
+                if suspended:
+                    suspended = False
+                    _log.info("lease.resumed", lease=self._name, epoch=fence.epoch)
+                pause = self._renew_period * (1.0 + 0.1 * self._jitter())
 
     async def _renew(self, fence: Fence) -> None:
+        if why := self._holds_back():
+            raise _HeldBack(why)
+        started = self._clock()
         try:
-            started = self._clock()
             await self._write(self._spec(renew_time=micro_time(self._wall())), self._seen)
         except Conflict:
-            await self._read()
+            seen = await self._read()
             if self._holder != self.identity:
                 raise _Lost(
                     f"the Lease is held by {self._holder}" if self._holder else "the Lease has no holder"
                 ) from None
+            if seen.spec.lease_transitions != fence.epoch:
+                raise _Lost(f"the Lease is in term {seen.spec.lease_transitions}, not {fence.epoch}") from None
             raise  # still the holder: an abandoned renewal succeeded, or another client changed a label
         except NotFound:
             raise _Lost("the Lease was deleted") from None
         fence.extend(started)
+        self.stats.renewed += 1
+        self.stats.seconds = self._clock() - started
+
+    def _warn(self, event: str, **fields: object) -> None:
+        """Log a warning, unless there was one less than `WARN_SECONDS` ago."""
+        now = self._clock()
+        if now - self._warned_at >= WARN_SECONDS:
+            self._warned_at = now
+            _log.warning(event, lease=self._name, **fields)
 
     async def _release(self) -> None:
         """Clear the holder of the Lease, if this process still holds it. Never raises."""
@@ -313,7 +449,7 @@ class Elector:
 
     async def _read(self) -> Lease:
         path = Lease.path(self._name, self._namespace)
-        return self._see(await self._transport.request("GET", path, retry="never", urgent=True))
+        return self._see(await self._transport.request("GET", path, retry="never"))
 
     async def _write(self, spec: dict[str, object], base: Lease | None) -> Lease:
         """Write the spec over the version `base`, or create the Lease. Raises Conflict after another write."""
@@ -337,13 +473,13 @@ class Elector:
                 body=msgspec.json.encode(body),
                 content_type=content_type,
                 retry="never",
-                urgent=True,
             )
         )
 
     def _see(self, answer: bytes) -> Lease:
         """Remember the Lease. Only a change of its spec counts as a sign of life of the holder."""
         lease = _DECODER.decode(answer)
+        self.stats.transitions = lease.spec.lease_transitions or 0
         if self._seen is None or lease.spec != self._seen.spec:
             self._changed_at = self._clock()
         self._seen = lease
@@ -357,3 +493,9 @@ class Elector:
 
 _DECODER = msgspec.json.Decoder(Lease)
 _WIRE = {"acquire_time": "acquireTime", "renew_time": "renewTime", "lease_transitions": "leaseTransitions"}
+
+
+def _words(error: Exception, *, timeout: str = "no answer in time") -> str:
+    if isinstance(error, _HeldBack):
+        return str(error)
+    return timeout if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ whose raw parts no component needs yet. Never parses a raw part.
 
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ def _of_hint(hint: Any) -> _Walk | None:
         in_dict = walk
         return lambda items, change: {key: in_dict(item, change) for key, item in items.items()}
     if len(arguments) == 1 and (walk := _of_hint(arguments[0])) is not None:
-        if origin is not list:
+        if origin not in {list, Sequence}:
             return walk
         in_list = walk
         return lambda items, change: [in_list(item, change) for item in items]

@@ -5,12 +5,15 @@ resumed from the last version; `_take` handles one line of the stream. The rules
 
 - A full read gets all objects from the watch itself (`sendInitialEvents`), or from a paged list on servers without
   that, and applies the difference to the store, deletions included. Nothing else reveals what was deleted meanwhile.
+- No full read has a deadline in total: it is cut only when nothing arrives for a while. One that was cut in the middle
+  goes on page by page, and a failing page is read again by itself (`pages`).
 - A stream that ends, is cut or falls silent is resumed from the last version seen. A version too old (410, as an answer
   or as an event) causes a full read. So do several refusals in a row without a single event, because the version itself
   may be what the server rejects.
 - Silence ends a watch, because the connection may be dead. Bookmarks, which the server sends about once a minute, keep
   an idle watch open. For a kind without any change since the server started the server sends no bookmarks: its watch
-  is reopened after each timeout, and only silence after bookmarks is reported as a failure.
+  is reopened after each timeout, and only silence after bookmarks is reported as a failure. From then on the server is
+  asked to end that watch before the timeout, so that it is heard of at the end (`last_contact`).
 - An object that `keep` drops is treated as if it did not exist; `read_again` reads it when `keep` decides otherwise.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
 - A kind with several versions is followed in the first version that the server has. When that version changes, all
@@ -23,8 +26,7 @@ Never skips an event that it does not understand, and never retries without a pa
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -39,17 +41,24 @@ from app.api.errors import (
     Invalid,
     NotFound,
     RequestTimeout,
+    ServerError,
     Silent,
+    TooManyRequests,
     WireError,
 )
 from app.api.meta import Kind
 from app.kube import answers
 from app.kube.backoff import Backoff, Jitter
+from app.kube.decoding import Decoding
+from app.kube.freshness import Freshness
 from app.kube.initial import Initial
+from app.kube.intake import Intake
+from app.kube.listing import Listing
+from app.kube.pages import FIRST_PAGE, PAGE_SIZE, Pages
 from app.kube.raws import Keep
 from app.kube.slices import in_slices
 from app.kube.store import Store
-from app.kube.transport import PAGE_SIZE, Transport
+from app.kube.transport import PATIENCE, Transport
 from app.kube.wire import Params
 
 T = TypeVar("T", bound=Kind)
@@ -59,24 +68,24 @@ IDLE_TIMEOUT = 90.0
 """Seconds without a byte after which a watch is reopened. Bookmarks arrive about every 60 s."""
 SERVER_TIMEOUT = 290.0
 """Seconds after which the server is asked to end a watch, plus up to a tenth, so that watches do not end together."""
+CALM = 0.8
+"""Part of the idle timeout after which the server is asked to end a watch of a kind that does not change: the clean end
+shows that the server is heard."""
 HEALTHY_AFTER = 30.0
 """Seconds a stream must have lasted for the back-off to be reset."""
 BACKOFF = Backoff(first=0.1, limit=5.0)
 FORBIDDEN_BACKOFF = Backoff(first=0.1, limit=30.0)
 """For an optional kind that RBAC forbids to read: nothing waits for it, and RBAC rules change seldom."""
 FAILURES_BEFORE_RELIST = 4
+SHORT_TIMEOUT = 3
+"""Seconds after which the server is asked to end a watch whose bookmark is waited for. It sends the bookmark two
+seconds before the end, and none if that moment is past when it begins."""
+SHORT_STREAMS = 4
+"""Such watches without the bookmark, each twice as long as the one before, until all objects are read instead."""
+FEW = 50
+"""Objects that are read once more rather than waited for, which takes one request and no second."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read(Generic[T]):
-    """One version of an object; the value is None if it cannot be decoded. `held`: whether the store holds it."""
-
-    key: str
-    version: str
-    value: T | None
-    held: bool
 
 
 class Reflector(Generic[T]):
@@ -87,7 +96,7 @@ class Reflector(Generic[T]):
     server sends only metadata, and all other fields of the objects have their defaults. `keep` decides for each object
     whether it is held whole, without its raw parts (`app.kube.raws`), or not at all. `on_undecodable(key, error)` is
     called for objects that cannot be decoded. `last_contact` is the loop time (monotonic seconds) at which the server
-    last sent anything.
+    last sent anything or ended a watch.
     """
 
     def __init__(
@@ -121,10 +130,8 @@ class Reflector(Generic[T]):
         self._patience = patience
         self._failing_since: float | None = None
         self._metadata_only = metadata_only
-        self._keep = keep
-        self._served = kind.VERSION
-        self._decode = self._decoder()
-        self._on_undecodable = on_undecodable
+        self._decoding = Decoding(kind, metadata_only=metadata_only, keep=keep, on_undecodable=on_undecodable)
+        self._intake = Intake(store, self._decoding)
         self._idle_timeout = idle_timeout
         self._server_timeout = server_timeout
         self._sync_timeout = sync_timeout
@@ -134,43 +141,63 @@ class Reflector(Generic[T]):
         self._backoff = backoff
         self._jitter = jitter
         self._version = ""
-        self._highest = 0
         self._initial: Initial[T] | None = None
+        self._listing: Listing[T] | None = None
+        self._by_pages = False
+        self._pages_again: dict[str, Pages] = {}
+        self._stream: asyncio.Timeout | None = None
+        self._short = 0
+        self._short_streams = 0
+        self._to_read_all = False
+        self._cut = False
         self._bookmarked = False
-        self._skips = True
-        self._again = False
+        self._listed = False
         store.doubt()
+        self.freshness = Freshness(self)
         self.synced = asyncio.Event()
         self.tried = asyncio.Event()
         """Set once all objects were read, or attempts to read them have failed for `patience` seconds."""
         self.error: WireError | ApiError | None = None
         """Why the kind is not watched at the moment; None if it is, or if nothing has failed yet."""
         self.last_contact = float("-inf")
+        self.position = 0
+        """The version up to which the store has all changes, as a number; 0 if it is not known."""
         self.relisted = 0
         """Full reads of all objects, the first included."""
+        self.pages = 0
+        """Pages of full reads."""
         self.events = 0
         """Watch events processed."""
         self.failures = 0
         """Streams that ended neither by a clean close nor by silence without a bookmark before."""
-        self.undecodable = 0
-        """Object versions that could not be decoded, since the start."""
-        self.bad: dict[str, str] = {}
-        """Errors by key, for objects whose newest version could not be decoded; the store has the last good one."""
 
     @property
     def kind(self) -> type[T]:
         """The kind that is mirrored."""
         return self._kind
 
+    @property
+    def undecodable(self) -> int:
+        """Object versions that could not be decoded, since the start."""
+        return self._decoding.undecodable
+
+    @property
+    def bad(self) -> dict[str, str]:
+        """Errors by key, for objects whose newest version could not be decoded; the store has the last good one."""
+        return self._decoding.bad
+
     async def run(self) -> None:
         """Keep the store equal to the server's objects until cancelled."""
         loop = asyncio.get_running_loop()
         attempt = in_vain = 0
         while True:
-            started, events = loop.time(), self.events
+            started, events, pages = loop.time(), self.events, self.pages
             try:
                 await self._follow()
                 in_vain = 0
+                if self._was_cut():
+                    attempt = 0
+                    continue
             except Expired:
                 _log.info("reflector.version_expired", kind=self._kind.KIND, version=self._version)
                 self._version = ""
@@ -180,58 +207,125 @@ class Reflector(Generic[T]):
                     self._failed(error, attempt)
                 else:
                     _log.debug("reflector.calm", kind=self._kind.KIND)
+                    self._server_timeout = min(self._server_timeout, max(1.0, CALM * self._idle_timeout))
+                    self._was_cut()
             except WireError as error:
                 self._failed(error, attempt)
             except ApiError as error:
                 if self._optional and isinstance(error, NotFound):
                     raise
                 self._failed(error, attempt)
-                in_vain = in_vain + 1 if self.events == events else 1
+                sheds = error.code == 429 or error.retry_after is not None
+                in_vain = 0 if sheds else in_vain + 1 if self.events == events else 1
                 if in_vain >= FAILURES_BEFORE_RELIST:
                     self._version, in_vain = "", 0
                 if error.retry_after is not None:
                     await asyncio.sleep(min(error.retry_after, 60.0))
-            if loop.time() - started >= self._healthy_after:
+            if loop.time() - started >= self._healthy_after or self.pages > pages:
                 attempt = 0
             patient = self._optional and isinstance(self.error, Forbidden)
             backoff = FORBIDDEN_BACKOFF if patient else self._backoff
             await asyncio.sleep(backoff.delay(attempt, self._jitter))
             attempt += 1
 
-    async def renew(self) -> None:
-        """Read all objects once more, beside the watch: the store is then at least as new as the server at this call.
+    def _was_cut(self) -> bool:
+        """Whether the watch is reopened at once after a clean end, because `_interrupt` has cut it. Else decides how
+        the next watch is to end."""
+        if self._cut or not self._short:
+            return self._cut
+        self._short_streams += 1
+        if self.freshness.shown:
+            self._short = 0
+        elif self._short_streams >= SHORT_STREAMS:
+            _log.info("reflector.no_bookmarks", kind=self._kind.KIND, version=self._version)
+            self._to_read_all = True
+        else:
+            self._short *= 2  # a busy server may have used up the time before it began to send
+        return False
 
-        For callers that must not act on stale objects, because a watch may have fallen silent unnoticed. Raises
-        WireError and ApiError, and leaves the store unchanged then.
-        """
+    @property
+    def listed(self) -> bool:
+        """Whether the store had all objects of the kind at some time, and has followed their changes since."""
+        return self._listed
+
+    # --- freshness: see `Freshness` -----------------------------------------------------------------------------------
+
+    async def newest(self, *, patience: float) -> answers.Page:
+        """The first objects of the kind, by a consistent read. All of them, if the store has few."""
+        few = len(self._store) <= FEW
+        most = 2 * FEW if few else 1
+        pages = self._pages(self._namespace, page_size=most, first=most, patience=patience)
+        found = await pages.next()
+        assert found is not None
+        return found[1]
+
+    async def take_all(self, page: answers.Page) -> None:
+        """Store a page that has all objects of the kind, beside the watch."""
+        initial: Initial[T] = Initial()
+        version = page.metadata.resource_version
         with self._store.remembering():
-            read = await self._read_all()
-            await in_slices(self._store.replacing(read.found, resource_version=read.version))
+            await in_slices(self._intake.take_page(initial, page))
+            await in_slices(self._store.replacing(initial.found, resource_version=version))
+        self.position = max(self.position, answers.number(version))
 
-    async def read_again(self, namespace: str) -> None:
+    def hurry(self) -> None:
+        """Resume the watch with a short end, unless that has happened or a full read is under way."""
+        if self._short or self._stream is None or self._initial is not None:
+            return
+        self._short, self._short_streams = SHORT_TIMEOUT, 0
+        self._interrupt(self._stream)
+
+    def read_all(self) -> None:
+        """Read all objects once more, as soon as the present full read, if there is one, has ended."""
+        self._to_read_all = True
+        if self._stream is not None and self._initial is None:
+            self._interrupt(self._stream)
+
+    def _interrupt(self, stream: asyncio.Timeout) -> None:
+        if not stream.expired():
+            self._cut = True
+            stream.reschedule(asyncio.get_running_loop().time())
+
+    def settled(self) -> None:
+        """Mark the store complete if all objects were read and nothing says that they are stale."""
+        if self._listed and self.freshness.shown:
+            self._store.believe()
+
+    def doubt(self) -> None:
+        """Mark the store incomplete until the next full read."""
+        self._listed = False
+        self._store.doubt()
+
+    def doubt_freshness(self) -> None:
+        """Mark the store incomplete until `Freshness.show` has shown that it is fresh."""
+        self.freshness.doubt()
+        self._store.doubt()
+
+    # --- reads beside the watch ---------------------------------------------------------------------------------------
+
+    async def read_again(self, namespace: str, *, anew: bool) -> None:
         """Read the objects of a namespace once more, and hold of each what `keep` decides now.
 
-        Deletions are left to the watch. Raises WireError and ApiError.
+        Deletions are left to the watch. Raises WireError and ApiError; the next call goes on where this one failed,
+        unless it begins `anew`.
         """
+        if anew or namespace not in self._pages_again:
+            self._pages_again[namespace] = self._pages(namespace)
+        pages = self._pages_again[namespace]
         with self._store.remembering():
-            async with contextlib.aclosing(self._pages(namespace)) as pages:
-                async for _, page in pages:
-                    await in_slices(self._take_again(page))
-                    del page
-
-    def _take_again(self, page: answers.Page) -> Generator[None, None, None]:
-        for body in page.items or ():
-            self._put(self._read_object(body), again=True)
-            yield
+            while (found := await pages.next()) is not None:
+                await in_slices(self._intake.take_again(found[1]))
+                del found
+        del self._pages_again[namespace]
 
     async def forget(self) -> None:
         """Empty the store because the server has no such kind any more. The next `run` begins with a full read."""
-        self._version = ""
+        self._version, self._listing = "", None
         self.synced.clear()
-        self.bad.clear()
-        await in_slices(self._store.replacing({}))
+        await self._intake.clear()
         self.error = None
-        self._store.believe()
+        self._listed = True
+        self.freshness.release()
         self.tried.set()
 
     def failed(self, error: WireError | ApiError) -> None:
@@ -255,43 +349,35 @@ class Reflector(Generic[T]):
         if self.synced.is_set():
             self.error = None
 
-    def _decoder(self) -> Callable[[bytes | msgspec.Raw], tuple[T, bool]]:
-        """The function that decodes an object and returns whether it is held."""
-        if self._keep is not None and not self._metadata_only:
-            return answers.selecting_decoder(self._kind, self._keep, version=self._served)
-        decoder = answers.metadata_decoder if self._metadata_only else answers.decoder
-        decode = decoder(self._kind, version=self._served)
-        return lambda body: (decode(body), True)
-
     @property
     def _path(self) -> str:
-        return self._kind.collection_path(self._namespace, version=self._served)
+        return self._kind.collection_path(self._namespace, version=self._decoding.served)
 
     async def _settle_version(self) -> None:
         """Choose the first version of the kind that the server has. Raises NotFound if the server has none."""
         if len(self._kind.VERSIONS) < 2:
             return
         version = await self._transport.find_version(self._kind, self._namespace)
-        if version != self._served:
-            self._served = version
-            self._decode = self._decoder()
-            self._version, self._again = "", True
+        if version != self._decoding.served:
+            self._decoding.serve(version)
+            self._version, self._intake.again, self._listing = "", True, None
 
     async def _follow(self) -> None:
         """Read one stream until the server ends it cleanly."""
         await self._settle_version()
+        if self._to_read_all:
+            self._version, self._to_read_all = "", False
+        if not self._version:
+            self._short = 0
         params: dict[str, str | int] = {
             **self._params,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": int(self._server_timeout * (1.0 + 0.1 * self._jitter())),
+            "timeoutSeconds": self._short or int(self._server_timeout * (1.0 + 0.1 * self._jitter())),
         }
-        if self._version:
-            params["resourceVersion"] = self._version
-            await self._read(params)
-            return
-        if not self._streaming_list:
+        if not self._version and (self._by_pages or not self._streaming_list):
             await self._list()
+        if self._version:
             params["resourceVersion"] = self._version
             await self._read(params)
             return
@@ -303,12 +389,15 @@ class Reflector(Generic[T]):
         except (BadRequest, Invalid) as error:
             _log.info("reflector.no_streaming_list", kind=self._kind.KIND, error=error.message)
             self._streaming_list = False
+        except (WireError, ServerError, TooManyRequests):
+            self._by_pages = self._initial is not None  # such a read can go on where it failed
+            raise
         finally:
             self._initial = None
 
     async def _read(self, params: Params) -> None:
         """Send one watch request and process its lines."""
-        self._bookmarked = False
+        self._bookmarked = self._cut = False
         loop = asyncio.get_running_loop()
         stream = self._transport.watch(
             self._path,
@@ -318,23 +407,36 @@ class Reflector(Generic[T]):
             on_answer=self._answered,
         )
         # A server that sends a byte now and then is never idle: the requested timeout bounds the whole stream.
-        limit = self._server_timeout * 1.1 + self._idle_timeout
+        limit = 2 * self._short + 10.0 if self._short else self._server_timeout * 1.1 + self._idle_timeout
         if self._initial is not None:
             limit = self._sync_timeout
         try:
             async with asyncio.timeout(limit) as deadline, contextlib.aclosing(stream) as lines:
+                self._stream, moved = deadline, loop.time()
                 async for line in lines:
                     self.last_contact = loop.time()
-                    if self._take(line) and self._initial is not None:
+                    ended = self._take(line)
+                    if self._initial is None:
+                        continue
+                    if ended:
                         deadline.reschedule(None)  # no timeout while the store is updated
                         await self._complete(self._initial)
                         self._initial = None
                         deadline.reschedule(loop.time() + self._server_timeout * 1.1 + self._idle_timeout)
+                    elif self.last_contact - moved > 0.1 * self._sync_timeout:
+                        moved = self.last_contact
+                        deadline.reschedule(moved + self._sync_timeout)
+            self.last_contact = loop.time()
         except TimeoutError:
+            if self._cut:
+                return
             if self._initial is not None:
                 # A server that does not know sendInitialEvents ignores it and never marks the end of initial events.
                 self._streaming_list = False
+                raise RequestTimeout(f"WATCH {self._path}: nothing more after {limit:g} s") from None
             raise RequestTimeout(f"WATCH {self._path}: not done after {limit:g} s") from None
+        finally:
+            self._stream = None
 
     def _take(self, line: bytes) -> bool:
         """Process one line; return True if it marks the end of the initial events."""
@@ -343,13 +445,11 @@ class Reflector(Generic[T]):
             match event.type:
                 case "ADDED" | "MODIFIED":
                     if self._initial is not None:
-                        version = self._take_initial(self._initial, event.object)
+                        version = self._intake.take_initial(self._initial, event.object)
                     else:
-                        read = self._read_object(event.object)
-                        version = read.version
-                        self._put(read)
+                        version = self._intake.take(event.object)
                 case "DELETED":
-                    version = self._delete(answers.decode_header(event.object))
+                    version = self._intake.delete(answers.decode_header(event.object), self._initial)
                 case "BOOKMARK":
                     meta = answers.decode_header(event.object).metadata
                     version = meta.resource_version
@@ -370,129 +470,53 @@ class Reflector(Generic[T]):
             self._advance(version)
         return False
 
-    def _take_initial(self, initial: Initial[T], body: msgspec.Raw) -> str:
-        """Add one object of a full read; return its version.
-
-        An object that the store has already is recognised by its header, at a fifth of the cost of decoding. After a
-        lost watch these are nearly all objects.
-        """
-        if self._skips and not self._again and len(self._store):
-            header = answers.decode_header(body)
-            key, meta = header.key, header.metadata
-            if meta.resource_version.isdigit() and self._store.holds(key, int(meta.resource_version)):
-                self.bad.pop(key, None)
-                initial.skip(key)
-                return meta.resource_version
-        read = self._read_object(body)
-        if read.held:
-            initial.put(read.key, read.value)
-        else:
-            initial.drop(read.key)
-        return read.version
-
-    def _put(self, read: _Read[T], *, again: bool = False) -> None:
-        """Store what was read, or remove what is not held any more."""
-        if not read.held:
-            self._store.leave_out(read.key, resource_version=read.version)
-        elif read.value is not None:
-            self._store.observe(read.value, again=again, listed=again)
-
-    def _read_object(self, body: msgspec.Raw) -> _Read[T]:
-        """Decode an object; one that cannot be decoded is reported, and has no value."""
-        try:
-            value, held = self._decode(body)
-        except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
-            header = answers.decode_header(body)
-            self._report(header.key, error)
-            return _Read(header.key, header.metadata.resource_version, None, held=True)
-        key = value.metadata.key
-        if self.bad:
-            self.bad.pop(key, None)
-        return _Read(key, value.metadata.resource_version, value, held=held)
-
-    def _report(self, key: str, error: Exception) -> None:
-        self.undecodable += 1
-        self.bad[key] = str(error)
-        _log.error("reflector.undecodable", kind=self._kind.KIND, key=key, error=str(error))
-        if self._on_undecodable is not None:
-            try:
-                self._on_undecodable(key, error)
-            except Exception:
-                _log.exception("reflector.callback_failed", kind=self._kind.KIND, key=key)
-
-    def _delete(self, header: answers.Header) -> str:
-        """Remove an object, for which its header suffices; return the version of the deletion."""
-        self.bad.pop(header.key, None)
-        if self._initial is not None:
-            self._initial.drop(header.key)
-        else:
-            self._store.delete(header.key, resource_version=header.metadata.resource_version)
-        return header.metadata.resource_version
-
     def _advance(self, version: str) -> None:
         """Record that all changes up to that version are processed."""
         if version:
             self._version = version
-            self._highest = int(version) if version.isdigit() else 0
+            self.position = max(self.position, answers.number(version))
+            self.freshness.advanced()
 
     async def _list(self) -> None:
-        """Read all objects page by page, before a watch."""
-        initial = await self._read_all()
-        self.last_contact = asyncio.get_running_loop().time()
+        """Read all objects page by page, before a watch. A call after a failure goes on at the page that failed."""
+        if self._listing is None:
+            self._listing = Listing(self._pages(self._namespace), self._intake, self._heard_page)
+        initial = await self._listing.finish()
+        self._listing = None
         await self._complete(initial)
 
-    async def _read_all(self) -> Initial[T]:
-        """Read all objects page by page, without changing the store."""
-        initial: Initial[T] = Initial()
-        async with contextlib.aclosing(self._pages(self._namespace)) as pages:
-            async for first, page in pages:
-                if first:
-                    initial = Initial()
-                await asyncio.sleep(0)  # parsing the page took a slice of its own
-                await in_slices(self._take_page(initial, page))
-                initial.version = page.metadata.resource_version
-                await asyncio.sleep(0)  # freeing the page takes another slice
-                del page  # free the page before the next one arrives
-        return initial
+    def _heard_page(self) -> None:
+        self.pages += 1
+        self.last_contact = asyncio.get_running_loop().time()
 
-    def _pages(self, namespace: str) -> AsyncGenerator[tuple[bool, answers.Page], None]:
-        path = self._kind.collection_path(namespace, version=self._served)
+    def _pages(
+        self, namespace: str, *, page_size: int = 0, first: int = FIRST_PAGE, patience: float = PATIENCE
+    ) -> Pages:
+        path = self._kind.collection_path(namespace, version=self._decoding.served)
         return self._transport.pages(
-            path, params=self._params, page_size=self._page_size, metadata_only=self._metadata_only
+            path,
+            params=self._params,
+            page_size=page_size or self._page_size,
+            first=first,
+            metadata_only=self._metadata_only,
+            patience=patience,
         )
-
-    def _take_page(self, initial: Initial[T], page: answers.Page) -> Generator[None, None, None]:
-        """Add the items of one page, one per step."""
-        for body in page.items or ():
-            try:
-                self._take_initial(initial, body)
-            except msgspec.DecodeError as error:
-                raise ConnectionLost(f"GET {self._path}: {bytes(body)[:200]!r} is no object: {error}") from error
-            yield
 
     async def _complete(self, initial: Initial[T]) -> None:
         """End a full read: apply its difference to the store, and continue from its version."""
-        version = initial.version
-        number = int(version) if version.isdigit() else 0
-        rewound = number < self._highest
-        if rewound:
-            _log.warning("reflector.history_went_back", kind=self._kind.KIND, version=version, seen=self._highest)
-            if initial.skipped:
-                self._skips = False
-                raise Expired(410, "Expired", "what was read is compared with a history that is no more")
-        await in_slices(
-            self._store.replacing(initial.found, resource_version=version, rewound=rewound, again=self._again)
-        )
-        for key in [key for key in self.bad if key not in initial.bad]:
-            del self.bad[key]
-        self._skips = True
-        self._again = False
-        self._advance(version)
+        rewound = answers.number(initial.version) < self.position
+        await self._intake.complete(initial, rewound=rewound)
+        self._by_pages = False
         self.relisted += 1
         self.error = None
+        self._listed = True
         self.synced.set()
         self.tried.set()
-        self._store.believe()
+        if rewound:
+            self.position = 0
+        self._advance(initial.version)
+        self.freshness.advanced()
+        self.settled()
 
 
 def _error_event(body: msgspec.Raw) -> ApiError:

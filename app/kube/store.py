@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from app.api.meta import Kind
+from app.kube import answers
 from app.kube.slices import ordered
 
 T = TypeVar("T", bound=Kind)
@@ -27,33 +28,37 @@ _log = structlog.get_logger(__name__)
 
 
 class _Index(Generic[T]):
-    """Keys by index value. The sorted keys of a value are computed on demand and cached until they change."""
+    """Keys by index value, each value held once. The sorted keys of a value are computed on demand and cached."""
 
-    __slots__ = ("_function", "_keys", "_sorted", "_values")
+    __slots__ = ("_function", "_keys", "_names", "_sorted", "_values")
 
     def __init__(self, function: IndexFunction[T]) -> None:
         self._function = function
         self._keys: dict[str, set[str]] = {}
-        self._values: dict[str, frozenset[str]] = {}
+        self._names: dict[str, str] = {}
+        self._values: dict[str, tuple[str, ...]] = {}
         self._sorted: dict[str, list[str]] = {}
 
     def put(self, key: str, value: T | None) -> None:
         """Update the index for one object; None removes the key."""
-        before = self._values.get(key, frozenset())
-        after = frozenset(self._function(value)) if value is not None else frozenset()
+        before = self._values.get(key, ())
+        after = tuple(dict.fromkeys(self._function(value))) if value is not None else ()
         if before == after:
             return
-        for gone in before - after:
+        for gone in before:
+            if gone in after:
+                continue
             members = self._keys[gone]
             members.discard(key)
             self._sorted.pop(gone, None)
             if not members:
-                del self._keys[gone]
-        for new in after - before:
-            self._keys.setdefault(new, set()).add(key)
-            self._sorted.pop(new, None)
+                del self._keys[gone], self._names[gone]
+        for new in after:
+            if new not in before:
+                self._keys.setdefault(new, set()).add(key)
+                self._sorted.pop(new, None)
         if after:
-            self._values[key] = after
+            self._values[key] = tuple([self._names.setdefault(each, each) for each in after])
         else:
             del self._values[key]
 
@@ -204,7 +209,7 @@ class Store(Generic[T]):
         Returns whether an object was removed.
         """
         old = self._objects.get(key)
-        deleted = _number(resource_version)
+        deleted = answers.number(resource_version)
         if deleted:
             self._remember_deletion(key, deleted)
         if old is None:
@@ -219,7 +224,7 @@ class Store(Generic[T]):
         """Remove an object that is not to be held any more, unless a newer version is held. It was not deleted: the
         same version may be stored again."""
         old = self._objects.get(key)
-        if old is not None and version_of(old) <= _number(resource_version):
+        if old is not None and version_of(old) <= answers.number(resource_version):
             self._put(key, old, None)
 
     def replace(
@@ -249,7 +254,7 @@ class Store(Generic[T]):
         deletions. Versions decide about objects observed or deleted meanwhile. If the generator is closed early, part
         of the changes is stored and no existing object was removed; the next list completes the update.
         """
-        taken = _number(resource_version)
+        taken = answers.number(resource_version)
         if rewound:
             self._deleted.clear()
             self._complete_as_of = 0
@@ -329,8 +334,4 @@ class Store(Generic[T]):
 
 def version_of(value: Kind) -> int:
     """The resourceVersion as a number; 0 for an object without one."""
-    return _number(value.metadata.resource_version)
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
+    return answers.number(value.metadata.resource_version)

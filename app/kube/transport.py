@@ -4,38 +4,29 @@ Leaves how a request is sent to `Wire`, and parses no more than needed: the item
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from app.api import names
-from app.api.errors import ConnectionLost, Expired, NotFound
+from app.api.errors import NotFound, RequestTimeout
 from app.api.meta import Kind
 from app.kube import answers, auth
+from app.kube.pages import FIRST_PAGE, PAGE_SIZE, Pages
 from app.kube.retries import CONTENT_TYPES, PatchType
-from app.kube.wire import JSON, Guard, Params, Retry, Wire
+from app.kube.wire import JSON, Guard, Params, Retry, Wire, Within
 
 T = TypeVar("T", bound=Kind)
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
-PAGE_SIZE = 250
-"""Maximum objects per page of a list. Parsing a page of so many average objects blocks the event loop for 0.5 ms."""
-FIRST_PAGE = 10
-"""Objects of the first page: their size is still unknown, and each may have 1.5 MiB."""
-PAGE_GROWTH = 5
-"""Maximum factor by which a page may have more objects than the previous page, as the next objects may be larger."""
-PAGE_BYTES = 4 * 2**20
-"""Target size of a page in bytes."""
+PATIENCE: Final = 15.0
+"""Seconds for the next byte of a page before the request is cut and sent again."""
+LAST_PATIENCE: Final = 70.0
+"""The same after several cuts: more than the 60 s after which an API server gives up a request itself."""
 
 _AS_METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _AS_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-
-def next_page(last: int, got: int, size: int, *, limit: int = PAGE_SIZE) -> int:
-    """How many objects to request after a page for which `last` were requested and `got` arrived in `size` bytes."""
-    fitting = PAGE_BYTES * got // size if size else limit
-    return max(1, min(limit, last * PAGE_GROWTH, fitting))
 
 
 class Transport(Wire):
@@ -100,58 +91,44 @@ class Transport(Wire):
         page_size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> tuple[list[msgspec.Raw], str]:
-        """The items of a collection as bytes, and the resourceVersion of the list.
+        """The items of a collection as bytes, and the resourceVersion of the list. `timeout` is in seconds per page."""
 
-        Read in pages, as `pages` does.
-        """
+        def fetch(query: Params) -> Awaitable[bytes]:
+            return self.request("GET", path, params=query, timeout=timeout)
+
+        pages = Pages(fetch, query=params or {}, page_size=page_size)
         items: list[msgspec.Raw] = []
-        version = ""
-        async with contextlib.aclosing(self.pages(path, params=params, page_size=page_size, timeout=timeout)) as pages:
-            async for first, page in pages:
-                if first:
-                    items = []
-                items += page.items or []
-                version = page.metadata.resource_version
-        return items, version
+        while (found := await pages.next()) is not None:
+            first, page = found
+            items = [*([] if first else items), *(page.items or ())]
+        return items, pages.version
 
-    async def pages(
+    def pages(
         self,
         path: str,
         *,
         params: Params | None = None,
         page_size: int = PAGE_SIZE,
+        first: int = FIRST_PAGE,
         metadata_only: bool = False,
-        timeout: float | None = None,
-    ) -> AsyncGenerator[tuple[bool, answers.Page], None]:
-        """The pages of one snapshot of a collection, each with whether it is a first page.
-
-        `page_size` is the maximum; pages of large objects have fewer. With `metadata_only` the items are
+        patience: float = PATIENCE,
+    ) -> Pages:
+        """The pages of a collection, to be read for as long as it takes: only silence cuts a request, and each cut
+        gives the next request more time. Pages of large objects have fewer than `page_size`, and the first page has at
+        most `first`. `patience` is in seconds, for the next byte. With `metadata_only` the items are
         PartialObjectMetadata.
-
-        If the snapshot expires meanwhile (410), the whole collection is read again as one page, marked as a first page:
-        the caller must discard the earlier pages, because half of an old and half of a new list would hide changes.
         """
-        query = dict(params or {})
-        query["limit"] = asked = min(page_size, FIRST_PAGE)
         accept = _AS_METADATA_LIST if metadata_only else JSON
-        while True:
-            first = "continue" not in query
+
+        async def fetch(query: Params) -> bytes:
+            nonlocal patience
             try:
-                body = await self.request("GET", path, params=query, accept=accept, timeout=timeout)
-                page = answers.decode_page(body)
-            except Expired:
-                if first:
-                    raise
-                del query["continue"], query["limit"]
-                continue
-            except msgspec.DecodeError as error:
-                raise ConnectionLost(f"GET {path}: the answer is no list: {error}") from error
-            yield first, page
-            if not page.metadata.continue_:
-                return
-            query["continue"] = page.metadata.continue_
-            query["limit"] = asked = next_page(asked, len(page.items or ()), len(body), limit=page_size)
-            del body, page  # free the page before the next request
+                return await self.read(path, params=query, accept=accept, patience=patience)
+            except RequestTimeout:
+                patience = min(2 * patience, LAST_PATIENCE)
+                raise
+
+        return Pages(fetch, query=params or {}, page_size=page_size, first=first)
 
     def watch(
         self,
@@ -176,16 +153,20 @@ class Transport(Wire):
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> T:
-        """Create an object from bytes, a struct or plain values. After ConnectionLost, read whether it was created."""
+        """Create an object from bytes, a struct or plain values, in the version in `served`. After ConnectionLost, read
+        whether it was created."""
         answer = await self.request(
             "POST",
             self.collection_path(kind, namespace),
             params=_write_params(dry_run=dry_run),
-            body=answers.encode(body),
+            body=answers.encode(body, version=self.served.get(kind, "")),
             timeout=timeout,
             retry=retry,
             guard=guard,
+            within=within,
+            write=f"create {kind.PLURAL}",
         )
         return self.decoder(kind)(answer)
 
@@ -200,7 +181,6 @@ class Transport(Wire):
         dry_run: bool = False,
         timeout: float | None = None,
         retry: Retry = "auto",
-        urgent: bool = False,
     ) -> T:
         """Replace an object; with a resourceVersion in the body a stale write raises Conflict."""
         answer = await self.request(
@@ -210,7 +190,7 @@ class Transport(Wire):
             body=answers.encode(body),
             timeout=timeout,
             retry=retry,
-            urgent=urgent,
+            write=f"update {kind.PLURAL}",
         )
         return self.decoder(kind)(answer)
 
@@ -229,6 +209,7 @@ class Transport(Wire):
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> T:
         """Patch an object. `type="apply"` is server-side apply as that field manager; `force` takes over fields."""
         params = _write_params(dry_run=dry_run, manager=manager)
@@ -243,6 +224,8 @@ class Transport(Wire):
             timeout=timeout,
             retry=retry,
             guard=guard,
+            within=within,
+            write=f"{type} {kind.PLURAL} {subresource}",
         )
         return self.decoder(kind)(answer)
 
@@ -258,6 +241,7 @@ class Transport(Wire):
         dry_run: bool = False,
         timeout: float | None = None,
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> None:
         """Delete an object, on condition of a uid and version if given.
 
@@ -270,7 +254,13 @@ class Transport(Wire):
         if dry_run:
             body["dryRun"] = ["All"]
         await self.request(
-            "DELETE", self.path(kind, name, namespace), body=answers.encode(body), timeout=timeout, guard=guard
+            "DELETE",
+            self.path(kind, name, namespace),
+            body=answers.encode(body),
+            timeout=timeout,
+            guard=guard,
+            within=within,
+            write=f"delete {kind.PLURAL}",
         )
 
 

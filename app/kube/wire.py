@@ -3,16 +3,19 @@
 Built on aiohttp alone, with one session for watches and one for requests so that neither starves the other. Every
 request has a deadline that covers its retries. Only these requests are sent again: reads, deletions, writes that name
 their resourceVersion, server-side apply, and requests that were certainly never executed (refused connection, 429). A
-conflict is raised to the caller. There is no rate limit; callers read `pressure` to defer low-priority requests. Never
-looks into a body: that is the task of `transport`.
+conflict is raised to the caller. There is no rate limit: writes take turns at the `gate`, whose window follows the
+latencies measured here. Never looks into a body: that is the task of `transport`.
 """
 
 import asyncio
 import contextlib
 import random
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -22,7 +25,7 @@ from app.api import names
 from app.api.errors import ApiError, ConnectionLost, RequestTimeout, Silent, Unauthorized
 from app.kube import answers, auth
 from app.kube.backoff import Backoff, Jitter
-from app.kube.load import Load, Stats
+from app.kube.gate import Gate
 from app.kube.retries import NeverSent, Untrusted, may_repeat
 from app.kube.sealed import Sealed
 from app.kube.slices import Slice
@@ -31,21 +34,50 @@ from app.kube.sockets import abandoned, watchful_socket
 Retry = Literal["auto", "always", "never"]
 Params = Mapping[str, str | int]
 Guard = Callable[[], None]
+Within = Callable[[], float]
+"""Seconds from now after which a write must not take effect any more."""
 """Raises if a request must not be sent."""
 
 TIMEOUT = 10.0
-"""Default seconds for a request with all its retries."""
+"""Seconds for a request with all its retries, while the server is not slow."""
 CONNECT_TIMEOUT = 5.0
 BACKOFF = Backoff(first=0.1, limit=2.0)
-IN_FLIGHT = 64
-"""Concurrent requests; further requests wait here instead of in the server's queues."""
 JSON = "application/json"
 LINE_LIMIT = 8 * 2**20
 """Maximum bytes of a watch line. etcd stores objects of up to 1.5 MiB; a longer line cannot be an event."""
 
+_CALL_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)
+"""The deadline of a request is kept by `request` itself."""
 _CALL_BUFFER = 2**21
 _WATCH_BUFFER = 2**16  # a full buffer is split into lines at once, which blocks the event loop
 _KEEPALIVE = 60.0  # less than the 90 s of the server, so that the client closes idle connections first
+
+
+DURATIONS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Limits in seconds by which durations of attempts are counted: those of client-go."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the start, for `app.process.metrics`. Outcome: HTTP status, `timeout`, `lost` or `withheld`."""
+
+    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Attempts by (verb, outcome)."""
+    retries: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Repeated attempts by (verb, outcome of the previous attempt)."""
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds spent in attempts, by verb, without the waits between attempts."""
+    durations: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0] * (len(DURATIONS) + 1))
+    )
+    """How many attempts lasted at most each of `DURATIONS`, but longer than the one before, by verb."""
+    streams: int = 0
+    """Watches opened."""
+
+    def lasted(self, verb: str, seconds: float) -> None:
+        """Count the duration of an attempt."""
+        self.seconds[verb] += seconds
+        self.durations[verb][bisect_left(DURATIONS, seconds)] += 1
 
 
 class Wire:
@@ -61,7 +93,6 @@ class Wire:
         *,
         user_agent: str = names.FIELD_MANAGER,
         timeout: float = TIMEOUT,
-        in_flight: int = IN_FLIGHT,
         backoff: Backoff = BACKOFF,
         jitter: Jitter = random.random,
         stats: Stats | None = None,
@@ -72,13 +103,13 @@ class Wire:
         self._backoff = backoff
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
-        self._slots = asyncio.Semaphore(in_flight)
         self._refreshing = asyncio.Lock()
         self._generation = 0
         self._retired: list[aiohttp.ClientSession] = []
         self._calls, self._watches = self._open(_CALL_BUFFER), self._open(_WATCH_BUFFER)
         self.stats = stats if stats is not None else Stats()
-        self.load = Load(self._loop.time)
+        self.gate = Gate(self._loop.time)
+        """Where writes wait for their turn."""
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None, **options: Any) -> Self:
@@ -103,11 +134,6 @@ class Wire:
         """URL of the API server, without a trailing slash."""
         return self._access.server
 
-    @property
-    def pressure(self) -> float:
-        """Load of the server, from 0 (idle) to 1 (it sheds load, or all `in_flight` slots are taken); see `Load`."""
-        return 1.0 if self._slots.locked() else self.load.pressure
-
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def request(
@@ -121,32 +147,45 @@ class Wire:
         accept: str = JSON,
         timeout: float | None = None,
         retry: Retry = "auto",
-        urgent: bool = False,
         guard: Guard | None = None,
+        within: Within | None = None,
+        write: str = "",
     ) -> bytes:
         """Send one request and return the body of its answer.
 
-        `timeout` is in seconds and includes retries and the wait for a slot. `retry="always"` states that sending twice
-        does no harm, `"never"` allows one attempt. `urgent` requests (for a Lease) need no slot. `guard` is called
-        right before each attempt's body is written to its connection, with nothing awaited in between; an error of the
-        guard ends the request, and nothing of that attempt is sent. `accept` is the Accept header.
+        `timeout` is in seconds and includes retries; by default it is longer while the server is slow, so that no
+        request is cut and repeated while the server works on it. `retry="always"` states that sending twice does no
+        harm, `"never"` allows one attempt. `guard` is called right before each attempt's body is written to its
+        connection, with nothing awaited in between; an error of the guard ends the request, and nothing of that attempt
+        is sent. `within` is asked before each attempt: the server gives the attempt up if it could not carry it out so
+        many seconds after its arrival. `accept` is the Accept header. `write` names what kind of write this is: the
+        gate learns from its latency; the caller has a turn.
         """
-        limit = self._timeout if timeout is None else timeout
+        limit = self.gate.window.deadline(self._timeout) if timeout is None else timeout
         deadline = self._loop.time() + limit
         try:
             async with asyncio.timeout_at(deadline):
-                if urgent:
-                    return await self._attempts(
-                        method, path, params, body, content_type, accept, deadline, retry, guard
-                    )
-                async with self._slots:
-                    return await self._attempts(
-                        method, path, params, body, content_type, accept, deadline, retry, guard
-                    )
+                return await self._attempts(
+                    method, path, params, body, content_type, accept, deadline, retry, guard, within, write
+                )
         except TimeoutError:
             self.stats.requests[method, "timeout"] += 1
-            self.load.answered(limit)
+            if write:
+                self.gate.answered(write, limit, done=False)
             raise RequestTimeout(f"{method} {path}: no answer within {limit:g} s") from None
+
+    async def read(self, path: str, *, params: Params | None = None, accept: str = JSON, patience: float) -> bytes:
+        """Read one large answer, in one attempt, for as long as it makes progress: there is no limit in total, but one
+        of `patience` seconds for the next byte. The caller reads again what failed. Raises as `request`.
+        """
+        url = self._url(path, params)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=patience)
+        generation = self._generation
+        try:
+            return await self._send("GET", path, url, None, JSON, accept, None, timeout=timeout)
+        except Unauthorized:
+            await self._refresh(generation)
+            return await self._send("GET", path, url, None, JSON, accept, None, timeout=timeout)
 
     async def _attempts(
         self,
@@ -159,6 +198,8 @@ class Wire:
         deadline: float,
         retry: Retry,
         guard: Guard | None,
+        within: Within | None,
+        write: str,
     ) -> bytes:
         """Send until an answer or an error is final; wait only if the deadline leaves time for another attempt."""
         url = self._url(path, params)
@@ -166,8 +207,10 @@ class Wire:
         refreshed = False
         while True:
             generation = self._generation
+            if within is not None:
+                url = self._url(path, {**(params or {}), "timeout": f"{max(1, int(1000 * within()))}ms"})
             try:
-                return await self._send(method, path, url, body, content_type, accept, guard)
+                return await self._send(method, path, url, body, content_type, accept, guard, write)
             except Unauthorized:
                 if refreshed:
                     raise
@@ -196,6 +239,9 @@ class Wire:
         content_type: str,
         accept: str,
         guard: Guard | None,
+        write: str = "",
+        *,
+        timeout: aiohttp.ClientTimeout = _CALL_TIMEOUT,
     ) -> bytes:
         """Make one attempt."""
         started = self._loop.time()
@@ -207,6 +253,7 @@ class Wire:
                 url,
                 data=body if sealed is None else sealed,
                 headers=self._headers(content_type if body is not None else None, accept=accept),
+                timeout=timeout,
                 allow_redirects=False,
                 proxy=self._access.proxy,
                 server_hostname=self._access.server_name,
@@ -215,8 +262,11 @@ class Wire:
                     answer = await response.read()
                 outcome = str(response.status)
                 if response.status < 300:
-                    self.load.answered(self._loop.time() - started)
+                    if write:
+                        self.gate.answered(write, self._loop.time() - started)
                     return answer
+                if write and response.status >= 500:
+                    self.gate.answered(write, self._loop.time() - started, done=False)
                 raise self._refused(response, answer)
         except asyncio.CancelledError:
             outcome = ""  # the deadline, counted in `request`, or the caller was cancelled
@@ -225,6 +275,9 @@ class Wire:
             raise Untrusted(f"{method} {path}: {error}") from error
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NeverSent(f"{method} {path}: {_reason(error)}") from error
+        except aiohttp.SocketTimeoutError as error:
+            outcome = "timeout"
+            raise RequestTimeout(f"{method} {path}: no byte within {timeout.sock_read:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             if sealed is not None and sealed.refusal is not None:
                 outcome = "withheld"
@@ -233,12 +286,12 @@ class Wire:
         finally:
             if outcome:
                 self.stats.requests[method, outcome] += 1
-            self.stats.seconds[method] += self._loop.time() - started
+            self.stats.lasted(method, self._loop.time() - started)
 
     def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         error = answers.error(response.status, body, response.headers)
         if response.status == 429 or (response.status == 503 and error.retry_after is not None):
-            self.load.shed(error.retry_after)
+            self.gate.window.refused(error.retry_after)
         return error
 
     async def _refresh(self, generation: int) -> None:
@@ -348,7 +401,7 @@ class Wire:
 
     def _open(self, buffer: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0,  # requests are limited by slots, watches by the number of reflectors
+            limit=0,  # writes are limited by the gate, reads and watches by the number of their tasks
             ssl=self._access.tls if self._access.tls is not None else True,
             keepalive_timeout=_KEEPALIVE,
             socket_factory=watchful_socket,
@@ -357,7 +410,7 @@ class Wire:
             connector=connector,
             trust_env=False,  # else aiohttp reads proxy variables and netrc for every request, at half its cost
             read_bufsize=buffer,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+            timeout=_CALL_TIMEOUT,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )

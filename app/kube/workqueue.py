@@ -7,15 +7,18 @@ rules are those of client-go's workqueue, implemented with two sets:
 - *processing*: keys being reconciled by a worker. A key added meanwhile stays dirty and is queued again by `done`, so
   two workers never have the same key.
 
+Namespaces take turns, one key each, so that ten thousand new keys of one namespace do not delay the few of another.
+
 The queue knows nothing of objects and must never requeue a key by itself: of a key that is not added again only the
 failure count remains, which `forget` clears.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from app.api.errors import ApiError, PermanentError
+from app.kube.fairness import FairQueue
 
 _MAX_DOUBLINGS = 60
 
@@ -25,7 +28,8 @@ class QueueShutDown(Exception):
 
 
 class WorkQueue:
-    """Keys (`namespace/name`) that wait for a worker. Belongs to one event loop; no method blocks but `get`.
+    """Keys (`namespace/name` or `name`, perhaps after `kind:`) that wait for a worker. Belongs to one event loop; no
+    method blocks but `get`.
 
     A key that keeps failing waits `base_delay` seconds, then twice that, up to `max_delay`.
     """
@@ -33,8 +37,7 @@ class WorkQueue:
     def __init__(self, *, base_delay: float = 0.005, max_delay: float = 60.0) -> None:
         self._base_delay = base_delay
         self._max_delay = max_delay
-        self._urgent: OrderedDict[str, None] = OrderedDict()
-        self._ready: OrderedDict[str, None] = OrderedDict()
+        self._ready: FairQueue[str] = FairQueue()
         self._dirty: set[str] = set()
         self._processing: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -46,7 +49,7 @@ class WorkQueue:
 
     def __len__(self) -> int:
         """Number of keys that wait for a worker now, without delayed keys and keys being processed."""
-        return len(self._urgent) + len(self._ready)
+        return len(self._ready)
 
     @property
     def processing(self) -> int:
@@ -58,23 +61,14 @@ class WorkQueue:
         """Number of keys that will be added later."""
         return len(self._delayed)
 
-    def add(self, key: str, *, urgent: bool = False) -> None:
-        """Queue the key. An urgent key goes before all other keys, even if it was queued already."""
-        if self._shut_down:
+    def add(self, key: str) -> None:
+        """Queue the key, unless it is queued already."""
+        if self._shut_down or key in self._dirty:
             return
-        if key not in self._dirty:
-            self._dirty.add(key)
-            self.adds += 1
-        elif not urgent or key in self._urgent or key in self._processing:
-            return
-        if key in self._processing:
-            return
-        if urgent:
-            self._ready.pop(key, None)
-            self._urgent[key] = None
-        else:
-            self._ready[key] = None
-        self._wake_one()
+        self._dirty.add(key)
+        self.adds += 1
+        if key not in self._processing:
+            self._queue(key)
 
     def add_after(self, key: str, seconds: float) -> None:
         """Add the key after that many seconds. Of several delays of one key the earliest applies."""
@@ -108,11 +102,11 @@ class WorkQueue:
         return self._failures.get(key, 0)
 
     async def get(self) -> str:
-        """The next key, in the order of adding, urgent keys first. The caller owns it until it calls `done`.
+        """The next key, in the order of adding within its namespace. The caller owns it until it calls `done`.
 
         Raises QueueShutDown when the queue is shut down and drained.
         """
-        while not self._urgent and not self._ready:
+        while not self._ready:
             if self._shut_down:
                 raise QueueShutDown
             getter = asyncio.get_running_loop().create_future()
@@ -126,7 +120,7 @@ class WorkQueue:
                 elif len(self):
                     self._wake_one()  # this waiter was woken for a key that it will not take: wake another
                 raise
-        key, _ = (self._urgent or self._ready).popitem(last=False)
+        key = self._ready.pop()
         self._dirty.discard(key)
         self._processing.add(key)
         return key
@@ -135,8 +129,7 @@ class WorkQueue:
         """End the processing of a key. A key added meanwhile is queued again, even while shutting down."""
         self._processing.discard(key)
         if key in self._dirty:
-            self._ready[key] = None
-            self._wake_one()
+            self._queue(key)
 
     def shut_down(self) -> None:
         """Ignore further keys and drop delayed keys; `get` still returns queued keys. Idempotent."""
@@ -146,6 +139,10 @@ class WorkQueue:
         self._delayed.clear()
         while self._getters:
             self._wake_one()
+
+    def _queue(self, key: str) -> None:
+        self._ready.add(key, _namespace(key))
+        self._wake_one()
 
     def _due(self, key: str) -> None:
         del self._delayed[key]
@@ -157,6 +154,12 @@ class WorkQueue:
             if not getter.done():
                 getter.set_result(None)
                 return
+
+
+def _namespace(key: str) -> str:
+    """The namespace in a key; empty if it has none."""
+    namespace, slash, _ = key.rpartition(":")[2].partition("/")
+    return namespace if slash else ""
 
 
 async def run_workers(

@@ -5,18 +5,22 @@ Pure functions of a loaded file. Must never start anything.
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import cast
 
 from app.api import quantity
 from app.api.config import Configuration, Loaded, addresses, v1beta2
 from app.api.config.addresses import Address
 from app.api.config.durations import seconds
 from app.api.config.frameworks import group_kind
+from app.api.errors import InvalidValue
 from app.api.selectors import LabelSelector
+from app.controllers.metriclabels import CustomLabel, MetricOptions, Source
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
 from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions
 from app.jobs.registry import ALL, Registry
+from app.kube.lease import MARGIN
 
 RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
@@ -45,11 +49,19 @@ def job_options(loaded: Loaded) -> JobOptions:
     """The job options of the file."""
     config = loaded.configuration
     assert config.managed_jobs_namespace_selector is not None
+    policies = config.object_retention_policies
+    retention = (policies.workloads if policies is not None else None) or v1beta2.WorkloadRetention()
+    integrations = config.integrations
     return JobOptions(
         manage_jobs_without_queue_name=config.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector=config.managed_jobs_namespace_selector.selector(),
         pods_ready=_pods_ready(loaded),
         granular_reasons="UnadmittedWorkloadsObservability" in loaded.gates,
+        copied_labels=_of_workloads(loaded, from_annotation=False),
+        copied_annotations=_of_workloads(loaded, from_annotation=True),
+        explicit_status="UnadmittedWorkloadsExplicitStatus" in loaded.gates,
+        keep_finished=_kept(retention.after_finished),
+        keep_deactivated=_kept(retention.after_deactivated_by_kueue),
         default_local_queues=tuple(
             DefaultQueueRule(
                 namespaces=rule.namespace_selector.selector(),
@@ -58,7 +70,13 @@ def job_options(loaded: Loaded) -> JobOptions:
             )
             for rule in config.default_local_queues or ()
         ),
+        label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
+        provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
     )
+
+
+def _kept(duration: int | None) -> float | None:
+    return seconds(duration) if duration is not None else None
 
 
 def job_kinds(loaded: Loaded | None) -> Registry:
@@ -194,10 +212,44 @@ def listening(server: v1beta2.VisibilityServer) -> Address:
     return server.bind_address or addresses.EVERY_INTERFACE, server.bind_port or 8082
 
 
-def local_queue_metrics(loaded: Loaded) -> bool:
-    """Whether the metrics of LocalQueues are exported, if metrics are served."""
-    wanted = loaded.configuration.metrics.local_queue_metrics
-    return "LocalQueueMetrics" in loaded.gates and (wanted is None or bool(wanted.enable))
+def metric_options(loaded: Loaded) -> MetricOptions:
+    """What is measured of queues, and with which labels."""
+    metrics = loaded.configuration.metrics
+    lines = metrics.local_queue_metrics
+    selector = lines.local_queue_selector if lines is not None else None
+    return MetricOptions(
+        custom=_custom_labels(loaded),
+        local_queues="LocalQueueMetrics" in loaded.gates and (lines is None or bool(lines.enable)),
+        selector=selector.selector() if selector is not None else None,
+        cohorts="MetricsForCohorts" in loaded.gates,
+        resources=bool(metrics.enable_cluster_queue_resources),
+        creation_latency="MetricForWorkloadCreationLatency" in loaded.gates,
+        unadmitted="UnadmittedWorkloadsObservability" in loaded.gates,
+    )
+
+
+def _custom_labels(loaded: Loaded) -> tuple[CustomLabel, ...]:
+    if "CustomMetricLabels" not in loaded.gates:
+        return ()
+    return tuple(
+        CustomLabel(
+            name=label.name,
+            source=cast("Source", label.source_kind or "ClusterQueue"),
+            key=label.source_label_key or label.source_annotation_key or label.name,
+            from_annotation=bool(label.source_annotation_key),
+            tracked=frozenset(label.tracked_values or ()),
+        )
+        for label in loaded.configuration.metrics.custom_labels or ()
+    )
+
+
+def _of_workloads(loaded: Loaded, *, from_annotation: bool) -> tuple[str, ...]:
+    """Keys that a Workload must have of its job, so that metrics can show them."""
+    return tuple(
+        label.key
+        for label in _custom_labels(loaded)
+        if label.source == "Workload" and label.from_annotation == from_annotation
+    )
 
 
 def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
@@ -211,22 +263,35 @@ def certificate_files(loaded: Loaded) -> tuple[Path, Path] | None:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """Times of the leader election in seconds. Kueue has one period for renewals and retries."""
+    """Times of the leader election in seconds, as Kueue has them."""
 
-    lease_duration: int = 4
-    renew_deadline: float = 3.0
-    renew_period: float = 1.0
-    retry_period: float = 0.4
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    @property
+    def renew_period(self) -> float:
+        """Seconds between two renewals that succeed: the retry period, but a second at least."""
+        return min(max(self.retry_period, 1.0), self.renew_deadline / 2)
+
+    def check(self) -> None:
+        """Raise InvalidValue if two processes could lead with these times, or if no process could."""
+        deadline, most = self.renew_deadline, self.lease_duration - MARGIN
+        if self.lease_duration < 1:
+            raise InvalidValue("leaseDuration", self.lease_duration, "use whole seconds, at least 1")
+        if not 0 < deadline <= most:
+            raise InvalidValue("renewDeadline", deadline, f"use at most {most:g} s, half a second below leaseDuration")
+        if not 0 < self.retry_period < deadline:
+            raise InvalidValue("retryPeriod", self.retry_period, f"use less than renewDeadline, {deadline:g} s")
 
 
-def election(loaded: Loaded) -> Election:
-    """The election times of the file; the defaults are shorter than Kueue's."""
-    times = loaded.configuration.leader_election
-    assert times is not None
-    retry, deadline = seconds(times.retry_period or 0), seconds(times.renew_deadline or 0)
+def election(loaded: Loaded | None) -> Election:
+    """The election times of the file."""
+    times = loaded.configuration.leader_election if loaded is not None else None
+    if times is None:
+        return Election()
     return Election(
         lease_duration=int(seconds(times.lease_duration or 0)),
-        renew_deadline=deadline,
-        renew_period=retry if loaded.given("leaderElection", "retryPeriod") else min(1.0, deadline / 2),
-        retry_period=retry,
+        renew_deadline=seconds(times.renew_deadline or 0),
+        retry_period=seconds(times.retry_period or 0),
     )

@@ -15,11 +15,14 @@ from prometheus_client.registry import Collector
 
 from app.controllers.audit import Auditor
 from app.controllers.executor import Executor
+from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
 from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.events import Recorder
+from app.kube.gate import Rank
+from app.kube.lease import LeaseStats
 from app.kube.reflector import Reflector
 from app.kube.transport import Transport
 
@@ -34,18 +37,28 @@ class Term:
     scheduler: Scheduler
     runners: tuple[Runner, ...]
     auditor: Auditor
+    queues: QueueMetrics
 
 
 class ProcessMetrics(Collector):
     """The metrics of one process. `term` returns the present term of leadership, None while not leading."""
 
     def __init__(
-        self, transport: Transport, caches: Caches, recorder: Recorder, *, term: Callable[[], Term | None]
+        self,
+        transport: Transport,
+        caches: Caches,
+        recorder: Recorder,
+        *,
+        term: Callable[[], Term | None],
+        lease: LeaseStats | None = None,
+        unable_for: Callable[[], float] = float,
     ) -> None:
         self._transport = transport
         self._caches = caches
         self._recorder = recorder
         self._term = term
+        self._lease = lease
+        self._unable_for = unable_for
 
     def describe(self) -> Iterable[Metric]:
         """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
@@ -57,12 +70,16 @@ class ProcessMetrics(Collector):
         yield from self._of_caches()
         yield from self._of_events()
         term = self._term()
+        yield from self._of_gate(term)
         yield _gauge("turnstile_leading", "1 while this process leads.", [((), term is not None)])
+        if self._lease is not None:
+            yield from self._of_lease(self._lease)
         if term is not None:
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
             yield from self._of_scheduler(term.scheduler)
             yield from self._of_audits(term.auditor)
+            yield from term.queues.collect()
 
     def _of_transport(self) -> Iterator[Metric]:
         stats = self._transport.stats
@@ -85,10 +102,44 @@ class ProcessMetrics(Collector):
             ("verb",),
         )
         yield _counter("turnstile_api_watches_opened", "Watches opened.", [((), stats.streams)])
+
+    def _of_gate(self, term: Term | None) -> Iterator[Metric]:
+        gate, label = self._transport.gate, ("class",)
+        window, stats = gate.window, gate.stats
+        yield _gauge("turnstile_write_window", "Writes that may be in flight at once.", [((), window.size)])
         yield _gauge(
-            "turnstile_api_pressure",
-            "How hard the API server works, judged from its answers: 0 is idle, 1 sheds load.",
-            [((), self._transport.pressure)],
+            "turnstile_write_latency_seconds",
+            "What the API server takes for a write now; as it was at the last write while there is none.",
+            [((), window.latency)],
+        )
+        yield _gauge(
+            "turnstile_write_slowness",
+            "How many times its lowest latency the API server takes for a write now.",
+            [((), window.slowness)],
+        )
+        behind = {Rank.EVENT: len(self._recorder)}
+        if term is not None:
+            behind |= {Rank.STATUS: term.executor.waiting, Rank.REASON: term.scheduler.reasons}
+        yield _gauge(
+            "turnstile_writes_waiting",
+            "Writes that wait here for their turn.",
+            [((rank.word,), max(gate.waiting(rank), behind.get(rank, 0))) for rank in Rank],
+            label,
+        )
+        yield _gauge(
+            "turnstile_writes_in_flight",
+            "Writes without an answer yet.",
+            [((rank.word,), gate.in_flight(rank)) for rank in Rank],
+            label,
+        )
+        yield _counter(
+            "turnstile_write_turns", "Turns to write.", [((rank.word,), stats.turns[rank]) for rank in Rank], label
+        )
+        yield _counter(
+            "turnstile_write_wait_seconds",
+            "Seconds that writes waited for their turn.",
+            [((rank.word,), stats.waited[rank]) for rank in Rank],
+            label,
         )
 
     def _of_caches(self) -> Iterator[Metric]:
@@ -106,6 +157,12 @@ class ProcessMetrics(Collector):
             "turnstile_cache_objects",
             "Objects of a kind in the cache.",
             [((name,), len(cache.store)) for name, cache in caches],
+            ("kind",),
+        )
+        yield _gauge(
+            "turnstile_cache_behind",
+            "1 while this process leads and its cache of a kind is not shown yet to be as new as the term.",
+            [((name,), not cache.reflector.freshness.shown) for name, cache in caches],
             ("kind",),
         )
         counts: dict[str, tuple[str, Callable[[Reflector[Any]], int]]] = {
@@ -135,6 +192,42 @@ class ProcessMetrics(Collector):
         )
         yield _gauge("turnstile_events_waiting", "New Kubernetes events not written yet.", [((), len(self._recorder))])
 
+    def _of_lease(self, stats: LeaseStats) -> Iterator[Metric]:
+        fence = stats.fence
+        yield _counter("turnstile_lease_terms", "How often this process got the Lease.", [((), stats.terms)])
+        yield _gauge(
+            "turnstile_lease_transitions",
+            "How often any process got the Lease, as its record says.",
+            [((), stats.transitions)],
+        )
+        yield _counter(
+            "turnstile_lease_renewals",
+            "Attempts to renew the Lease, by result: success or error.",
+            [(("success",), stats.renewed), (("error",), stats.failed)],
+            ("result",),
+        )
+        yield _gauge(
+            "turnstile_lease_renewal_seconds", "Duration of the last renewal that succeeded.", [((), stats.seconds)]
+        )
+        yield _gauge(
+            "turnstile_lease_renewed_ago_seconds",
+            "Time since the start of the last renewal that succeeded; 0 while another process holds the Lease.",
+            [((), fence.since_renewal if fence is not None else 0.0)],
+        )
+        yield _gauge(
+            "turnstile_lease_suspended",
+            "1 while this process leads and may not write, because the Lease was not renewed in time.",
+            [((), fence is not None and fence.suspended)],
+        )
+        yield _counter(
+            "turnstile_lease_suspensions", "How often a term of this process was suspended.", [((), stats.suspensions)]
+        )
+        yield _gauge(
+            "turnstile_leader_unable_seconds",
+            "Time for which this process has led without being able to write; 0 if it can.",
+            [((), self._unable_for())],
+        )
+
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats
         yield _counter("turnstile_writes", "Writes that succeeded.", _pairs(stats.writes), ("kind", "verb"))
@@ -145,8 +238,6 @@ class ProcessMetrics(Collector):
             ("kind", "error"),
         )
         yield _counter("turnstile_writes_deferred", "Patches put off until nothing is urgent.", [((), stats.deferred)])
-        yield _gauge("turnstile_writes_waiting", "Deferred patches not written yet.", [((), executor.waiting)])
-        yield _gauge("turnstile_writes_in_flight", "Urgent writes without an answer yet.", [((), executor.in_flight)])
 
     def _of_controllers(self, runners: Iterable[Runner]) -> Iterator[Metric]:
         queues = [(name, queue) for runner in runners for name, queue in runner.queues.items()]

@@ -71,7 +71,7 @@ def kinds() -> str:
 
 def _attacks(row: Row) -> Iterator[str]:
     for attack in row.attacks:
-        yield f"| {row.title} | {attack.sentence} | {attack.ends or 'refused, charged or stopped'} |"
+        yield f"| {row.title} | {attack.sentence} | {attack.ends} |"
 
 
 TABLES: Final = {"attacks": tables, "attacks on kinds": kinds}

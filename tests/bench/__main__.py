@@ -18,7 +18,7 @@ import uvloop
 
 from testbed import build
 from testbed.installation import ROOT
-from tests.bench import burst, drain, kinds, latency
+from tests.bench import burst, drain, kinds, latency, neighbours, overload, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -41,11 +41,27 @@ ON_THE_BED: dict[str, Bench] = {
     "idle": Bench("Jobs on an idle cluster", lambda b, n: latency.idle(b, jobs=n), 120, 8),
     "create": Bench("create calls on an idle cluster", lambda b, n: latency.create(b, jobs=n), 200, 8),
     "burst": Bench("a burst of Jobs", lambda b, n: burst.burst(b, jobs=n), 1000, 20),
+    "neighbours": Bench(
+        "a Job a second beside a flood of another namespace",
+        lambda b, n: neighbours.neighbours(b, flood=n),
+        10_000,
+        100,
+    ),
     "writes": Bench("writes for one Job", lambda b, n: burst.writes(b, jobs=n), 100, 8, audit=True),
     "groups": Bench("groups of Pods, released at once", lambda b, n: kinds.groups(b, count=n), 200, 5, audit=True),
     "jobsets": Bench("JobSets under their controller", lambda b, n: kinds.jobsets(b, count=n), 500, 5),
     "drain": Bench(
         "Workloads through six queues", lambda b, n: drain.drain(b, workloads=n), 3000, 60, one_version=True
+    ),
+    "overload": Bench(
+        "Workloads through 1,000 queues, created at full speed",
+        lambda b, n: overload.overload(b, workloads=n),
+        50_000,
+        500,
+        one_version=True,
+    ),
+    "restart": Bench(
+        "a start over a backlog", lambda b, n: restart.restart(b, workloads=n), 50_000, 500, one_version=True
     ),
 }
 ALONE = {

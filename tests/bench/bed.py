@@ -44,8 +44,12 @@ class Bed:
 
     def start(self) -> None:
         """Start Turnstile and wait until it is ready."""
+        self.installation.wait_ready(self.launch(), timeout=40)
+
+    def launch(self) -> Process:
+        """Start Turnstile."""
         self.process = self.installation.start(arguments=self._arguments)
-        self.installation.wait_ready(self.process, timeout=40)
+        return self.process
 
     def stop(self) -> None:
         """End Turnstile in order."""

@@ -5,14 +5,18 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from tests.bench.bed import CONTROLLER, Bed, room, run_jobs, workloads_done
+from testbed import resource_path
+from tests.bench.bed import CONTROLLER, Bed, Run, room, run_jobs, workloads_done
 from tests.bench.figures import Figure, peak_memory_mib, percentile
 
 RATE = 50.0
 
 
 async def burst(bed: Bed, *, jobs: int) -> list[Figure]:
-    """Fifty Jobs a second into a queue with room; pods run a second or two and finish meanwhile."""
+    """Fifty Jobs a second into a queue with room; pods run a second or two and finish meanwhile.
+
+    Then the same in a namespace that is not managed: what the create calls take there is the floor of ours.
+    """
     with bed.world() as scenario:
         room(scenario, cpu=2 * jobs)
         async with bed.client() as client:
@@ -23,6 +27,7 @@ async def burst(bed: Bed, *, jobs: int) -> list[Figure]:
             each = {name: seconds / jobs * 1000 for name, seconds in gauge.seconds().items()}
             sentence = gauge.sentence()
         memory = peak_memory_mib(bed.turnstile.pid)
+    bare = await _without_queueing(bed, jobs=jobs)
     whole = jobs == 1000
     return [
         Figure(
@@ -50,7 +55,37 @@ async def burst(bed: Bed, *, jobs: int) -> list[Figure]:
             note=f"kube-apiserver {each['kube-apiserver']:.0f} ms, etcd {each['etcd']:.0f} ms",
         ),
         Figure(name=f"peak memory, {jobs} Jobs", value=memory, unit="MiB", target=120, peer=166),
+        *_create_calls(run, bare),
     ]
+
+
+def _create_calls(run: Run, bare: Run) -> list[Figure]:
+    figures = []
+    for percent, peer in ((50, 133), (99, 323)):
+        floor = percentile(bare.calls, percent) * 1000
+        figures.append(
+            Figure(
+                name=f"create call meanwhile, p{percent}",
+                value=percentile(run.calls, percent) * 1000,
+                unit="ms",
+                target=1.2 * floor,
+                peer=peer,
+                floor=floor,
+                note="the floor is without any queueing",
+            )
+        )
+    return figures
+
+
+async def _without_queueing(bed: Bed, *, jobs: int) -> Run:
+    """The same Jobs in a namespace that is not managed."""
+    control_plane = bed.control_plane
+    namespace = control_plane.namespace("bench-unmanaged")
+    try:
+        async with bed.client() as client:
+            return await run_jobs(client, namespace, count=jobs, rate=RATE)
+    finally:
+        control_plane.api.delete(resource_path("v1", "namespaces", namespace))
 
 
 async def writes(bed: Bed, *, jobs: int) -> list[Figure]:

@@ -73,6 +73,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Event).decode
+_ERROR = b'{"type":"ERROR"'
 
 
 class Client:
@@ -129,18 +130,20 @@ class Client:
         return await self.call("PATCH", path, body, content=_MERGE)
 
     @asynccontextmanager
-    async def watching(self, collection: str, on_event: Callable[[str, Seen, float], None]) -> AsyncIterator[None]:
-        """Everything in the collection and what changes, with the moment each line was received (`perf_counter`).
+    async def watching(
+        self, collection: str, on_event: Callable[[str, Seen, float], None], *, since: str = ""
+    ) -> AsyncIterator[None]:
+        """Everything in the collection and what changes, with the moment each line was received (`perf_counter`); only
+        changes with `since`, a resourceVersion.
 
-        A watch that the server ends is opened again; then everything is told again.
+        A watch that the server ends is opened again; then everything is told again, or everything since.
         """
+        params = {"watch": "1", **({"resourceVersion": since} if since else {})}
         opened = asyncio.Event()
 
         async def follow() -> None:
             while True:
-                async with self._session.get(
-                    self.server + collection, params={"watch": "1"}, read_bufsize=2**20
-                ) as answer:
+                async with self._session.get(self.server + collection, params=params, read_bufsize=2**20) as answer:
                     if answer.status == 429:  # as after a change of the kind's definition
                         await asyncio.sleep(0.2)
                         continue
@@ -149,6 +152,9 @@ class Client:
                     opened.set()
                     while line := await answer.content.readline():
                         at = time.perf_counter()
+                        if line.startswith(_ERROR):  # a full server ends the watch of a reader that is too slow
+                            params.pop("resourceVersion", None)
+                            break
                         event = _decode(line)
                         on_event(event.type, event.object, at)
 

@@ -31,7 +31,10 @@ class Configured:
 
     def start(self) -> Process:
         """All roles in one process; returns when it is ready and serves every version."""
-        process = self.installation.start(arguments=("--config", str(self.file), *self.arguments))
+        # Flags of the election would override what the file says of it.
+        election = () if "leaderElection" in self.file.read_text() else None
+        arguments = ("--config", str(self.file), *self.arguments)
+        process = self.installation.start(arguments=arguments, election=election)
         self.started.append(process)
         self.installation.wait_ready(process)
         wait_served(self.cp.api)

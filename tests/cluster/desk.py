@@ -19,6 +19,7 @@ from app.controllers.executor import EventType, Executor
 from app.controllers.status import StatusDraft
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube.gate import Rank
 from app.kube.lease import Fence
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -131,7 +132,7 @@ class Desk:
             draft.reserve(Admission(cluster_queue="cq", pod_set_assignments=[assignment]), admitted=True)
             return draft.patch()
 
-        await self.executor.update(Workload, self.workload().metadata.key, reserve)
+        await self.executor.update(Workload, self.workload().metadata.key, reserve, rank=Rank.ADMIT)
 
     async def evict(self) -> None:
         """The preemptor's write."""
@@ -141,7 +142,7 @@ class Desk:
             draft.evict("Preempted", "Preempted to make room")
             return draft.patch()
 
-        await self.executor.update(Workload, self.workload().metadata.key, evicted)
+        await self.executor.update(Workload, self.workload().metadata.key, evicted, rank=Rank.STOP)
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
+from testbed.errors import ApiError
 from tests.cluster.scenario import GROUP, Scenario, job_path
 
 pytestmark = pytest.mark.cluster
@@ -39,14 +40,26 @@ def states(workload: Json) -> dict[str, Json]:
 
 def answer(scenario: Scenario, job: str, full: str, state: str, *, reserved: str = "True", **more: Any) -> None:
     """Answer a check of the Workload of a job once that holds quota, or waits for it."""
-    workload = scenario.wait_workload(
-        job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
-    )
-    told = {**states(workload)[full], "state": state, **more}
-    path = resource_path(
-        GROUP, "workloads", workload["metadata"]["name"], namespace=scenario.namespace, subresource="status"
-    )
-    scenario.api.patch(path, {"status": {"admissionChecks": [told]}})
+    seen: Json = {}
+
+    def told() -> bool:
+        nonlocal seen
+        seen = scenario.wait_workload(
+            job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
+        )
+        given = [{**each, "state": state, **more} if name == full else each for name, each in states(seen).items()]
+        meta = seen["metadata"]
+        path = resource_path(GROUP, "workloads", meta["name"], namespace=scenario.namespace, subresource="status")
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": {"admissionChecks": given}}
+        try:
+            scenario.api.patch(path, body)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            return False
+        return True
+
+    wait_until(told, timeout=15, describe=lambda: f"{seen.get('status')}")
 
 
 def test_a_job_starts_when_its_check_is_ready(scenario: Scenario) -> None:
@@ -148,3 +161,57 @@ def test_a_queue_is_open_while_its_check_is_answered(scenario: Scenario) -> None
     wait_until(lambda: reason() == "AdmissionCheckInactive", timeout=10, describe=reason)
     answers(scenario, full, active=True)
     wait_until(lambda: reason() == "Ready", timeout=10, describe=reason)
+
+
+def test_a_check_for_one_flavor_asks_only_who_gets_it(scenario: Scenario) -> None:
+    """The first Job gets the flavor without the check and starts; the second waits for the check of its flavor."""
+    full = check(scenario, "budget")
+    free, dear = scenario.flavor("free"), scenario.flavor("dear")
+    strategy = {"admissionChecks": [{"name": full, "onFlavors": [dear]}]}
+    scenario.queue("team", {free: {"cpu": 1}, dear: {"cpu": 1}}, admissionChecksStrategy=strategy)
+    scenario.job("first", queue="team")
+    scenario.wait_started("first")
+    assert states(scenario.workload_of("first")) == {}
+    scenario.job("second", queue="team")
+    answer(scenario, "second", full, "Ready")
+    scenario.wait_started("second", timeout=15)
+    [given] = scenario.workload_of("second")["status"]["admission"]["podSetAssignments"]
+    assert given["flavors"] == {"cpu": dear}
+
+
+def test_updates_that_contradict_the_pods_end_the_workload(scenario: Scenario) -> None:
+    """The message names the check, the key and both values; what agrees is added once."""
+    full = check(scenario, "budget")
+    checks = {"admissionChecks": [{"name": full}]}
+    scenario.queue("team", {scenario.flavor("plain", labels={"pool": "a"}): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("agrees", queue="team")
+    scenario.job("contradicts", queue="team")
+    for name, pool in (("agrees", "a"), ("contradicts", "b")):
+        answer(scenario, name, full, "Ready", podSetUpdates=[{"name": "main", "nodeSelector": {"pool": pool}}])
+    assert scenario.wait_started("agrees", timeout=15)["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
+    seen = scenario.wait_workload("contradicts", lambda w: condition(w, "Finished").get("status") == "True", timeout=15)
+    told = condition(seen, "Finished")
+    assert told["reason"] == "FailedToStart"
+    assert f'in admission check "{full}": invalid admission check PodSetUpdate' in told["message"]
+    assert "conflict for key=pool, value1=a, value2=b" in told["message"]
+
+
+def test_the_longest_wait_of_two_checks_counts(scenario: Scenario) -> None:
+    """Both want to try again: the Workload waits for the later one, and both are pending again."""
+    one, two = check(scenario, "one"), check(scenario, "two")
+    checks = {"admissionChecks": [{"name": one}, {"name": two}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("asks", queue="team")
+    workload = scenario.wait_workload("asks", lambda w: states(w).keys() == {one, two})
+    since = "2099-01-01T00:00:00Z"
+    told = [
+        {"name": name, "state": "Retry", "message": "", "lastTransitionTime": since, "requeueAfterSeconds": seconds}
+        for name, seconds in ((one, 3600), (two, 60))
+    ]
+    path = resource_path(
+        GROUP, "workloads", workload["metadata"]["name"], namespace=scenario.namespace, subresource="status"
+    )
+    scenario.api.patch(path, {"status": {"admissionChecks": told}})
+    seen = scenario.wait_workload("asks", lambda w: condition(w, "Requeued").get("status") == "False", timeout=15)
+    assert seen["status"]["requeueState"]["requeueAt"] == "2099-01-01T01:00:00Z"
+    assert [(each["state"], each["retryCount"]) for each in states(seen).values()] == [("Pending", 1), ("Pending", 1)]

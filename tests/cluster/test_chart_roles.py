@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from testbed.client import condition, wait_until
 from testbed.installation import MANAGED, metrics_token
@@ -107,3 +108,29 @@ def job(name: str, namespace: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
     }
+
+
+def test_the_lease_and_all_other_requests_have_their_priority_levels(deployed: Deployed, namespace: str) -> None:
+    """The API server says in which flow it has put what the two processes asked for."""
+    api = deployed.cp.api
+    api.create(job("queued", namespace))
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/queued"
+    api.wait_for(path, lambda found: not found["spec"].get("suspend"), timeout=60, describe="admitted")
+
+    def counted() -> dict[tuple[str, str], float]:
+        families = text_string_to_metric_families(api.request("GET", "/metrics"))
+        return {
+            (each.labels["flow_schema"], each.labels["priority_level"]): each.value
+            for family in families
+            if family.name == "apiserver_flowcontrol_dispatched_requests"
+            for each in family.samples
+            if each.labels["flow_schema"].startswith("turnstile")
+        }
+
+    before = counted()
+    assert before.keys() == {
+        ("turnstile-leader-election", "leader-election"),
+        ("turnstile-requests", "workload-high"),
+    }
+    lease = ("turnstile-leader-election", "leader-election")
+    wait_until(lambda: counted()[lease] > before[lease], timeout=20, describe=lambda: "no renewal is counted")

@@ -11,6 +11,7 @@ import pytest_asyncio
 from app.api.core import Namespace, Pod, PriorityClass
 from app.api.meta import Kind, ObjectMeta
 from app.kube.events import TEXTS, Event, Recorder
+from app.kube.gate import Rank
 from app.kube.transport import Transport
 from testbed import ControlPlane
 
@@ -213,32 +214,31 @@ class TestLimits:
 
 
 class TestPressure:
-    """Under load events give way."""
+    """Events give way to all other writes."""
 
-    async def test_only_warnings_are_written(self, transport: Transport, namespace: str) -> None:
-        """Normal events wait until the server has time again."""
-        busy = True
-        recorder = Recorder(transport, instance="x", pressure=lambda: busy)
+    async def test_warnings_are_first(self, transport: Transport, namespace: str) -> None:
+        """While a job is being started, one event is written after another second; once it is, all are."""
+        recorder = Recorder(transport, instance="x")
         async with writing(recorder):
-            for number in range(3):
-                recorder.emit(pod(namespace, f"p{number}"), type="Normal", reason="Admitted", note="n")
-            recorder.emit(pod(namespace), type="Warning", reason="Conflict", note="w")
-            await until(lambda: recorder.stats.created == 1, what="the warning is not written")
-            await asyncio.sleep(0.6)
-            assert [event.type for event in await events(transport, namespace)] == ["Warning"]
-            assert len(recorder) == 3
-            busy = False
-            await until(lambda: recorder.stats.created == 4, what="the others are not written")
+            async with transport.gate.turn(Rank.START):
+                for number in range(30):
+                    recorder.emit(pod(namespace, f"p{number}"), type="Normal", reason="Admitted", note="n")
+                recorder.emit(pod(namespace), type="Warning", reason="Conflict", note="w")
+                await until(lambda: recorder.stats.created > 0, what="no event is written")
+                assert [event.type for event in await events(transport, namespace)] == ["Warning"]
+                assert len(recorder) == 30
+            await until(lambda: recorder.stats.created == 31, what="the others are not written")
 
     async def test_another_text_of_a_warning_waits(self, transport: Transport, namespace: str) -> None:
-        """That a reason came is told under load too, but not each of its texts."""
-        recorder = Recorder(transport, instance="x", pressure=lambda: True)
-        async with writing(recorder):
+        """That a reason came is told under load too, but not each of its texts before another Warning."""
+        recorder = Recorder(transport, instance="x")
+        async with writing(recorder), transport.gate.turn(Rank.START):
             for needed in range(1, 4):
                 recorder.emit(pod(namespace), type="Warning", reason="Pending", note=f"needs {needed} cpu")
-            await until(lambda: recorder.stats.created == 1, what="the warning is not written")
-            assert len(recorder) == 2
-        assert len(await events(transport, namespace)) == 3
+            recorder.emit(pod(namespace, "other"), type="Warning", reason="Conflict", note="w")
+            await until(lambda: recorder.stats.created == 2, what="the first two are not written")
+            assert sorted(event.reason for event in await events(transport, namespace)) == ["Conflict", "Pending"]
+        assert len(await events(transport, namespace)) == 4
 
     async def test_when_full_the_oldest_normal_ones_go(self, transport: Transport, namespace: str) -> None:
         """Warnings stay as long as there is a Normal event to drop instead; all is counted."""
@@ -308,8 +308,8 @@ class TestFailures:
 
     async def test_the_end_writes_what_waits(self, transport: Transport, namespace: str) -> None:
         """A shutdown in order loses nothing, not even the last counts."""
-        recorder = Recorder(transport, instance="x", pressure=lambda: True)
-        async with writing(recorder):
+        recorder = Recorder(transport, instance="x")
+        async with transport.gate.turn(Rank.START), writing(recorder):
             for _ in range(2):
                 for number in range(10):
                     recorder.emit(pod(namespace, f"p{number}"), type="Normal", reason="Admitted", note="n")

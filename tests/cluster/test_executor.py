@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -12,7 +12,10 @@ import pytest_asyncio
 
 from app.api.core import Job
 from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
-from app.controllers.actions import Create, Delete, Emit, Patch, RequeueAfter
+from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.executor import Executor
+from app.kube.gate import Rank
+from app.kube.lease import Fence
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 
@@ -85,6 +88,21 @@ class TestAStaleVersion:
         await at.carry_out(label(at, "b", version=seen(at).metadata.resource_version))
         assert seen(at).metadata.labels["l"] == "b"
 
+    async def test_that_the_store_knows_to_be_stale_is_not_sent(self, at: Desk) -> None:
+        """The Job changed while the write waited for its turn."""
+        stale = label(at, "b", version=seen(at).metadata.resource_version)
+        gate = at.executor.gate
+        async with AsyncExitStack() as stack:
+            for _ in range(gate.window.size):
+                await stack.enter_async_context(gate.turn(Rank.STOP))
+            write = asyncio.ensure_future(at.carry_out(stale))
+            await _until(lambda: gate.waiting(Rank.STOP) == 1)
+            await at.patch(Job, "train", {"metadata": {"labels": {"l": "newer"}}})
+        with pytest.raises(Conflict):
+            await write
+        assert sent(at, "409") == 0
+        assert (await at.see(Job, "train")).metadata.labels["l"] == "newer"
+
     async def test_is_decided_anew_by_an_update(self, at: Desk) -> None:
         """The function is asked again with the newer object."""
         await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"other": "x"}}})
@@ -93,20 +111,20 @@ class TestAStaleVersion:
             value = f"after-{found.metadata.labels.get('other', 'nothing')}"
             return label(at, value, version=found.metadata.resource_version)
 
-        written = await at.executor.update(Job, seen(at).metadata.key, patch)
+        written = await at.executor.update(Job, seen(at).metadata.key, patch, rank=Rank.START)
         assert written.metadata.labels["l"] == "after-x"
 
 
 async def test_an_update_that_wants_nothing_writes_nothing(at: Desk) -> None:
     """The object is returned as it is."""
-    assert await at.executor.update(Job, seen(at).metadata.key, lambda found: None) is seen(at)
+    assert await at.executor.update(Job, seen(at).metadata.key, lambda found: None, rank=Rank.START) is seen(at)
     assert sent(at, "200") == 0
 
 
 async def test_an_update_of_what_does_not_exist_says_so(at: Desk) -> None:
     """The store may not have seen it yet, so the server is asked."""
     with pytest.raises(NotFound):
-        await at.executor.update(Job, f"{at.namespace}/none", lambda found: None)
+        await at.executor.update(Job, f"{at.namespace}/none", lambda found: None, rank=Rank.START)
 
 
 async def test_without_the_lease_nothing_is_sent(at: Desk) -> None:
@@ -119,6 +137,50 @@ async def test_without_the_lease_nothing_is_sent(at: Desk) -> None:
     assert await at.see(Job, "train")
 
 
+class TestASuspendedTerm:
+    """The Lease was not renewed in time; no other process has it."""
+
+    @pytest.mark.parametrize("ending", ["renewed", "over"])
+    async def test_writes_wait_until_it_is_renewed_or_over(self, at: Desk, ending: str) -> None:
+        """What was decided before is written then, or refused."""
+        now = time.monotonic()
+        fence = Fence(clock=time.monotonic, epoch=1, renewed_at=now - 10, span=5.0)
+        executor = Executor(at.transport, at.stores, at.notes, fence=fence)
+        second = {"apiVersion": "batch/v1", "kind": "Job", **job("second")}
+        actions = (label(at, "late"), Create(Job, at.namespace, "second", json.dumps(second).encode()))
+        writes = [
+            asyncio.ensure_future(executor.carry_out(Job, "key", ReconcileResult([action]), at.queue))
+            for action in actions
+        ]
+        before = sum(at.transport.stats.requests.values())
+        _, waiting = await asyncio.wait(writes, timeout=0.2)
+        assert waiting == set(writes)
+        assert sum(at.transport.stats.requests.values()) == before
+        if ending == "over":
+            fence.close()
+            outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            assert [type(each) for each in outcomes] == [NotLeading, NotLeading]
+            assert sent(at, "200") == 0
+        else:
+            fence.extend(time.monotonic())
+            await asyncio.gather(*writes)
+            assert seen(at).metadata.labels["l"] == "late"
+
+    async def test_the_end_of_the_process_does_not_wait_for_them(self, at: Desk) -> None:
+        """And none of them is sent after `drain`, also if the term is renewed."""
+        fence = Fence(clock=time.monotonic, epoch=1, renewed_at=time.monotonic() - 10, span=5.0)
+        executor = Executor(at.transport, at.stores, at.notes, fence=fence)
+        decision = ReconcileResult([label(at, "late")])
+        writing = asyncio.ensure_future(executor.carry_out(Job, "key", decision, at.queue))
+        async with asyncio.timeout(5):
+            await executor.drain(at_most=60.0)
+        fence.extend(time.monotonic())
+        _, waiting = await asyncio.wait({writing}, timeout=0.2)
+        assert waiting
+        writing.cancel()
+        assert sent(at, "200") == 0
+
+
 async def test_one_object_is_written_by_one_at_a_time(at: Desk) -> None:
     """Ten at once do not meet in a conflict."""
 
@@ -127,7 +189,7 @@ async def test_one_object_is_written_by_one_at_a_time(at: Desk) -> None:
         return label(at, str(count), version=found.metadata.resource_version)
 
     key = seen(at).metadata.key
-    await asyncio.gather(*(at.executor.update(Job, key, add_one) for _ in range(10)))
+    await asyncio.gather(*(at.executor.update(Job, key, add_one, rank=Rank.START) for _ in range(10)))
     assert seen(at).metadata.labels["l"] == "10"
     assert sent(at, "409") == 0
 
@@ -177,11 +239,13 @@ class TestHousekeeping:
     """Patches that may wait."""
 
     async def test_waits_for_quiet_and_is_done(self, at: Desk) -> None:
-        """Not before `run`, and only while nothing urgent is written."""
-        await at.carry_out(label(at, "late", deferrable=True))
-        assert at.executor.waiting == 1
-        assert sent(at, "200") == 0
+        """Not before `run`, and once nothing more useful is written."""
         async with _housekeeping(at):
+            async with at.executor.gate.turn(Rank.STOP):
+                await at.carry_out(label(at, "late", deferrable=True))
+                await _until(lambda: at.executor.gate.waiting(Rank.STATUS) == 1)
+                assert at.executor.waiting == 1
+                assert sent(at, "200") == 0
             await _until(lambda: at.executor.waiting == 0)
         assert seen(at).metadata.labels["l"] == "late"
 
@@ -200,7 +264,15 @@ class TestHousekeeping:
         assert seen(at).metadata.labels["l"] == "now"
 
     async def test_of_an_older_version_is_given_up(self, at: Desk) -> None:
-        """The change that made it stale is looked at anyway."""
+        """The change that made it stale is reconciled anyway. If the store has the newer version, nothing is sent."""
+        await at.carry_out(label(at, "late", version=seen(at).metadata.resource_version, deferrable=True))
+        await at.patch(Job, "train", {"metadata": {"labels": {"l": "seen"}}})
+        async with _housekeeping(at):
+            await _until(lambda: at.executor.waiting == 0)
+        assert sent(at, "409") == 0
+
+    async def test_of_a_version_that_is_older_unnoticed_is_given_up(self, at: Desk) -> None:
+        """The API server refuses it."""
         await at.carry_out(label(at, "late", version=seen(at).metadata.resource_version, deferrable=True))
         await at.transport.patch(Job, "train", at.namespace, {"metadata": {"labels": {"l": "newer"}}})
         async with _housekeeping(at):

@@ -13,6 +13,7 @@ import pytest_asyncio
 from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
 from app.controllers.actions import Patch
 from app.controllers.status import StatusDraft
+from app.kube.gate import Rank
 from testbed import ControlPlane
 from testbed.client import Api, Json, condition, resource_path
 from tests.cluster.desk import Desk, desk
@@ -87,7 +88,7 @@ async def write(at: Desk, change: Any) -> Json:
         change(draft)
         return draft.patch()
 
-    await at.executor.update(Workload, f"{at.namespace}/train", patch)
+    await at.executor.update(Workload, f"{at.namespace}/train", patch, rank=Rank.START)
     return await status_of(at)
 
 

@@ -12,6 +12,7 @@ from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.transport import Transport
 from testbed import Api, ControlPlane
+from testbed.client import wait_until
 from tests.cluster.absent_kinds import Rig, install, new_kind, requests, rig, running, served, uninstall, until
 from tests.cluster.schema_server import Json
 
@@ -44,6 +45,22 @@ def grant(api: Api, user: str, *rules: Json) -> None:
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     api.apply({**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]})
+
+
+def until_refused(schema_server: ControlPlane, kind: type[Kind]) -> None:
+    """Wait until the user `revoked` may not list a kind: a change of RBAC rules takes a moment."""
+    asked = {"verb": "list", "group": kind.GROUP, "resource": kind.PLURAL}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": "revoked", "resourceAttributes": asked},
+    }
+
+    def refused() -> bool:
+        answer = schema_server.api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return not answer["status"]["allowed"]
+
+    wait_until(refused, timeout=10, describe=lambda: f"may list {kind.PLURAL}")
 
 
 def reading(kind: type[Kind]) -> Json:
@@ -193,6 +210,25 @@ class TestVersions:
             assert found is not None
             assert found.api_version == f"{kind.GROUP}/v2"
 
+    async def test_a_definition_without_a_version_that_is_read_is_reported(
+        self, api: Api, transport: Transport
+    ) -> None:
+        """The kind is failing, with the version that is missing; nothing waits for it, until that version is served."""
+        kind = new_kind("v1")
+        await asyncio.to_thread(install, api, kind, served=("v9",))
+        await until(lambda: served(api, kind, "v9"))
+        caches = Caches(transport)
+        store = caches.of(kind, optional=True)
+        wanted = f"rigs.{kind.GROUP} is defined, but not served in version v1"
+        async with running(caches), asyncio.timeout(30):
+            await caches.synced()
+            await until(lambda: wanted in caches.standing(kind).reason)
+            assert not store.complete
+            await asyncio.to_thread(uninstall, api, kind)
+            await until(lambda: caches.standing(kind).state is State.DORMANT)
+            await asyncio.to_thread(install, api, kind, served=("v9", "v1"))
+            await until(lambda: caches.standing(kind).state is State.SYNCED)
+
     async def test_a_version_that_goes_is_followed_in_another_one(
         self, schema_server: ControlPlane, api: Api, transport: Transport
     ) -> None:
@@ -237,7 +273,12 @@ class TestRights:
             async with running(caches):
                 async with asyncio.timeout(10):
                     await caches.synced()
-                    await caches.renewed([refused, allowed])
+                    async with asyncio.TaskGroup() as group:
+                        catching_up = caches.catch_up([refused, allowed])
+                        running_ = group.create_task(catching_up.run())
+                        await catching_up.of([allowed])
+                        assert [cache.kind for cache in catching_up.behind()] == [refused]
+                        running_.cancel()
                 assert caches.standing(allowed).state is State.SYNCED
                 assert caches.standing(refused).state is State.FAILING
                 (failing,) = caches.failing()
@@ -249,7 +290,7 @@ class TestRights:
                 assert completed == [1]
                 assert caches.failing() == []
 
-    async def test_a_kind_that_cannot_be_renewed_is_doubted_until_it_was(
+    async def test_a_kind_that_cannot_be_caught_up_with_is_doubted_until_it_was(
         self, schema_server: ControlPlane, api: Api
     ) -> None:
         """A new leader does not wait for it, and decides nothing about it."""
@@ -263,14 +304,16 @@ class TestRights:
             async with running(caches):
                 await until(lambda: store.complete)
                 await asyncio.to_thread(grant, api, "revoked", rule)
-
-                async def refused() -> None:
-                    while store.complete:
-                        await caches.renewed([kind])
-
-                await asyncio.wait_for(refused(), 10)
-                await asyncio.to_thread(grant, api, "revoked", rule, reading(kind))
-                await until(lambda: store.complete, within=30)
+                await asyncio.to_thread(until_refused, schema_server, kind)
+                async with asyncio.TaskGroup() as group:
+                    catching_up = caches.catch_up([kind])
+                    assert not store.complete
+                    group.create_task(catching_up.run())
+                    (cache,) = catching_up.behind()
+                    await until(lambda: "403 Forbidden" in cache.reflector.freshness.waits_for)
+                    assert not store.complete
+                    await asyncio.to_thread(grant, api, "revoked", rule, reading(kind))
+                    await until(lambda: store.complete, within=30)
 
     async def test_without_the_right_to_definitions_an_absent_kind_is_asked_for_again(
         self, schema_server: ControlPlane, api: Api
@@ -313,10 +356,11 @@ class TestScopes:
             path = f"{kind.collection_path('default')}/b"
             await asyncio.to_thread(api.patch, path, {"metadata": {"labels": {"l": "1"}}, "spec": {"size": 4}})
             await until(lambda: any(each.metadata.labels == {"l": "1"} for each in store.values()))
-            await caches.renewed([kind])
+            await caches.catch_up([kind]).run()
             for held in store.values(ordered=True):
                 assert (held.kind, held.api_version) == ("Rig", f"{kind.GROUP}/v1")
                 assert held.metadata.uid
                 assert held.spec == Rig().spec
-        pages = [page async for _, page in transport.pages(kind.collection_path(), metadata_only=True)]
-        assert all(b'"spec"' not in bytes(item) for page in pages for item in page.items or ())
+        found = await transport.pages(kind.collection_path(), metadata_only=True).next()
+        assert found is not None
+        assert all(b'"spec"' not in bytes(item) for item in found[1].items or ())

@@ -13,9 +13,12 @@ import pytest
 import pytest_asyncio
 
 from app.api.errors import NotLeading
+from app.kube import auth
 from app.kube.lease import Elector, Fence, Lease, micro_time
 from app.kube.transport import Transport
 from testbed import ControlPlane
+from tests.cluster.lease_holder import QUICK
+from tests.faults.proxy import Proxy, black_hole
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
@@ -42,7 +45,7 @@ class Candidate:
             name=NAME,
             identity=identity,
             on_change=self.holders.append,
-            **options,  # type: ignore[arg-type]
+            **{**QUICK, **options},
         )
         self.fences: list[Fence] = []
         self.leading = False
@@ -167,47 +170,77 @@ async def test_a_leader_that_was_stopped_cannot_write_when_it_goes_on(
         assert len(holder.said("leading")) == 1
 
 
-async def test_a_leader_cut_off_steps_down_before_its_lease_ends(
-    control_plane: ControlPlane, transport: Transport, namespace: str, tmp_path: Path
+async def test_a_leader_cut_off_stops_writing_before_its_lease_ends(
+    control_plane: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    """Behind a black hole it gives up on its own, before the other one, who still sees the server, takes over."""
-    async with (
-        black_hole(control_plane, tmp_path) as (kubeconfig, swallow),
-        await Transport.connect(str(kubeconfig)) as cut_off,
-    ):
+    """Behind a black hole its term is suspended, before the other one, who still sees the server, takes over."""
+    async with Proxy(await auth.connect(str(control_plane.kubeconfig()))) as way, Transport(way.access) as cut_off:
         first, second = Candidate(cut_off, namespace, "first"), Candidate(transport, namespace, "second")
         async with campaigning(first):
             await until(lambda: first.leading, seconds=5, what="the first does not lead")
             async with campaigning(second):
                 await until(lambda: second.elector.holder, seconds=5, what="the leader is not seen")
-                swallow()
+                way.plan(black_hole, times=float("inf"))
                 swallowed = time.monotonic()
+                await until(lambda: first.fences[0].suspended, seconds=5, what="it would still write")
+                assert time.monotonic() - swallowed < 3.5
+                assert not second.leading
                 await until(lambda: second.leading, seconds=8, what="nobody follows")
-                assert not first.leading
-                assert first.ended_at < second.led_at
-                assert first.ended_at - swallowed < 3.5
+                assert first.leading  # what it has decided is kept, for it may be alone
                 with pytest.raises(NotLeading, match="nothing was sent"):
                     first.fences[0].check()
                 second.fences[0].check()
+                way.clear()
+                await until(lambda: not first.leading, seconds=8, what="it does not notice the other one")
+                assert first.fences[0].closed
+                assert second.leading
 
 
-async def test_a_server_that_is_away_for_a_moment_costs_nothing(
+async def test_a_server_that_is_away_costs_no_term(
     control_plane: ControlPlane, transport: Transport, namespace: str
 ) -> None:
-    """A pause shorter than the deadline ends no term; one that is longer ends it, and the same process leads again."""
+    """A pause shorter than the deadline is not noticed; a longer one suspends the term, and then it goes on."""
     candidate = Candidate(transport, namespace, "only")
     async with campaigning(candidate):
         await until(lambda: candidate.leading, seconds=5, what="nobody leads")
+        (fence,) = candidate.fences
         control_plane.pause("kube-apiserver")
         await asyncio.sleep(1)
         control_plane.resume("kube-apiserver")
         await asyncio.sleep(1)
+        fence.check()
+        assert candidate.elector.stats.suspensions == 0
+        control_plane.pause("kube-apiserver")
+        await until(lambda: fence.suspended, seconds=5, what="it writes without a server")
+        writer = asyncio.ensure_future(fence.opened())
+        await until(lambda: candidate.elector.stats.suspensions, seconds=5, what="the elector does not notice")
+        assert not writer.done()
+        control_plane.resume("kube-apiserver")
+        await asyncio.wait_for(writer, 5)
+        fence.check()
         assert candidate.leading
-        control_plane.pause("kube-apiserver")
-        await until(lambda: not candidate.leading, seconds=5, what="it leads without a server")
-        control_plane.resume("kube-apiserver")
-        await until(lambda: candidate.leading, seconds=5, what="it does not come back")
-        assert [fence.epoch for fence in candidate.fences] == [1, 2]
+        assert [each.epoch for each in candidate.fences] == [1]
+
+
+async def test_a_term_that_another_had_in_between_does_not_go_on(
+    control_plane: ControlPlane, transport: Transport, namespace: str
+) -> None:
+    """The other one led and left again while the first was cut off: the Lease is free, and the first begins anew."""
+    async with Proxy(await auth.connect(str(control_plane.kubeconfig()))) as way, Transport(way.access) as cut_off:
+        first, second = Candidate(cut_off, namespace, "first"), Candidate(transport, namespace, "second")
+        async with campaigning(first):
+            await until(lambda: first.leading, seconds=5, what="the first does not lead")
+            async with campaigning(second):
+                await until(lambda: second.elector.holder, seconds=5, what="the leader is not seen")
+                way.plan(black_hole, times=float("inf"))
+                await until(lambda: second.leading, seconds=10, what="nobody follows")
+            writer = asyncio.ensure_future(first.fences[0].opened())
+            way.clear()
+            await until(lambda: len(first.fences) == 2, seconds=8, what="it does not lead again")
+            with pytest.raises(NotLeading, match="given up"):
+                await writer
+            assert [fence.epoch for fence in first.fences] == [1, 3]
+            assert second.fences[0].closed
 
 
 async def test_many_candidates_one_leader(transport: Transport, namespace: str) -> None:
@@ -233,7 +266,7 @@ class TestTheEndOfATerm:
 
     async def test_lead_returns(self, transport: Transport, namespace: str) -> None:
         """The call returns too."""
-        elector = Elector(transport, namespace=namespace, name=NAME, identity="done")
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="done", **QUICK)
 
         async def lead(fence: Fence) -> None:
             fence.check()
@@ -243,7 +276,7 @@ class TestTheEndOfATerm:
 
     async def test_lead_fails(self, transport: Transport, namespace: str) -> None:
         """The error comes out, and the Lease is released."""
-        elector = Elector(transport, namespace=namespace, name=NAME, identity="broken")
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="broken", **QUICK)
 
         async def lead(_fence: Fence) -> None:
             raise ValueError("broken")
@@ -255,7 +288,7 @@ class TestTheEndOfATerm:
 
     async def test_lead_is_told_first(self, transport: Transport, namespace: str) -> None:
         """A NotLeading that escapes from it is the end of the term, not of the process."""
-        elector = Elector(transport, namespace=namespace, name=NAME, identity="told")
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="told", **QUICK)
         epochs: list[int] = []
 
         async def lead(fence: Fence) -> None:
@@ -324,49 +357,3 @@ async def test_a_time_without_microseconds_is_understood(transport: Transport, n
         await until(lambda: candidate.leading, seconds=5, what="nobody leads")
         lease = await transport.get(Lease, NAME, namespace)
         assert lease.spec.renew_time == "2026-01-02T08:04:05.000000Z"
-
-
-@asynccontextmanager
-async def black_hole(control_plane: ControlPlane, directory: Path) -> AsyncIterator[tuple[Path, Callable[[], None]]]:
-    """A way to the API server that can be made to swallow everything: its kubeconfig, and what does that."""
-    swallowing = False
-    host, port = "127.0.0.1", int(control_plane.server.rpartition(":")[2])
-    relays: set[asyncio.Task[None]] = set()
-
-    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65536):
-            if not swallowing:
-                sink.write(data)
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        relays.add(task)
-        server_reader, server_writer = await asyncio.open_connection(host, port)
-        pumps = [asyncio.ensure_future(pump(reader, server_writer)), asyncio.ensure_future(pump(server_reader, writer))]
-        try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in pumps:
-                one.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            for end in (writer, server_writer):
-                end.close()
-
-    def swallow() -> None:
-        nonlocal swallowing
-        swallowing = True
-
-    server = await asyncio.start_server(relay, host)
-    own_port = server.sockets[0].getsockname()[1]
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(
-        control_plane.kubeconfig().read_text().replace(control_plane.server, f"https://{host}:{own_port}")
-    )
-    try:
-        yield kubeconfig, swallow
-    finally:
-        server.close()
-        for task in relays:
-            task.cancel()
-        await asyncio.gather(*relays, return_exceptions=True)

@@ -1,6 +1,7 @@
-"""Who resumes a queued job of a kind that suspends, and whether it grows, is decided by the API server alone.
+"""Who resumes a queued job of a kind that suspends, whether it grows, and in which versions of its kind it may be made,
+is decided by the API server alone.
 
-The policy is rendered from what each kind declares. Here Turnstile does not run, no webhook is registered, and the
+The policies are rendered from what each kind declares. Here Turnstile does not run, no webhook is registered, and the
 definitions of the kinds accept everything.
 """
 
@@ -33,6 +34,7 @@ ODD = {
     "active": {"counts": ["status.active"]},
 }
 """A kind of the configuration file with names that CEL does not take behind a dot."""
+UNREAD = "v0"
 KINDS: dict[str, tuple[str, str, str, tuple[str, ...], dict[str, int | None]]] = {
     "odd": ("example.com/v1", "Odd", "odds", ("spec", "run-policy", "namespace"), {"spec.loop.workers": 3}),
     **{
@@ -50,13 +52,16 @@ KINDS: dict[str, tuple[str, str, str, tuple[str, ...], dict[str, int | None]]] =
 
 
 def definition(group: str, version: str, kind: str, plural: str) -> Json:
-    """A CustomResourceDefinition of a kind whose spec may be anything."""
+    """A CustomResourceDefinition of a kind whose spec may be anything, with a version that no webhook reads."""
     schema = {
         "type": "object",
         "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
     }
     names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    served = [
+        {"name": name, "served": True, "storage": name == version, "schema": {"openAPIV3Schema": schema}}
+        for name in (version, UNREAD)
+    ]
     meta: Json = {"name": f"{plural}.{group}"}
     if group.endswith("k8s.io"):
         meta["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -64,13 +69,13 @@ def definition(group: str, version: str, kind: str, plural: str) -> Json:
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": meta,
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": served},
     }
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with the policy, rendered for all kinds that are built and for the odd one."""
+    """A control plane with the policies, rendered for all kinds that are built and for the odd one."""
     values = tmp_path_factory.mktemp("values") / "values.yaml"
     integrations = {"frameworks": [each.framework for each in ALL], "customKinds": [ODD]}
     values.write_text(yaml.safe_dump({"config": {"integrations": integrations}}))
@@ -79,7 +84,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             group, version = api_version.split("/")
             if "." in group:
                 cp.api.create(definition(group, version, kind, plural))
-        shown = ("--show-only", "templates/policy-queued.yaml", "--values", str(values))
+        shown = ["--values", str(values)]
+        for policy in ("queued", "versions"):
+            shown += ["--show-only", f"templates/policy-{policy}.yaml"]
         for document in documents(cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *shown)):
             cp.api.create(document)
         yield cp
@@ -186,3 +193,33 @@ def test_a_job_in_no_queue_is_left_alone(guarded: ControlPlane, framework: str) 
     create(guarded.api, job(framework, namespace))
     resumed = put({}, suspend, value=False)
     wait_until(lambda: done(tenant.patch, path, resumed), timeout=20, describe=lambda: "the tenant has no rights")
+
+
+@pytest.mark.parametrize("framework", [framework for framework, kind in KINDS.items() if "." in kind[0]])
+def test_a_queued_job_in_a_version_that_no_webhook_has_seen_is_refused(guarded: ControlPlane, framework: str) -> None:
+    """A cluster may serve a kind in another version only, such as MPIJob of the training operator: then no webhook
+    suspends the job. Where the version that is read is served too, the webhook has suspended the job."""
+    api_version, kind, _, suspend, _ = KINDS[framework]
+    namespace = guarded.namespace("unread", labels=MANAGED)
+    tenant = tenant_of(guarded, namespace)
+    group, version = api_version.split("/")
+
+    def refused(made: Json, *, by: str) -> bool:
+        try:
+            tenant.create(made, dry_run=True)
+        except ApiError as error:
+            return by in str(error)
+        return False
+
+    def made(version: str, **labels: str) -> Json:
+        return put({**job(framework, namespace, **labels), "apiVersion": f"{group}/{version}"}, suspend, value=False)
+
+    wanted = f"{group}/{UNREAD}: Turnstile queues a {kind} where the cluster serves version {version}"
+    queued = made(UNREAD, **{QUEUE: "main"})
+    wait_until(lambda: refused(queued, by=wanted), timeout=20, describe=lambda: f"{queued} is not refused")
+    assert refused({**queued, "spec": {}}, by=wanted), "the field may have another name in that version"
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1", "controller": True}
+    child = {**queued, "metadata": {**queued["metadata"], "ownerReferences": [reference]}}
+    for allowed in (put(made(UNREAD, **{QUEUE: "main"}), suspend, value=True), made(UNREAD), child):
+        tenant.create(allowed, dry_run=True)
+    tenant.create(made(version, **{QUEUE: "main"}), dry_run=True)

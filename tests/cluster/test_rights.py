@@ -68,6 +68,9 @@ def pod(name: str, namespace: str, *, queue: str) -> Json:
 
 SELDOM = {
     **{f"{each.kind.PLURAL}/finalizers": "asked for by admission plugins that are not on here" for each in ALL},
+    "admissionchecks/status": "a check that this controller answers",
+    "provisioningrequests/finalizers": "asked for by admission plugins that are not on here",
+    "workloads/finalizers": "asked for by admission plugins that are not on here",
     "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
     "pods/status": "a Pod that is stopped says why",

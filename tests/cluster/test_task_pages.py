@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import ControlPlane
+from testbed.autoscaler import Autoscaler
 from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario
 from tests.documents import ROOT, SPAN, steps
@@ -241,6 +242,37 @@ def test_pod_groups(control_plane: ControlPlane, team_a: Scenario) -> None:
     workload = resource_path(GROUP, "workloads", "ring", namespace="team-a")
     team_a.api.wait_gone(workload, timeout=60)  # the garbage collector may learn of the CRD only now
     page.end()
+
+
+@pytest.fixture
+def autoscaler(control_plane: ControlPlane) -> Iterator[Autoscaler]:
+    """An autoscaler that answers the requests of the first team."""
+    found = Autoscaler(control_plane.api)
+    found.install()
+    with found.playing("team-a"):
+        yield found
+    found.remove()
+
+
+def test_provisioning(control_plane: ControlPlane, team_a: Scenario, autoscaler: Autoscaler) -> None:
+    """A Job starts when the autoscaler has found nodes; then the queue asks no more."""
+    page = Reader("provisioning.md", control_plane)
+    page.do()
+    page.see("The admission check is active")
+    page.do()
+    page.do()
+    ready = r"job-wide-\w+ +Ready +Capacity is found in the cluster +True"
+    page.see(r"job-wide-\w+-nodes-1", ready)
+    started = team_a.wait_started("wide")["spec"]["template"]["metadata"]["annotations"]
+    assert re.fullmatch(r"job-wide-\w+-nodes-1", started["autoscaling.x-k8s.io/consume-provisioning-request"])
+    [request] = autoscaler.requests("team-a").values()
+    assert request["spec"]["parameters"] == {"ValidUntilSeconds": "600"}
+    page.do()
+    page.end()
+    team_a.job("next", queue="default")
+    team_a.wait_started("next")
+    for kind in ("admissionchecks", "provisioningrequestconfigs"):
+        team_a.api.delete(resource_path(GROUP, kind, "nodes"))
 
 
 def test_maintenance(control_plane: ControlPlane, team_a: Scenario) -> None:

@@ -57,7 +57,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     after = left_by_kueue(before, run)
     framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
-    options = _options(case)
+    options = options_of(case)
     named = bool(before.get((kind, name), {}).get("metadata", {}).get("uid"))
     ours, theirs = (_cluster(each, options, named=named) for each in (before, after))
     for each in (ours, theirs):
@@ -92,7 +92,7 @@ def check_mocked(case: Case, run: dict[str, Json]) -> list[str] | None:
 def _check_conditions(case: Case, run: dict[str, Json], built: list[Json]) -> list[str]:
     """Go's stand-in for the API server does not remove the admission from a status; the conditions are right there."""
     granular = (run.get("gates") or {}).get("UnadmittedWorkloadsObservability", True)
-    options = dataclasses.replace(_options(case), granular_reasons=granular)
+    options = dataclasses.replace(options_of(case), granular_reasons=granular)
     cluster = _cluster({(each["kind"], world.key_of(each)): each for each in built}, options, named=True)
     _settle(cluster, f"batch/job:{_reconciled(case, run)}")
     want, have = (_told(each["status"]) for each in (run["finalObjects"][0], cluster.workload))
@@ -141,16 +141,20 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     return world.key_of(objects[0]) if objects else ""
 
 
-def _options(case: Case) -> JobOptions:
+def options_of(case: Case) -> JobOptions:
+    """The options of the reconciler in a case."""
     chosen: dict[str, Json] = {}
     for option in (case.body.get("case") or {}).get("reconcilerOptions") or ():
         chosen |= option.get("sets") or {}
     lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
     selector = lowered.get("managedJobsNamespaceSelector")
+    kept = (lowered.get("workloadRetentionPolicy") or {}).get("AfterDeactivatedByKueue")
     return JobOptions(
         manage_jobs_without_queue_name=bool(lowered.get("manageJobsWithoutQueueName")),
         managed_jobs_namespace_selector=world.load(LabelSelector, world.selector(selector)),
         pods_ready=PodsReadyOptions(timeout=300) if lowered.get("waitForPodsReady") else None,
+        keep_deactivated=world.seconds(kept) if kept is not None else None,
+        label_keys_to_copy=tuple(lowered.get("labelKeysToCopy") or ()),
     )
 
 

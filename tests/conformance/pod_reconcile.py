@@ -22,11 +22,12 @@ from app.jobs.bases.pod_group import PodGroups
 from app.jobs.bases.pod_members import PodGroup
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.naming import group_key, job_key
+from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
-from tests.conformance.job_reconcile import left_by_kueue, without_topology
+from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -58,8 +59,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
     after = left_by_kueue(before, run)
-    key = _key(case.body["case"])
-    ours, theirs = (_cluster(each, grouped="/group/" in key) for each in (before, after))
+    key, options = _key(case.body["case"]), options_of(case)
+    ours, theirs = (_cluster(each, options, grouped="/group/" in key) for each in (before, after))
     for each in (ours, theirs):
         each.settle(key)
     # What is told at every look is told by both, and need not be told as often.
@@ -80,7 +81,8 @@ def check_interrupted(case: Case, run: dict[str, Json]) -> list[str] | None:
     objects += [step["args"]["object"] for step in steps if step["op"] == "client.create"]
     asked = next(step["args"]["req"]["NamespacedName"] for step in steps if step["op"].endswith(".Reconcile"))
     key = job_key("pod", asked["Namespace"], asked["Name"])
-    cluster = _cluster({(each["kind"], world.key_of(each)): each for each in objects}, grouped=False)
+    built = {(each["kind"], world.key_of(each)): each for each in objects}
+    cluster = _cluster(built, JobOptions(), grouped=False)
     first = cluster.decide(key).actions
     refused = next(at for at, each in enumerate(first) if isinstance(each, Patch) and each.kind is Pod)
     cluster.step(key, only=refused)
@@ -153,8 +155,8 @@ def _key(table: Json) -> str:
     return group_key("pod", meta["namespace"], named) if named else job_key("pod", meta["namespace"], meta["name"])
 
 
-def _cluster(objects: Objects, *, grouped: bool) -> Cluster:
-    cluster = Cluster()
+def _cluster(objects: Objects, options: JobOptions, *, grouped: bool) -> Cluster:
+    cluster = Cluster(options=options)
     for (kind, _), item in objects.items():
         if kind in _KINDS:
             cluster.put(_KINDS[kind], _complete(item, grouped=grouped))

@@ -16,7 +16,7 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.conditions import set_check_state
 from app.api.meta import to_plain
 from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet, ReclaimablePod, Workload
-from app.controllers import admissionchecks, metrics, podsready
+from app.controllers import admissionchecks, podsready, workloadtimes
 from app.controllers.status import StatusDraft
 from app.engine.decisions import requested
 from app.engine.info import Info, Surroundings
@@ -277,7 +277,7 @@ def _synced_workload(call: Call) -> list[str]:
     have = admissionchecks.listed(states.admission_checks, needed, now=call.now)
     want = call.table.get("wantChecks") or []
     untimed = [{**to_plain(state), "lastTransitionTime": ""} for state in have]
-    return differs("changed", call.result(), have != states.admission_checks) + differs(
+    return differs("changed", call.result(), have != list(states.admission_checks)) + differs(
         "checks", bare([{**state, "lastTransitionTime": ""} for state in want]), bare(untimed)
     )
 
@@ -301,19 +301,19 @@ def _retry_time(call: Call) -> list[str]:
 
 
 def _lost_quota(call: Call) -> list[str]:
-    return differs("lost", call.result(), metrics.lost_quota(call.args["prevStatus"], call.args["newStatus"]))
+    return differs("lost", call.result(), workloadtimes.lost_quota(call.args["prevStatus"], call.args["newStatus"]))
 
 
 def _eviction_latency(call: Call) -> list[str]:
     old, new = world.load(Workload, call.args["oldWl"]), world.load(Workload, call.args["newWl"])
     queue, reason, latency, counted = (call.result(index) for index in range(4))
     want = (queue, reason, world.seconds(latency)) if counted else None
-    return differs("latency", want, metrics.eviction_latency(old, new, call.now))
+    return differs("latency", want, workloadtimes.eviction_latency(old, new, call.now))
 
 
 def _execution_time(call: Call) -> list[str]:
     want = call.result()
-    have = metrics.execution_seconds(world.load(Workload, call.workload))
+    have = workloadtimes.execution_seconds(world.load(Workload, call.workload))
     return differs("time", world.seconds(want) if want is not None else None, have)
 
 
@@ -404,7 +404,7 @@ CALLS: dict[str, Handler] = {
     "workload.NewInfo": _new_info,
     "workload.Info.Update": _updated_info,
     "workload.Status": lambda call: differs(
-        "status", call.result(), metrics.phase(world.load(Workload, call.workload))
+        "status", call.result(), workloadtimes.phase(world.load(Workload, call.workload))
     ),
     "workload.HasQuotaReservation": _asks(lambda workload: workload.quota_reserved),
     "workload.IsAdmitted": _asks(lambda workload: workload.admitted),

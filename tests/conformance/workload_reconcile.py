@@ -19,7 +19,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.actions import Emit, Patch, ReconcileResult, RequeueAfter
+from app.controllers.actions import Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.charges import index_pods
 from app.controllers.clusterview import ClusterView, index_stores
 from app.controllers.workload import decide
@@ -79,6 +79,10 @@ class Objects:
     def get(self, kind: str, key: str) -> Json:
         """An object, None if it is not there."""
         return self._found.get((kind, key))
+
+    def all(self) -> list[tuple[tuple[str, str], Json]]:
+        """All objects, by kind and key."""
+        return sorted(self._found.items())
 
     def seen(self, options: JobOptions, now: datetime) -> ClusterView:
         """The same as reconcilers see it."""
@@ -158,8 +162,14 @@ def _options(case: Case, run: dict[str, Json]) -> JobOptions:
         backoff_max=world.seconds(waiting.get("requeuingBackoffMaxDuration", "0s")),
         backoff_limit=waiting.get("requeuingBackoffLimitCount"),
     )
-    granular = gates_of(case, run).get("UnadmittedWorkloadsObservability", True)
-    return JobOptions(pods_ready=limits if waiting else None, granular_reasons=granular)
+    gates = gates_of(case, run)
+    kept = (chosen.get("workloadRetention") or {}).get("afterFinished")
+    return JobOptions(
+        pods_ready=limits if waiting else None,
+        granular_reasons=gates.get("UnadmittedWorkloadsObservability", True),
+        explicit_status=gates.get("UnadmittedWorkloadsExplicitStatus", False),
+        keep_finished=world.seconds(kept) if kept is not None else None,
+    )
 
 
 def _carry_out(decision: ReconcileResult, objects: Objects, key: str) -> None:
@@ -172,6 +182,8 @@ def _carry_out(decision: ReconcileResult, objects: Objects, key: str) -> None:
             meta = after["metadata"]
             if meta.get("deletionTimestamp") and not meta.get("finalizers"):
                 objects.drop(after)
+        elif isinstance(action, Delete) and action.kind is Workload:
+            objects.drop(objects.get("Workload", key))
 
 
 def _settle(objects: Objects, key: str, options: JobOptions, now: datetime) -> None:

@@ -36,7 +36,7 @@ NOW = "2026-01-02T03:04:05Z"
 def load(kind: type[Any], value: Json) -> Any:
     """A plain object as a struct. A policy that is missing from a preemption is empty, as in Go: no API server was
     there to fill in its default."""
-    plain = _without_nulls(value) or {}
+    plain = without_nulls(value) or {}
     loaded = msgspec.convert(plain, kind, strict=False)
     given = (plain.get("spec") or {}).get("preemption") if kind is ClusterQueue else None
     if given is not None:
@@ -46,11 +46,12 @@ def load(kind: type[Any], value: Json) -> Any:
     return loaded
 
 
-def _without_nulls(value: Json) -> Json:
+def without_nulls(value: Json) -> Json:
+    """A plain value without the members that are null."""
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [without_nulls(item) for item in value]
     return value
 
 

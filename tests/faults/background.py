@@ -31,8 +31,8 @@ def background_proxy(kubeconfig: Path) -> Iterator[Proxy]:
         loop.close()
 
 
-def kubeconfig_of(proxy: Proxy, directory: Path) -> Path:
-    """A kubeconfig that leads to the proxy."""
+def kubeconfig_of(proxy: Proxy, directory: Path, *, token: str = "") -> Path:
+    """A kubeconfig that leads to the proxy; with a token, as its owner where the proxy itself is nobody."""
     path = directory / "proxy.kubeconfig"
     path.write_text(
         json.dumps(
@@ -42,7 +42,7 @@ def kubeconfig_of(proxy: Proxy, directory: Path) -> Path:
                 "current-context": "proxy",
                 "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "proxy"}}],
                 "clusters": [{"name": "proxy", "cluster": {"server": proxy.access.server}}],
-                "users": [{"name": "proxy", "user": {}}],
+                "users": [{"name": "proxy", "user": {"token": token} if token else {}}],
             }
         )
     )

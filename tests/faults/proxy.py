@@ -37,7 +37,7 @@ class Request:
         return self.query.get("watch") == "true"
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """A request that a fault has to deal with."""
 
@@ -107,10 +107,11 @@ async def passed(exchange: Exchange) -> bool:
     return True
 
 
-async def _relay(exchange: Exchange, *, chunks: float = float("inf"), and_then: int = 0) -> bytes:
-    """Pass on the answer, or only its first chunks. Gives back so many further chunks that were not passed on."""
+async def _relay(exchange: Exchange, *, chunks: float = float("inf"), and_then: int = 0, wait: float = 0.0) -> bytes:
+    """Pass on the answer, or only its first chunks, after a wait. Gives back further chunks that were not passed on."""
     upstream = await exchange.forward()
     try:
+        await asyncio.sleep(wait)
         await exchange.write(upstream.head)
         sent = 0
         while sent < chunks:
@@ -269,6 +270,16 @@ async def lose_answer(exchange: Exchange) -> bool:
     return False
 
 
+def late_answer(seconds: float) -> Fault:
+    """Pass the request on at once and its answer late; of a watch, the beginning."""
+
+    async def fault(exchange: Exchange) -> bool:
+        await _relay(exchange, wait=seconds)
+        return True
+
+    return fault
+
+
 def delay(seconds: float) -> Fault:
     """Pass the request on late."""
 
@@ -297,9 +308,11 @@ class Proxy:
     def __post_init__(self) -> None:
         self._plans: deque[_Plan] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: dict[Exchange, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2**24)
         port = self._server.sockets[0].getsockname()[1]
         self.access = auth.Access(server=f"http://127.0.0.1:{port}", tls=None, credentials=auth.Fixed())
@@ -322,6 +335,16 @@ class Proxy:
     def clear(self) -> None:
         """Behave from now on."""
         self._plans.clear()
+
+    def cut_watches(self) -> None:
+        """Reset the connection of every open watch. Any thread may call this."""
+
+        def cut() -> None:
+            for exchange, task in tuple(self._watching.items()):
+                exchange.reset()
+                task.cancel()
+
+        self._loop.call_soon_threadsafe(cut)
 
     @property
     def watches(self) -> list[Request]:
@@ -359,7 +382,14 @@ class Proxy:
                 if plan.times <= 0:
                     self._plans.remove(plan)
                 break
-        return await fault(Exchange(request, writer, self))
+        exchange, task = Exchange(request, writer, self), asyncio.current_task()
+        assert task is not None
+        if request.watch:
+            self._watching[exchange] = task
+        try:
+            return await fault(exchange)
+        finally:
+            self._watching.pop(exchange, None)
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:

@@ -1,16 +1,21 @@
 """What Turnstile's own absence, the API server's, and a dead leader cost: little, and not for long."""
 
+import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 
 import pytest
 
-from testbed.client import resource_path, wait_until
+from testbed.client import Json, resource_path, wait_until
 from testbed.controlplane import ControlPlane
+from testbed.installation import QUICK_ELECTION
+from testbed.ports import ReservedPort
 from tests.cluster.scenario import Scenario, job, job_path
 from tests.faults.background import background_proxy, kubeconfig_of
-from tests.faults.proxy import Request, deafened
+from tests.faults.proxy import Request, black_hole, deafened
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
@@ -80,24 +85,39 @@ class TestApiServerRestart:
 class TestTakeover:
     """Another replica goes on where the leader ended."""
 
-    @pytest.mark.parametrize(("signal", "limit"), [("SIGKILL", 5.0), ("SIGTERM", 2.0)])
+    @pytest.mark.parametrize(
+        ("signal", "election", "limit"),
+        [
+            ("SIGKILL", QUICK_ELECTION, 5.0),
+            ("SIGTERM", QUICK_ELECTION, 2.0),
+            ("SIGKILL", (), 20.0),
+            ("SIGTERM", (), 2.5),
+        ],
+    )
     def test_a_second_replica_takes_over(
-        self, control_plane: ControlPlane, scenario: Scenario, turnstile: Turnstile, signal: str, limit: float
+        self,
+        control_plane: ControlPlane,
+        scenario: Scenario,
+        turnstile: Turnstile,
+        signal: str,
+        election: tuple[str, ...],
+        limit: float,
     ) -> None:
-        """From the leader's end to the start of a job that waited for it, by the other replica."""
+        """From the leader's end to the start of a job that waited for it, by the other replica; with short times of the
+        election, and with the default ones."""
         flavor = scenario.flavor("plain")
         scenario.queue("team", {flavor: {"cpu": 100}})
         installation = turnstile.installation
         turnstile.stop()
         webhook = installation.start(role="webhook")
-        first = installation.start(role="controller")
+        first = installation.start(role="controller", election=election)
         second = None
         try:
             installation.wait_ready(webhook)
-            _wait_leader(control_plane, first.pid)
+            _wait_leader(control_plane, first.pid, timeout=30)
             scenario.job("before", queue="team", cpu="1")
             scenario.wait_started("before")
-            second = installation.start(role="controller")
+            second = installation.start(role="controller", election=election)
             wait_until(lambda: "caches.synced" in second.tail(50), timeout=20, describe=lambda: second.tail(50))
             ended = time.monotonic()
             if signal == "SIGKILL":
@@ -111,7 +131,7 @@ class TestTakeover:
         finally:
             for process in (first, second, webhook):
                 if process is not None and process.poll() is None:
-                    process.kill()
+                    process.terminate()  # a Lease of a killed leader would last until the next test
             turnstile.start()
 
     def test_a_job_deleted_while_nobody_led_leaves_nothing_behind(
@@ -130,6 +150,57 @@ class TestTakeover:
         scenario.job("next", queue="team", cpu="1")
         scenario.wait_started("next")
         scenario.api.wait_gone(scenario.api.path_of(workload), timeout=60)
+
+
+class TestLeaseThatIsNotRenewed:
+    """The API server answers everything but the renewals of the Lease."""
+
+    def test_what_was_decided_waits_and_is_written_when_a_renewal_succeeds(
+        self, control_plane: ControlPlane, scenario: Scenario, turnstile: Turnstile
+    ) -> None:
+        """The leader says why it does not write, and goes on with the same term."""
+        flavor = scenario.flavor("plain")
+        scenario.queue("team", {flavor: {"cpu": 100}})
+        installation = turnstile.installation
+        turnstile.stop()
+        webhook = installation.start(role="webhook")
+        leader = None
+        try:
+            installation.wait_ready(webhook)
+            with background_proxy(control_plane.kubeconfig()) as proxy, ReservedPort() as port:
+                port.release()
+                arguments = (
+                    *("--kubeconfig", str(kubeconfig_of(proxy, control_plane.directory))),
+                    *("--health-bind", f"127.0.0.1:{port.number}"),
+                )
+                leader = installation.start(role="controller", arguments=arguments)
+                _wait_leader(control_plane, leader.pid)
+                scenario.job("before", queue="team", cpu="1")
+                scenario.wait_started("before")
+                proxy.plan(black_hole, applies=_is_of_the_lease, times=float("inf"))
+                wait_until(lambda: "lease.suspended" in leader.tail(50), timeout=15, describe=lambda: leader.tail(50))
+                scenario.job("waits", queue="team", cpu="1")
+                _never(lambda: not scenario.suspended("waits"), seconds=2.0)
+                ready, answer = _readyz(port.number)
+                assert ready  # for half a minute it is worth a note only
+                (note,) = [note for note in answer["failing"] if note.startswith("leader: ")]
+                assert "the Lease was not renewed for" in note
+                assert "no answer within" in note
+                proxy.clear()
+                scenario.wait_started("waits", timeout=10)
+                log = leader.tail(500)
+                assert (log.count('"lease.acquired"'), log.count('"leading"'), log.count('"lease.resumed"')) == (
+                    1,
+                    1,
+                    1,
+                )
+                assert "failing" not in _readyz(port.number)[1]
+                leader.terminate()
+        finally:
+            for process in (leader, webhook):
+                if process is not None and process.poll() is None:
+                    process.kill()
+            turnstile.start()
 
 
 class TestDeafReplica:
@@ -191,6 +262,18 @@ def _wait_leader(control_plane: ControlPlane, pid: int, *, timeout: float = 20) 
         timeout=timeout,
         describe=f"held by process {pid}",
     )
+
+
+def _readyz(port: int) -> tuple[bool, Json]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return True, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return False, json.loads(error.read())
+
+
+def _is_of_the_lease(request: Request) -> bool:
+    return request.path.endswith("/leases/turnstile-controller")
 
 
 def _watches_workloads(request: Request) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.api.core import Job
-from app.api.errors import NotLeading
+from app.api.errors import NotLeading, Suspended
 from app.controllers.actions import Create, Delete, Patch
 from app.controllers.executor import Executor
 from app.kube import auth
@@ -119,8 +119,12 @@ async def gated(schema_server: ControlPlane) -> AsyncIterator[tuple[Gate, Transp
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("verb", ["POST", "PATCH", "DELETE"])
-async def test_a_write_that_gets_its_connection_too_late_is_not_sent(schema_server: ControlPlane, verb: str) -> None:
-    """The fence is asked when there is a connection, not only when the write is decided; the error says so."""
+@pytest.mark.parametrize("refusal", [Suspended, NotLeading])
+async def test_a_write_that_gets_its_connection_too_late_is_not_sent(
+    schema_server: ControlPlane, verb: str, refusal: type[Exception]
+) -> None:
+    """The fence is asked when there is a connection, not only when the write is decided; the error says so. While the
+    term is suspended the write may be tried again, once it is over it may not."""
     namespace = schema_server.namespace("late")
     async with await Transport.connect(str(schema_server.kubeconfig())) as direct:
         desk = Desk(direct, namespace)
@@ -138,8 +142,10 @@ async def test_a_write_that_gets_its_connection_too_late_is_not_sent(schema_serv
             async with asyncio.timeout(10):
                 await gate.came.wait()
             clock.now = 60.0
+            if refusal is NotLeading:
+                fence.close()
             gate.opened.set()
-            with pytest.raises(NotLeading, match="nothing was sent"):
+            with pytest.raises(refusal, match="nothing was sent"):
                 async with asyncio.timeout(10):
                     await writing
             assert sum(transport.stats.requests.values()) == transport.stats.requests[verb, "withheld"] == 1

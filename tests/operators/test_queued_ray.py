@@ -65,12 +65,18 @@ def wait_pods(trial: Trial, name: str, count: int, *, image: str = "") -> None:
 
 class TestRayService:
     def test_an_upgrade_under_a_full_quota_ends(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
-        """It stops and runs again: there is no second RayCluster beside the first."""
+        """It stops and runs again: there is no second RayCluster beside the first. A RayService of a lower priority is
+        not preempted meanwhile, though the first takes its time to stop."""
         image = "registry.example/ray:2"
         config = "/spec/rayClusterConfig"
-        with trial("rayservice", control_plane) as made:
-            made.create("serve")
+        with trial("rayservice", control_plane, jobs=2) as made:
+            low, high = made.scenario.priority_class("low", 10), made.scenario.priority_class("high", 100)
+            made.create("beside", priority=low)
+            made.create("serve", priority=high)
+            made.wait_runs("beside")
             made.wait_runs("serve")
+            beside = {pod["metadata"]["uid"] for pod in made.pods("beside")}
+            made.slow_to_stop("serve", seconds=3)
             change(
                 made,
                 "serve",
@@ -78,7 +84,8 @@ class TestRayService:
                 replace(f"{config}/workerGroupSpecs/0/template/spec/containers/0/image", image),
             )
             wait_pods(made, "serve", 3, image=image)
-            made.wait_reserved(3)
+            made.wait_reserved(6)
+            assert {pod["metadata"]["uid"] for pod in made.pods("beside")} == beside
 
     def test_it_is_scaled_to_zero_and_back(self, control_plane: ControlPlane, turnstile: Turnstile) -> None:
         """Without workers it holds quota for its head only."""

@@ -16,14 +16,15 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
+    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "CustomMetricLabels", "DisableWaitForPodsReady",
+    "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
+    "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
-    "SparkApplicationIntegration", "UnadmittedWorkloadsObservability", "VisibilityOnDemand",
-    "WorkloadValidateResourcesAreNonNegative",
-    "WorkloadValidationForPodSetMetadata",
+    "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
+    "VisibilityOnDemand", "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
@@ -47,24 +48,17 @@ _TAS: Final = "topology-aware scheduling is not built yet"
 _MULTIKUEUE: Final = "dispatch to other clusters (MultiKueue) is not built yet"
 _DRA: Final = "quota for dynamic resource allocation (DRA) is not built yet"
 _ELASTIC: Final = "elastic jobs (workload slices) are not built yet"
-_METRICS: Final = "metrics of queues are not built yet"
 
 _BY_PREFIX: Final = (
     ("TAS", _TAS), ("TopologyAware", _TAS), ("MultiKueue", _MULTIKUEUE), ("KueueDRA", _DRA), ("Elastic", _ELASTIC),
 )  # fmt: skip
 
 UNBUILT: Final[Mapping[str, str]] = {
-    "CleanupProvisioningRequestsOnEviction": "provisioning requests are not built yet",
     "ConcurrentAdmission": "concurrent admission is not built yet",
-    "CustomMetricLabels": _METRICS,
     "FailureRecoveryPolicy": "recovery of pods on unreachable nodes is not built yet",
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
-    "LocalQueueMetrics": _METRICS,
-    "MetricForWorkloadCreationLatency": "the metric of creation latency is not built yet",
-    "MetricsForCohorts": _METRICS,
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
-    "UnadmittedWorkloadsExplicitStatus": "conditions written before the first decision are not built yet",
     **{
         gate.name: sentence
         for gate in features.GATES
@@ -83,7 +77,7 @@ def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple
         yield ("waitForPodsReady",)
     if not document.given("visibilityServer"):
         yield ("visibilityServer",)
-    yield from (("multiKueue",), ("metrics", "localQueueMetrics"))
+    yield ("multiKueue",)
     yield from (("clientConnection",), ("controller",))
     if config.internal_cert_management is not None and config.internal_cert_management.enable:
         yield ("webhook", "certDir")
@@ -109,19 +103,6 @@ def refusals(
     ):
         message = "TLS options are not built yet: the servers speak TLS 1.2 and 1.3 with Python's cipher suites"
         yield refuse(("tls",), message)
-    if given("objectRetentionPolicies", "workloads"):
-        message = "deletion of Workloads that are over is not built yet"
-        yield refuse(("objectRetentionPolicies", "workloads"), message)
-    metrics = config.metrics
-    if metrics.enable_cluster_queue_resources:
-        yield refuse(("metrics", "enableClusterQueueResources"), _METRICS)
-    if metrics.custom_labels:
-        yield refuse(("metrics", "customLabels"), _METRICS)
-    wanted = metrics.local_queue_metrics
-    if given("metrics", "localQueueMetrics") and wanted is not None and wanted.enable:
-        yield refuse(("metrics", "localQueueMetrics"), _METRICS, "leave it out or set enable: false")
-    if config.integrations is not None and config.integrations.label_keys_to_copy:
-        yield refuse(("integrations", "labelKeysToCopy"), "copying labels to Workloads is not built yet")
     if config.resources is not None and config.resources.device_class_mappings:
         yield refuse(("resources", "deviceClassMappings"), _DRA)
     yield from _fixed(config, document)
@@ -263,6 +244,10 @@ def warnings(
         yield warn("visibilityServer", message="is switched off by the gate VisibilityOnDemand")
     if config.resources is not None and config.resources.quota_check_strategy and "QuotaCheckStrategy" not in gates:
         yield warn("resources", "quotaCheckStrategy", message="is switched off by the gate QuotaCheckStrategy")
+    if config.metrics.custom_labels and "CustomMetricLabels" not in gates:
+        yield warn("metrics", "customLabels", message="is switched off by the gate CustomMetricLabels")
+    if given("metrics", "localQueueMetrics") and "LocalQueueMetrics" not in gates:
+        yield warn("metrics", "localQueueMetrics", message="is switched off by the gate LocalQueueMetrics")
     if config.admission_fair_sharing is not None and "AdmissionFairSharing" not in gates:
         yield warn("admissionFairSharing", message="is switched off by the gate AdmissionFairSharing")
     for name in sorted(config.feature_gates or {}):

@@ -32,19 +32,16 @@ class Installation:
 
 
 def of_release(name: str, namespace: str) -> Installation:
-    """An installation of Turnstile: objects carry the full name of the release.
-
-    The leader election is quicker than Kueue's 15s, 10s and 2s: a killed leader is followed within 5 s.
-    """
+    """An installation of Turnstile: objects carry the full name of the release. The leader election is Kueue's."""
     return Installation(
         namespace=namespace,
         service=f"{name}-webhook-service",
         secret=f"{name}-webhook-server-cert",
         lease=f"{name}-controller",
         certificates="/etc/turnstile/tls",
-        lease_duration=4 * SECOND,
-        renew_deadline=3 * SECOND,
-        retry_period=SECOND * 2 // 5,
+        lease_duration=15 * SECOND,
+        renew_deadline=10 * SECOND,
+        retry_period=2 * SECOND,
     )
 
 

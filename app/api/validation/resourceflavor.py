@@ -1,5 +1,7 @@
 """Rules of ResourceFlavor: labels, taints and tolerations that nodes and pods could carry."""
 
+from collections.abc import Sequence
+
 from app.api import names
 from app.api.meta import ObjectMeta
 from app.api.pods import Taint
@@ -28,7 +30,7 @@ def _errors(new: ResourceFlavor) -> list[FieldError]:
     return errors
 
 
-def _taints_errors(path: str, taints: list[Taint]) -> list[FieldError]:
+def _taints_errors(path: str, taints: Sequence[Taint]) -> list[FieldError]:
     errors = []
     seen = set()
     for index, taint in enumerate(taints):

@@ -390,7 +390,11 @@ def _ready_checks_errors(new: Workload, old: Workload) -> list[FieldError]:
     errors = []
     for index, check in enumerate(new.status.admission_checks):
         before = ready.get(check.name)
-        if check.state == "Ready" and before is not None and check.pod_set_updates != before.pod_set_updates:
+        if (
+            check.state == "Ready"
+            and before is not None
+            and list(check.pod_set_updates) != list(before.pod_set_updates)
+        ):
             path = f"status.admissionChecks[{index}].podSetUpdates"
             errors.append(invalid(path, check.pod_set_updates, IMMUTABLE))
     return errors

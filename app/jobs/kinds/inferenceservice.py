@@ -7,7 +7,8 @@ annotation that gets the pods gated, in each mode, whether or not the webhook of
 of a component take precedence over those of the service: a component may name another queue of its namespace.
 
 What makes pods later is charged pod by pod: a larger `minReplicas`, an autoscaler, a transformer that is added, the
-surge pod of a rollout. The pods wait if there is no quota, and those that run go on. `serving.kserve.io/stop` deletes
+surge pod of a rollout, each worker of a predictor that spans nodes. The pods wait if there is no quota, and those that
+run go on: head and workers are not admitted together. `serving.kserve.io/stop` deletes
 the pods, and with them their Workloads. Kueue has no such kind: there the label works through that of Deployments.
 """
 

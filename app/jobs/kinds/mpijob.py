@@ -1,8 +1,8 @@
 """kubeflow.org/v2beta1 MPIJob: suspended by `spec.runPolicy.suspend`; a launcher and workers.
 
 The operator makes the workers as pods and the launcher as a batch Job, which is suspended and resumed with the MPIJob.
-The training operator has an MPIJob of version v1, which is not queued, as in Kueue. Source: Kueue's
-pkg/controller/jobs/mpijob.
+The training operator has an MPIJob of version v1, which is not queued, as in Kueue: a policy of the chart refuses a job
+of it that names a queue. Source: Kueue's pkg/controller/jobs/mpijob.
 """
 
 from typing import ClassVar

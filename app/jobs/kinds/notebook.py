@@ -6,9 +6,10 @@ labels and annotations to the pod. So a queue label on the Notebook reaches the 
 gets the pod gated. A Notebook that is stopped has no pod and holds no quota; one that is started waits for it again.
 
 The StatefulSet belongs to the tenant too. More replicas are more pods, each of which waits for quota, until the
-notebook controller takes the replicas back. The notebook controller compares only the spec of the pod template: a queue
-label that is added to a Notebook later takes effect when its StatefulSet is made anew. A Notebook that is preempted
-loses its pod, and with it what was not saved. Kueue has no such kind: there the label works through that of plain Pods.
+notebook controller takes the replicas back; what gets the pods gated a policy of the chart keeps in its template. The
+notebook controller compares only the spec of the pod template: a queue label that is added to a Notebook later takes
+effect when its StatefulSet is made anew. A Notebook that is preempted loses its pod, and with it what was not saved.
+Kueue has no such kind: there the label works through that of plain Pods.
 """
 
 from typing import ClassVar

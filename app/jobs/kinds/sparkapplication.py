@@ -129,7 +129,6 @@ class SparkApplications(TemplatedJob[SparkApplication]):
     kind = SparkApplication
     framework = "sparkoperator.k8s.io/sparkapplication"
     summary = "suspended; a pod set for the driver and one for the executors"
-    gate = "SparkApplicationIntegration"
     makes = frozenset({("", "Pod")})
     takes_prebuilt = False
     counts_pods = True

@@ -7,11 +7,12 @@ the runtime is changed later: a JobSet with more or larger pods than were admitt
 for which its owner's Workload does not charge (`controllers/children.py`).
 
 What an admission adds to the pods is written into the TrainJob as a runtime patch of the manager
-`kueue.x-k8s.io/manager`, from which Trainer renders the JobSet again. Trainer lets runtime patches change only while
-the TrainJob is suspended and its pods are gone. A stop leaves a label and an annotation with the name of the pod set in
-that patch, where Kueue leaves nothing: Trainer applies the JobSet by server-side apply, which makes `metadata: null` of
-metadata that loses its last label or annotation, and the API server refuses that. Source: Kueue's
-pkg/controller/jobs/trainjob.
+`kueue.x-k8s.io/manager`, from which Trainer renders the JobSet again. The webhook adds an empty one; where the API
+server drops it, because the Trainer is older than runtime patches, the TrainJob is not started. Trainer lets runtime
+patches change only while the TrainJob is suspended and its pods are gone. A stop leaves a label and an annotation with
+the name of the pod set in that patch, where Kueue leaves nothing: Trainer applies the JobSet by server-side apply,
+which makes `metadata: null` of metadata that loses its last label or annotation, and the API server refuses that.
+Source: Kueue's pkg/controller/jobs/trainjob.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,11 @@ from app.jobs.topologyrequest import topology_errors
 MANAGER: Final = "kueue.x-k8s.io/manager"
 _EMPTY: Final = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}}
 _JOB_SETS: Final = JobSets()
+_NO_PATCH: Final = (
+    f"spec.runtimePatches has no entry of the manager {MANAGER}, which says on which nodes the pods run: this version "
+    "of Kubeflow Trainer does not know runtimePatches and has to be upgraded, or the TrainJob was created while no "
+    "webhook answered and has to be created again"
+)
 _CURE: Final = (
     'Adjust either the "TrainJob.spec.runtimePatches" or the "TrainingRuntime.Template" annotations for the '
     "corresponding Job"
@@ -164,8 +170,12 @@ class TrainJobs(TemplatedJob[TrainJob]):
 
     def defaults(self, job: TrainJob, patch: JsonPatch) -> None:
         """Add an empty runtime patch of Turnstile's manager, which each start fills."""
-        if self._place(job) is None:
-            self._append(job, patch, _EMPTY)
+        if self._place(job) is not None:
+            return
+        if job.spec.runtime_patches:
+            patch.add("spec", "runtimePatches", "-", value=_EMPTY)
+        else:
+            patch.add("spec", "runtimePatches", value=[_EMPTY])
 
     def create_errors(self, job: TrainJob) -> list[FieldError]:
         """Errors of the topology requests in runtime patches; those of the runtime are not known here."""
@@ -181,10 +191,14 @@ class TrainJobs(TemplatedJob[TrainJob]):
     def start(self, job: TrainJob, infos: Sequence[PodSetInfo]) -> Change | None:
         """Resume and fill the runtime patch, in one patch of the TrainJob.
 
-        Trainer replaces the tolerations of a template by those of a runtime patch, so all of them are written.
+        Trainer replaces the tolerations of a template by those of a runtime patch, so all of them are written. Raises
+        PermanentError without such a patch: a Trainer that does not know runtime patches would run the pods anywhere.
         """
         if self.unread(job) or self.active(job):
             return None
+        place = self._place(job)
+        if place is None:
+            raise PermanentError(_NO_PATCH)
         templates = self.templates(job)
         if len(infos) != len(templates):
             raise PermanentError(
@@ -193,10 +207,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
             )
         filled = _patch_of([_given(*each) for each in zip(templates, infos, strict=True)])
         patch = JsonPatch()
-        if (place := self._place(job)) is not None:
-            patch.replace("spec", "runtimePatches", place, value=filled)
-        else:
-            self._append(job, patch, filled)
+        patch.replace("spec", "runtimePatches", place, value=filled)
         self._set_suspended(job, patch, value=False)
         return Change(patch, fresh=True)
 
@@ -210,6 +221,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
         if not self.suspended(job):
             patch = JsonPatch()
             self._set_suspended(job, patch, value=True)
+            self.defaults(job, patch)  # which a webhook that did not answer has not added
             return Stop([Change(patch, fresh=True)], announce=True, complete=False)
         gone = not self.active(job)
         place = self._place(job)
@@ -246,12 +258,6 @@ class TrainJobs(TemplatedJob[TrainJob]):
         """Index of the runtime patch of Turnstile's manager."""
         managers = [patch.manager for patch in job.spec.runtime_patches]
         return managers.index(MANAGER) if MANAGER in managers else None
-
-    def _append(self, job: TrainJob, patch: JsonPatch, value: Any) -> None:
-        if job.spec.runtime_patches:
-            patch.add("spec", "runtimePatches", "-", value=value)
-        else:
-            patch.add("spec", "runtimePatches", value=[value])
 
 
 def _given(template: Template, info: PodSetInfo) -> dict[str, Any]:

@@ -166,6 +166,33 @@ are indexes, because a name that is a word of CEL or has a hyphen cannot stand b
 {{- range splitList "." (index . 1) -}}[?'{{ . }}']{{- end -}}
 {{- end -}}
 
+{{/* Variables of a policy about kinds that have a field which suspends a job: `resource`, `field` (the path of that field),
+and for each given name whether that object is not suspended. Call with (list $kinds (dict "runs" "object")). */}}
+{{- define "turnstile.suspendVariables" -}}
+{{- $fields := dict -}}
+{{- range index . 0 -}}
+{{- $_ := set $fields .suspend (append (get $fields .suspend | default list) (printf "%s/%s" .group .plural)) -}}
+{{- end -}}
+{{- $last := keys $fields | sortAlpha | last -}}
+{{- $others := keys $fields | sortAlpha | initial -}}
+- name: resource
+  expression: request.resource.group + '/' + request.resource.resource
+- name: field
+  expression: >-
+    {{- range $others }}
+    variables.resource in {{ get $fields . | toJson }} ? '{{ . }}' :
+    {{- end }}
+    '{{ $last }}'
+{{- range $name, $object := index . 1 }}
+- name: {{ $name }}
+  expression: >-
+    {{- range $others }}
+    variables.field == '{{ . }}' ? {{ include "turnstile.optionalField" (list $object .) }}.orValue(false) != true :
+    {{- end }}
+    {{ include "turnstile.optionalField" (list $object $last) }}.orValue(false) != true
+{{- end }}
+{{- end -}}
+
 {{/* Whether jobs without a queue name are managed too: "true" or empty. */}}
 {{- define "turnstile.withoutQueueName" -}}
 {{- if or .Values.manageJobsWithoutQueueName .Values.config.manageJobsWithoutQueueName -}}

@@ -2,22 +2,115 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from app.api import errors
 from app.kube import auth
-from app.kube.transport import FIRST_PAGE, PAGE_BYTES, Transport
+from app.kube.pages import FIRST_PAGE, PAGE_BYTES
+from app.kube.transport import Transport
 from testbed import ControlPlane
+from testbed.client import resource_path, wait_until
 from testbed.ports import ReservedPort
-from tests.faults.proxy import Proxy, Request, answer, black_hole, drop, lose_answer
-from tests.faults.wire.world import ConfigMap, config, until
+from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer, black_hole, drop, lose_answer, passed
+from tests.faults.wire.world import ConfigMap, config
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
 HTML = (
     b"<html><head><title>502</title></head><body><h1>Bad Gateway</h1>" + b"<p>nginx</p>" * 100_000 + b"</body></html>"
 )
+
+
+def slow(seconds: float) -> Fault:
+    """Take the request, and pass it on after so many seconds."""
+
+    async def fault(exchange: Exchange) -> bool:
+        await asyncio.sleep(seconds)
+        return await passed(exchange)
+
+    return fault
+
+
+@asynccontextmanager
+async def silent_webhook(api_server: ControlPlane, namespace: str) -> AsyncIterator[None]:
+    """Before it changes a ConfigMap of a namespace, which has one called `late`, the API server asks a webhook that
+    never answers, for three seconds."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def keep(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["configmaps"]}
+    webhook = {
+        "name": "silent.example.com",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 3,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    made = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"silent-{namespace}"},
+        "webhooks": [webhook],
+    }
+    api = api_server.api
+    path = resource_path("v1", "configmaps", "late", namespace=namespace)
+
+    def asked() -> bool:
+        """Whether the API server knows the configuration by now."""
+        api.patch(path, {"metadata": {"labels": {"tried": str(time.monotonic())}}})
+        return bool(connections)
+
+    try:
+        await asyncio.to_thread(api.create, made)
+        await asyncio.to_thread(wait_until, asked, timeout=30, describe=lambda: "the webhook is not asked")
+        yield
+    finally:
+        await asyncio.to_thread(api.delete, api.path_of(made))
+        for writer in connections:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+class TestLateWrites:
+    """A write that the server carries out late could take effect after another process has begun to lead."""
+
+    async def test_the_server_gives_up_a_write_that_is_late(
+        self, api_server: ControlPlane, direct: Transport, namespace: str
+    ) -> None:
+        """Here it waits for a webhook that never answers, for three seconds; without a limit the write is made then."""
+        for name in ("late", "patient"):
+            await direct.create(ConfigMap, namespace, config(name))
+        async with silent_webhook(api_server, namespace):
+            patches = [
+                direct.patch(
+                    ConfigMap, name, namespace, {"data": {"key": "new"}}, timeout=20, retry="never", within=limit
+                )
+                for name, limit in (("late", lambda: 1.0), ("patient", None))
+            ]
+            late, patient = await asyncio.gather(*patches, return_exceptions=True)
+        assert isinstance(late, errors.ServerError | errors.ConnectionLost)  # a 504, if the answer is sent in time
+        assert isinstance(patient, ConfigMap)
+        assert (await direct.get(ConfigMap, "late", namespace)).data.get("key") != "new"
+
+    async def test_a_repeated_write_has_what_is_left_of_the_time(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """The limit is asked for before each attempt."""
+        left = iter((8.0, 2.5))
+        proxy.plan(answer("429 Too Many Requests"))
+        await through.create(ConfigMap, namespace, config("a"), within=lambda: next(left))
+        assert [each.query["timeout"] for each in proxy.requests] == ["8000ms", "2500ms"]
 
 
 class TestOverload:
@@ -33,13 +126,16 @@ class TestOverload:
         assert 1.0 <= second.at - first.at < 3.0
         assert through.stats.retries["POST", "429"] == 1
 
-    async def test_load_shedding_is_told_to_who_asks(self, proxy: Proxy, through: Transport, namespace: str) -> None:
-        """Pressure is low on an idle server and full after a 429."""
+    async def test_load_shedding_halves_the_window(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+        """Whatever was asked."""
+        window = through.gate.window
         await through.list_all(ConfigMap, namespace)
-        assert through.pressure < 0.5
+        before = window.size
+        assert window.at_ease
         proxy.plan(answer("429 Too Many Requests"))
         await through.list_all(ConfigMap, namespace)
-        assert through.pressure == 1.0
+        assert window.size == before // 2
+        assert not window.at_ease
 
     async def test_a_wait_beyond_the_deadline_is_left_to_the_caller(
         self, proxy: Proxy, through: Transport, namespace: str
@@ -214,19 +310,14 @@ class TestDeadline:
         assert time.monotonic() - started < 3.0
         assert through.stats.requests["GET", "timeout"] == 1
 
-    async def test_urgent_calls_do_not_queue_behind_others(self, proxy: Proxy, namespace: str) -> None:
-        """A Lease is renewed although every slot is taken; others see full pressure."""
-        path = ConfigMap.collection_path(namespace)
-        async with Transport(proxy.access, timeout=2.0, in_flight=1) as transport:
-            proxy.plan(black_hole)
-            stuck = asyncio.create_task(transport.request("GET", path))
-            await until(lambda: bool(proxy.requests))
-            assert transport.pressure == 1.0
-            assert await transport.request("GET", path, urgent=True, timeout=1.0)
-            with pytest.raises(errors.RequestTimeout):
-                await transport.request("GET", path, timeout=0.2)
-            stuck.cancel()
-            await asyncio.gather(stuck, return_exceptions=True)
+    async def test_a_write_is_not_cut_while_the_server_is_slow(self, proxy: Proxy, namespace: str) -> None:
+        """A server that took a second for the writes before is given more than a second for the next."""
+        async with Transport(proxy.access, timeout=1.0) as transport:
+            proxy.plan(slow(0.9), slow(0.9), slow(2.0))
+            for name in "abc":
+                await transport.create(ConfigMap, namespace, config(name))
+            assert len(proxy.requests) == 3
+            assert transport.stats.requests["POST", "timeout"] == 0
 
 
 class TestCredentials:

@@ -13,9 +13,10 @@ from app.api.errors import NotFound
 from app.api.meta import Kind, Object
 from app.kube import answers
 from app.kube.backoff import Backoff
+from app.kube.pages import FIRST_PAGE
 from app.kube.reflector import FAILURES_BEFORE_RELIST, Reflector
 from app.kube.store import Store
-from app.kube.transport import FIRST_PAGE, Transport
+from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,
@@ -24,7 +25,6 @@ from tests.faults.proxy import (
     answer,
     black_hole,
     cut_in_line,
-    deafened,
     half_close,
     held,
     hushed,
@@ -183,6 +183,18 @@ class TestResuming:
             await direct.create(ConfigMap, namespace, config("news"))
             await until(lambda: "news" in contents(store))
         assert reflector.relisted == 1
+
+    async def test_a_calm_kind_is_heard_of_all_the_same(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+        """The server is asked to end its watch before the deadline, and does."""
+        _store, reflector = mirror(through, namespace, idle_timeout=5.0)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            read_at = reflector.last_contact
+            await until(lambda: len(proxy.watches) >= 2, within=15)
+            await until(lambda: reflector.last_contact > read_at, within=15)
+            await until(lambda: len(proxy.watches) >= 3, within=15)
+        assert [request.query["timeoutSeconds"] for request in proxy.watches[1:3]] == ["4", "4"]
+        assert (reflector.failures, reflector.relisted) == (0, 1)
 
     async def test_silence_after_a_bookmark_is_a_failure(
         self, proxy: Proxy, through: Transport, namespace: str
@@ -402,29 +414,6 @@ class TestStartingAnew:
             await until(lambda: list(contents(store)) == ["first", "second", "stays"])
 
 
-class TestRenewing:
-    """Somebody wants to know what is there now, whatever the watch says."""
-
-    async def test_a_silent_watch_is_made_up_for(
-        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
-    ) -> None:
-        """What came, changed and went while a watch said nothing is known, and the watch itself is left alone."""
-        await direct.create(ConfigMap, namespace, config("goes"))
-        await direct.create(ConfigMap, namespace, config("changes"))
-        silence = asyncio.Event()
-        proxy.plan(deafened(silence), applies=lambda request: request.watch)
-        store, reflector = mirror(through, namespace, idle_timeout=60.0)
-        async with running(reflector):
-            await until(reflector.synced.is_set)
-            silence.set()
-            await direct.delete(ConfigMap, "goes", namespace)
-            await direct.patch(ConfigMap, "changes", namespace, {"data": {"to": "this"}})
-            await direct.create(ConfigMap, namespace, config("comes"))
-            await reflector.renew()
-            assert contents(store) == {"changes": {"to": "this"}, "comes": {}}
-            assert len(proxy.watches) == 1
-
-
 def named(pattern: str) -> bytes:
     """A Status that refuses, as the server says it."""
     reason, code, message = pattern.split(": ")
@@ -512,7 +501,7 @@ class TestRefusals:
         store, reflector = mirror(through, namespace, metadata_only=True)
         async with running(reflector):
             await until(reflector.synced.is_set)
-            await reflector.renew()
+            await reflector.freshness.show()
         assert contents(store) == {"a": {}}
         accepted = [request.headers["accept"] for request in proxy.requests]
         assert [each.split(";")[1] for each in accepted] == ["as=PartialObjectMetadata", "as=PartialObjectMetadataList"]

@@ -32,11 +32,23 @@ def _scaled(scenario: Scenario, name: str) -> None:
     scenario.api.patch(f"{_path(scenario, name)}/scale", {"spec": {"replicas": 9}})
 
 
+def _replica_sets(scenario: Scenario, name: str) -> list[str]:
+    """URL paths of the ReplicaSets of a Deployment."""
+    path = resource_path(APPS, "replicasets", namespace=scenario.namespace)
+    found = [each["metadata"] for each in scenario.api.items(path)]
+    return [f"{path}/{meta['name']}" for meta in found if meta["labels"].get(APP) == name]
+
+
 def _replica_set_scaled(scenario: Scenario, name: str) -> None:
-    for each in scenario.api.items(resource_path(APPS, "replicasets", namespace=scenario.namespace)):
-        if each["metadata"]["labels"].get(APP) == name:
-            path = resource_path(APPS, "replicasets", each["metadata"]["name"], namespace=scenario.namespace)
-            scenario.api.patch(f"{path}/scale", {"spec": {"replicas": 9}})
+    for path in _replica_sets(scenario, name):
+        scenario.api.patch(f"{path}/scale", {"spec": {"replicas": 9}})
+
+
+def _replica_set_out_of_the_queue(scenario: Scenario, name: str) -> None:
+    """Its next pods would not be gated."""
+    for path in _replica_sets(scenario, name):
+        marks = {"labels": {QUEUE: None}, "annotations": {"kueue.x-k8s.io/pod-suspending-parent": None}}
+        scenario.api.patch(path, {"spec": {"replicas": 9, "template": {"metadata": marks}}})
 
 
 def _larger(scenario: Scenario, name: str) -> None:
@@ -70,6 +82,11 @@ ROWS = (
         attacks=(
             Attack("Scale a Deployment up.", _scaled, "charged"),
             Attack("Scale the ReplicaSet of a Deployment up.", _replica_set_scaled, "charged"),
+            Attack(
+                "Take the labels of the queue out of the ReplicaSet of a Deployment, and scale it.",
+                _replica_set_out_of_the_queue,
+                "refused",
+            ),
             Attack("Raise the requests in the template of a Deployment that runs.", _larger, "charged"),
             Attack(
                 "Take the labels of the queue out of the template of a Deployment and scale it up.",

@@ -195,12 +195,18 @@ ROWS = (
         queued_by_pod=True,
         stand_in="A stand-in makes the StatefulSet that the notebook controller would make.",
         attacks=(
-            Attack("Start a Notebook that was stopped while another one took its quota.", _started_behind_the_queue),
-            Attack("Take what gets its pod gated off a Notebook, and delete the pod.", _marks_removed),
+            Attack(
+                "Start a Notebook that was stopped while another one took its quota.",
+                _started_behind_the_queue,
+                "charged",
+            ),
+            Attack("Take what gets its pod gated off a Notebook, and delete the pod.", _marks_removed, "charged"),
             Attack("Take a running Notebook out of its queue.", _notebook_out_of_the_queue, "refused"),
             Attack("Scale the StatefulSet of a Notebook up.", _set_scaled, "charged"),
             Attack(
-                "Take what queues its pods out of the StatefulSet of a Notebook, and scale it.", _set_of_other_marks
+                "Take what queues its pods out of the StatefulSet of a Notebook, and scale it.",
+                _set_of_other_marks,
+                "refused",
             ),
         ),
     ),
@@ -224,7 +230,11 @@ ROWS = (
             Attack("Raise the least number of replicas of an InferenceService.", _more_replicas, "charged"),
             Attack("Add a transformer to an InferenceService that runs.", _transformer, "charged"),
             Attack("Take a running InferenceService out of its queue.", _service_out_of_the_queue, "refused"),
-            Attack("Let the predictor name no queue by labels of its own, and scale it.", _component_out_of_the_queue),
+            Attack(
+                "Let the predictor name no queue by labels of its own, and scale it.",
+                _component_out_of_the_queue,
+                "charged",
+            ),
         ),
     ),
     Row(
@@ -240,13 +250,13 @@ ROWS = (
         end=end_pods(labelled(OF_RUN)),
         runs_again=False,
         attacks=(
-            Attack("Let a PipelineRun that waits for quota begin.", _begun_behind_the_queue),
+            Attack("Let a PipelineRun that waits for quota begin.", _begun_behind_the_queue, "charged"),
             Attack("Create a TaskRun with the labels of a PipelineRun.", _task_by_hand, "charged"),
             Attack("And lift the gate of its pod.", _task_by_hand_without_gate, "stopped"),
             Attack("Add a task to a PipelineRun that runs.", _more_tasks, "refused"),
             Attack("Say that a PipelineRun that runs needs more.", _more_requests, "refused"),
             Attack("Take a PipelineRun that runs out of its queue.", _run_out_of_the_queue, "refused"),
-            Attack("Let a PipelineRun make more pods by a matrix than it says it needs.", _fan_out),
+            Attack("Let a PipelineRun make more pods by a matrix than it says it needs.", _fan_out, "charged"),
         ),
     ),
 )

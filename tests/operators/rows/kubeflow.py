@@ -267,7 +267,7 @@ ROWS = (
             Attack("Raise the slots of each worker of a running MPIJob.", _mpi("slots"), "charged"),
             Attack("Have the launcher of a running MPIJob work too.", _mpi("launcher works"), "charged"),
             Attack("Raise the parallelism of the launcher's Job.", _launcher_job, "refused"),
-            Attack("Create a Job that says that a running MPIJob controls it.", _forged_launcher),
+            Attack("Create a Job that says that a running MPIJob controls it.", _forged_launcher, "stopped"),
         ),
     ),
     Row(
@@ -288,7 +288,7 @@ ROWS = (
             Attack("Take the runtime patches off a running TrainJob.", _runtime_patch, "refused"),
             Attack("Change the runtime of a running TrainJob, and delete its JobSet.", _larger_runtime, "stopped"),
             Attack("Raise the parallelism in the JobSet of a running TrainJob.", _job_set, "refused"),
-            Attack("Create a JobSet that says that a running TrainJob controls it.", _forged_job_set),
+            Attack("Create a JobSet that says that a running TrainJob controls it.", _forged_job_set, "stopped"),
         ),
     ),
 )

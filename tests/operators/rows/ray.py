@@ -116,7 +116,7 @@ GROWTH: dict[str, tuple[Json, ...]] = {
 
 def _growth(kind: str, plural: str) -> tuple[Attack, ...]:
     return tuple(
-        Attack(sentence.format(kind), _patch(plural, *patch), "refused" if patch is AUTOSCALING else None)
+        Attack(sentence.format(kind), _patch(plural, *patch), "refused" if patch is AUTOSCALING else "stopped")
         for sentence, patch in GROWTH.items()
     )
 
@@ -159,6 +159,11 @@ def _resume_waiting(scenario: Scenario, name: str) -> None:
     scenario.api.patch(ray_path(scenario, "rayclusters", "waiting"), {"spec": {"suspend": False}})
 
 
+def _older_version(scenario: Scenario, name: str) -> None:
+    """Create a second RayCluster, which waits, in a version that KubeRay's CRD serves beside the one that is read."""
+    scenario.api.create({**_raycluster(scenario, "older", "main", "1"), "apiVersion": "ray.io/v1alpha1"})
+
+
 def _retry(scenario: Scenario, name: str) -> None:
     """Have the RayJob retried, while the pods of its first RayCluster take their time to stop."""
     job = ray_path(scenario, "rayjobs", name)
@@ -191,6 +196,7 @@ ROWS = (
         attacks=(
             *_growth("RayCluster", "rayclusters"),
             Attack("Resume a RayCluster that waits.", _resume_waiting, "refused"),
+            Attack("Create a RayCluster in the older version of its CRD, v1alpha1.", _older_version, "charged"),
         ),
     ),
     Row(
@@ -209,8 +215,12 @@ ROWS = (
         attacks=(
             *_growth("RayJob", "rayjobs"),
             Attack("Raise the replicas of a RayJob's RayCluster itself.", _child, "refused"),
-            Attack("Create a RayCluster that names an admitted RayJob as its owner.", _adopted("RayJob", "rayjobs")),
-            Attack("Let a RayJob be retried whose pods stop slowly.", _retry),
+            Attack(
+                "Create a RayCluster that names an admitted RayJob as its owner.",
+                _adopted("RayJob", "rayjobs"),
+                "stopped",
+            ),
+            Attack("Let a RayJob be retried whose pods stop slowly.", _retry, "charged"),
         ),
     ),
     Row(
@@ -233,11 +243,13 @@ ROWS = (
                 _patch(
                     "rayservices", _set("/headGroupSpec/template/spec/containers/0/image", "registry.example/ray:2")
                 ),
+                "stopped",
             ),
             Attack("Raise the replicas of a RayService's RayCluster itself.", _child, "refused"),
             Attack(
                 "Create a RayCluster that names an admitted RayService as its owner.",
                 _adopted("RayService", "rayservices"),
+                "stopped",
             ),
         ),
     ),

@@ -75,12 +75,13 @@ class Attack:
 
     `sentence` is shown in the table of attacks. `act` runs against the admitted job of that name; an ApiError of the
     attempt itself means that the API server refused it, which is one of the three allowed answers (refused, charged,
-    stopped). `scenario` is the tenant's: its `api` calls as the tenant. `ends` is the answer, which the test finds out.
+    stopped). `scenario` is the tenant's: its `api` calls as the tenant. `ends` is the answer; where two are true, the
+    one that says more.
     """
 
     sentence: str
     act: Callable[[Scenario, str], None]
-    ends: Answer | None = None
+    ends: Answer
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_null_is_absent(spec: dict[str, Any]) -> None:
     """It decodes as if the field was not there, for caches and webhooks alike, and to the same digest."""
     (pod_set,) = decode(workload(**spec)).spec.pod_sets
     (plain,) = decode(workload()).spec.pod_sets
-    assert (pod_set.template.spec.tolerations, pod_set.template.spec.node_selector) == ([], {})
+    assert (pod_set.template.spec.tolerations, pod_set.template.spec.node_selector) == ((), {})
     assert pod_set.containers_digest == plain.containers_digest
     assert not reviewed(workload(**spec)).code
 

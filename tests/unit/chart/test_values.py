@@ -14,6 +14,8 @@ from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
+ELECTION = ("--lease-duration", "--renew-deadline", "--retry-period")
+
 Helm = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -244,6 +246,30 @@ def test_the_visibility_api_has_the_certificate_of_the_webhook(render: Render) -
     )
     assert named(manifests, "APIService", "v1beta1.visibility.kueue.x-k8s.io")["spec"]["caBundle"]
     assert "--tls-key" in arguments(manifests, "controller")
+
+
+def test_the_times_of_the_election_are_values(render: Render) -> None:
+    """Those of Kueue by default; a config with such times has them itself."""
+
+    def given(*values: str) -> list[str]:
+        found = arguments(render(*values), "controller")
+        return [found[found.index(flag) + 1] for flag in ELECTION if flag in found]
+
+    assert given() == ["15", "10", "2"]
+    quick = [f"controller.leaderElection.{each}" for each in ("leaseDuration=4", "renewDeadline=3", "retryPeriod=0.4")]
+    assert given("--set", ",".join(quick)) == ["4", "3", "0.4"]
+    assert given("--set", "config.leaderElection.leaseDuration=20s") == []
+
+
+def test_the_lease_is_asked_for_at_a_priority_of_its_own(render: Render) -> None:
+    """By default, matched before the other requests of the same account."""
+    schemas = [m for m in render() if m["kind"] == "FlowSchema"]
+    levels = {m["metadata"]["name"]: m["spec"]["priorityLevelConfiguration"]["name"] for m in schemas}
+    assert levels == {"turnstile-requests": "workload-high", "turnstile-leader-election": "leader-election"}
+    of_lease, others = sorted(schemas, key=lambda m: m["spec"]["matchingPrecedence"])
+    assert of_lease["metadata"]["name"] == "turnstile-leader-election"
+    assert others["metadata"]["name"] == "turnstile-requests"
+    assert not [m for m in render("--set", "flowSchema.enabled=false") if m["kind"] == "FlowSchema"]
 
 
 CONFIG = CHART / "ci" / "config-values.yaml"

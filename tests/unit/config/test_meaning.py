@@ -7,6 +7,7 @@ import pytest
 
 from app.api.errors import InvalidConfiguration
 from app.api.selectors import LabelSelector
+from app.controllers.metriclabels import CustomLabel
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
 from app.jobs.options import JobOptions, PodsReadyOptions
 from app.process import configured
@@ -62,6 +63,15 @@ def test_jobs_are_those_of_the_file() -> None:
     assert [each.framework for each in kinds.enabled] == ["batch/job"]
     assert not options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "kube-system"})
     assert options.managed_jobs_namespace_selector.matches({"kubernetes.io/metadata.name": "team"})
+
+
+def test_labels_to_copy_are_an_option_of_jobs() -> None:
+    """In the order of the file; none by default."""
+    assert configured.job_options(loaded("integrations: {labelKeysToCopy: [team, tier]}")).label_keys_to_copy == (
+        "team",
+        "tier",
+    )
+    assert configured.job_options(loaded("")).label_keys_to_copy == ()
 
 
 def test_without_a_file_every_kind_that_needs_no_gate_is_enabled() -> None:
@@ -132,10 +142,10 @@ def test_certificates_of_others_are_read_from_their_directory() -> None:
 
 
 def test_times_of_the_election() -> None:
-    """Quick by default; Kueue's when a file says them."""
+    """Kueue's by default, and what a file says."""
     assert configured.election(loaded()) == Election()
-    body = "leaderElection: {leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s}"
-    assert configured.election(loaded(body)) == Election(15, 10.0, 2.0, 2.0)
+    body = "leaderElection: {leaseDuration: 20s, renewDeadline: 12s, retryPeriod: 3s}"
+    assert configured.election(loaded(body)) == Election(20, 12.0, 3.0)
 
 
 def test_coarse_reasons_are_a_gate() -> None:
@@ -144,6 +154,21 @@ def test_coarse_reasons_are_a_gate() -> None:
     assert not JobFlags().options(file).granular_reasons
     assert not configured.engine_options(file).gates.unadmitted_workloads_observability
     assert JobFlags().options(loaded()).granular_reasons
+
+
+def test_conditions_before_the_first_decision_are_a_gate() -> None:
+    """Off by default, as in Kueue."""
+    assert JobFlags().options(loaded("featureGates: {UnadmittedWorkloadsExplicitStatus: true}")).explicit_status
+    assert not JobFlags().options(loaded()).explicit_status
+
+
+def test_how_long_what_is_over_is_kept() -> None:
+    """In seconds; for ever what the file does not name. No time at all is a time."""
+    kept = JobFlags().options(
+        loaded("objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}")
+    )
+    assert (kept.keep_finished, kept.keep_deactivated) == (3600.0, 0.0)
+    assert (JobFlags().options(loaded()).keep_finished, JobFlags().options(loaded()).keep_deactivated) == (None, None)
 
 
 class TestWaitingForPods:
@@ -192,3 +217,35 @@ class TestWaitingForPods:
         """In both versions: a Job that had to be ready at once would be evicted for ever."""
         file = loaded(f"waitForPodsReady: {{{switch}timeout: 0s}}", head=head)
         assert JobFlags().options(file).pods_ready == PodsReadyOptions(timeout=default, recovery_timeout=default)
+
+
+def test_what_is_measured() -> None:
+    """Labels, LocalQueues and resources; Workloads copy what their labels are made of."""
+    given = loaded(
+        """metrics:
+  enableClusterQueueResources: true
+  customLabels:
+  - {name: team, sourceLabelKey: org/team, trackedValues: [a]}
+  - {name: size, sourceKind: Workload, sourceAnnotationKey: org/size, trackedValues: [big]}
+  - {name: env, sourceKind: Workload, trackedValues: [prod]}
+  localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {shown: yes}}}
+featureGates: {CustomMetricLabels: true, MetricsForCohorts: false}
+""".replace("yes", "'yes'")
+    )
+    options = configured.metric_options(given)
+    assert (options.resources, options.local_queues, options.cohorts) == (True, True, False)
+    assert options.selector == LabelSelector(match_labels={"shown": "yes"})
+    assert options.custom == (
+        CustomLabel("team", "ClusterQueue", "org/team", tracked=frozenset({"a"})),
+        CustomLabel("size", "Workload", "org/size", from_annotation=True, tracked=frozenset({"big"})),
+        CustomLabel("env", "Workload", "env", tracked=frozenset({"prod"})),
+    )
+    jobs = configured.job_options(given)
+    assert (jobs.copied_labels, jobs.copied_annotations) == (("env",), ("org/size",))
+
+
+def test_labels_without_their_gate_are_none() -> None:
+    """Nor are they copied."""
+    given = loaded("metrics: {customLabels: [{name: a, sourceKind: Workload, trackedValues: [b]}]}")
+    assert configured.metric_options(given).custom == ()
+    assert configured.job_options(given).copied_labels == ()

@@ -12,14 +12,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
         (
-            "objectRetentionPolicies:\n  workloads: {afterFinished: 1h}",
-            "line 4: objectRetentionPolicies.workloads: deletion of Workloads that are over is not built yet",
-        ),
-        ("metrics: {enableClusterQueueResources: true}", "line 3: metrics.enableClusterQueueResources: metrics of"),
-        ("metrics: {customLabels: [{name: team}]}", "line 3: metrics.customLabels: metrics of queues"),
-        ("metrics: {localQueueMetrics: {enable: true}}", "line 3: metrics.localQueueMetrics: metrics of queues"),
-        ("integrations: {labelKeysToCopy: [a]}", "line 3: integrations.labelKeysToCopy: copying labels"),
-        (
             "integrations:\n  frameworks:\n  - batch/job\n  - ray.io/rayjob",
             (
                 "line 6: integrations.frameworks[1]: jobs of the framework ray.io/rayjob cannot be queued yet "
@@ -33,8 +25,8 @@ from tests.unit.config.files import BUILT, loaded, told, warned
         ("leaderElection: {leaderElect: false}", "line 3: leaderElection.leaderElect: cannot be changed"),
         ("leaderElection: {resourceLock: configmaps}", "line 3: leaderElection.resourceLock: cannot be changed"),
         ("leaderElection: {leaseDuration: 1500ms}", "line 3: leaderElection.leaseDuration: must be whole seconds"),
-        ("leaderElection: {renewDeadline: 4s}", "line 3: leaderElection.renewDeadline: must be above 0s and at least"),
-        ("leaderElection: {retryPeriod: 3s}", "line 3: leaderElection.retryPeriod: must be above 0s and below"),
+        ("leaderElection: {renewDeadline: 15s}", "line 3: leaderElection.renewDeadline: must be above 0s and at least"),
+        ("leaderElection: {retryPeriod: 10s}", "line 3: leaderElection.retryPeriod: must be above 0s and below"),
         ("health: {readinessEndpointName: ok}", "line 3: health.readinessEndpointName: cannot be changed"),
         ("health: {healthProbeBindAddress: '8081'}", "line 3: health.healthProbeBindAddress: must be host:port"),
         ("webhook: {port: 70000}", "line 3: webhook.port: must be 1 to 65535"),
@@ -51,6 +43,9 @@ def test_a_section_that_needs_it_is_refused(body: str, fault: str) -> None:
     [
         "tls: {minVersion: VersionTLS12}",
         "metrics: {localQueueMetrics: {enable: false}}",
+        "metrics: {localQueueMetrics: {enable: true, localQueueSelector: {matchLabels: {env: prod}}}}",
+        "metrics: {enableClusterQueueResources: true}",
+        "metrics: {customLabels: [{name: team}]}\nfeatureGates: {CustomMetricLabels: true}",
         "leaderElection: {leaderElect: true, resourceLock: leases}",
         "health: {readinessEndpointName: /readyz, livenessEndpointName: healthz}",
         "integrations: {frameworks: [pod]}",
@@ -109,6 +104,11 @@ def test_a_kind_that_is_built_later_is_accepted_then() -> None:
             "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",
             "resources.quotaCheckStrategy: is switched off by the gate",
         ),
+        ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels: is switched off by the gate"),
+        (
+            "metrics: {localQueueMetrics: {enable: true}}\nfeatureGates: {LocalQueueMetrics: false}",
+            "metrics.localQueueMetrics: is switched off by the gate",
+        ),
     ],
 )
 def test_what_changes_nothing_is_warned_of(body: str, warning: str) -> None:
@@ -121,7 +121,7 @@ def test_effective_configuration_shows_no_empty_promises() -> None:
     """Defaults of what is not built are left out of what holds."""
     effective = loaded("").effective()
     assert not {"waitForPodsReady", "multiKueue", "visibilityServer", "clientConnection"} & effective.keys()
-    assert effective["metrics"] == {"bindAddress": ":8443"}
+    assert effective["metrics"] == {"bindAddress": ":8443", "localQueueMetrics": {"enable": True}}
 
 
 def test_effective_configuration_is_a_configuration() -> None:

@@ -7,7 +7,10 @@ import pytest
 from app.api.core import Job
 from app.api.workload import Workload
 from app.controllers.actions import Patch
+from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import JOB, Cluster
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "main"}
 
 
 @pytest.fixture
@@ -45,6 +48,16 @@ class TestANewJob:
         assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("main", 3)]
         assert cluster.writes == ["create Workload"]
         assert cluster.events == [("CreatedWorkload", f"Created Workload: {cluster.workload_key}")]
+
+    def test_gives_its_workload_the_labels_that_the_configuration_names(self) -> None:
+        """When it is created; never the label by which the Workload is found."""
+        uid_label = "kueue.x-k8s.io/job-uid"
+        cluster = Cluster(options=JobOptions(label_keys_to_copy=("team", "absent", uid_label)))
+        cluster.job(labels={**QUEUED, "team": "vision", "other": "a", uid_label: "forged"})
+        cluster.settle()
+        job = cluster.get(Job, "team/train")
+        assert job is not None
+        assert cluster.workload["metadata"]["labels"] == {"team": "vision", uid_label: job["metadata"]["uid"]}
 
     def test_that_the_webhook_missed_is_suspended_first(self, cluster: Cluster) -> None:
         """One patch suffices as nothing ran yet, and the Workload follows in the same look."""

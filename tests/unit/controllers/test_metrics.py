@@ -6,13 +6,27 @@ from typing import ClassVar
 import pytest
 from prometheus_client import CollectorRegistry
 
+from app.api.core import Job, Pod
+from app.api.meta import Kind
 from app.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
+from app.controllers.ledgerfeed import follow
+from app.controllers.metriclabels import CustomLabel, MetricOptions
 from app.controllers.metrics import WorkloadMetrics
 from app.engine import Options as EngineOptions
 from app.engine import State, cycle
 from app.engine.decisions import preempted_message
 from app.engine.options import Gates
-from tests.unit.controllers.worlds import ADMITTED, NOW, RESERVED, condition, workload
+from tests.unit.controllers.worlds import (
+    ADMITTED,
+    NOW,
+    RESERVED,
+    cluster_queue,
+    condition,
+    decode,
+    local_queue,
+    workload,
+    world,
+)
 from tests.unit.engine import builders as b
 
 EVICTED = condition("Evicted", "True", "Preempted", since="2026-01-02T03:04:00Z")
@@ -22,9 +36,14 @@ FINISHED = condition("Finished", "True", "Succeeded", since="2026-01-02T03:03:00
 class Counts:
     """The metrics, and what a scrape would find."""
 
-    def __init__(self) -> None:
+    def __init__(self, measured: MetricOptions | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.metrics = WorkloadMetrics(self.registry)
+        self.metrics = WorkloadMetrics(self.registry, measured)
+
+    @property
+    def state(self) -> State | None:
+        """The ledger of the term."""
+        return self.metrics._state
 
     def value(self, metric: str, /, **labels: str) -> float | None:
         """One sample."""
@@ -171,10 +190,164 @@ class TestEvictions:
     def test_local_queues_may_be_left_out(self) -> None:
         """As configured."""
         registry = CollectorRegistry()
-        WorkloadMetrics(registry, local_queues=False).changed(evicted(), evicted(self.ONCE), NOW)
+        WorkloadMetrics(registry, MetricOptions(local_queues=False)).changed(evicted(), evicted(self.ONCE), NOW)
         names = {family.name for family in registry.collect()}
         assert "kueue_evicted_workloads" in names
         assert "kueue_local_queue_evicted_workloads" not in names
+
+
+def at(second: int, *conditions: tuple[str, str], checks: bool = False) -> Workload:
+    """A Workload with conditions that are true since second 0 to 59 of 03:03."""
+    given = [condition(kind, "True", "x", since=f"2026-01-02T03:03:{since}Z") for kind, since in conditions]
+    states = [{"name": "c", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-02T03:03:00Z"}]
+    more = {"admissionChecks": states} if checks else {}
+    held = any(kind == "QuotaReserved" for kind, _ in conditions)
+    return workload(*given, admission=held, more_status=more, resourceVersion=str(second))
+
+
+RESERVED_AT, ADMITTED_AT, READY_AT = ("QuotaReserved", "10"), ("Admitted", "20"), ("PodsReady", "25")
+
+
+class TestWaits:
+    """How long a Workload waited, by both queues and priority class. It was created at 03:00:00."""
+
+    WHERE: ClassVar = {"cluster_queue": "cq", "priority_class": ""}
+    IN_LINE: ClassVar = {"name": "lq", "namespace": "ns", "priority_class": ""}
+
+    def test_until_the_reservation(self, counts: Counts) -> None:
+        """Since its creation."""
+        counts.metrics.changed(at(1), at(2, RESERVED_AT), NOW)
+        assert counts.value("quota_reserved_workloads_total", **self.WHERE) == 1
+        assert counts.value("quota_reserved_wait_time_seconds_sum", **self.WHERE) == 245
+        assert counts.value("local_queue_quota_reserved_workloads_total", **self.IN_LINE) == 1
+        assert counts.value("local_queue_quota_reserved_wait_time_seconds_sum", **self.IN_LINE) == 245
+        assert counts.value("admitted_workloads_total", **self.WHERE) is None
+
+    def test_since_it_was_requeued(self, counts: Counts) -> None:
+        """The wait before its last run does not count again."""
+        requeued = ("Requeued", "55")
+        counts.metrics.changed(at(1, requeued), at(2, requeued, RESERVED_AT, ADMITTED_AT), NOW)
+        assert counts.value("admission_wait_time_seconds_sum", **self.WHERE) == 10
+        assert counts.value("admitted_workloads_total", **self.WHERE) == 1
+        assert counts.value("admission_checks_wait_time_seconds_count", **self.WHERE) is None
+
+    def test_for_admission_checks(self, counts: Counts) -> None:
+        """From the reservation on, and only of those that have any."""
+        counts.metrics.changed(at(1, RESERVED_AT), at(2, RESERVED_AT, ADMITTED_AT, checks=True), NOW)
+        assert counts.value("admission_checks_wait_time_seconds_sum", **self.WHERE) == 10
+        assert counts.value("local_queue_admission_checks_wait_time_seconds_sum", **self.IN_LINE) == 10
+        assert counts.value("quota_reserved_workloads_total", **self.WHERE) is None
+
+    def test_until_the_pods_are_ready(self, counts: Counts) -> None:
+        """Since its creation, and since its admission."""
+        counts.metrics.changed(at(1, RESERVED_AT, ADMITTED_AT), at(2, RESERVED_AT, ADMITTED_AT, READY_AT), NOW)
+        assert counts.value("ready_wait_time_seconds_sum", **self.WHERE) == 245
+        assert counts.value("admitted_until_ready_wait_time_seconds_sum", **self.WHERE) == 5
+        assert counts.value("local_queue_admitted_until_ready_wait_time_seconds_sum", **self.IN_LINE) == 5
+
+    def test_until_its_end(self, counts: Counts) -> None:
+        """It counts as finished, once."""
+        ended = at(3, RESERVED_AT, ADMITTED_AT, ("Finished", "50"))
+        counts.metrics.changed(at(2, RESERVED_AT, ADMITTED_AT), ended, NOW)
+        counts.metrics.changed(ended, ended, NOW)
+        assert counts.value("finished_workloads_total", **self.WHERE) == 1
+        assert counts.value("local_queue_execution_time_seconds_sum", **self.IN_LINE) == 30
+
+    def test_buckets_are_those_of_kueue(self, counts: Counts) -> None:
+        """Admission may last longer by ClusterQueue than by LocalQueue."""
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        wide, narrow = {**self.WHERE, "le": "40960.0"}, {**self.IN_LINE, "le": "40960.0"}
+        assert counts.value("admission_wait_time_seconds_bucket", **wide) == 1
+        assert counts.value("local_queue_admission_wait_time_seconds_bucket", **narrow) is None
+        assert counts.value("local_queue_admission_wait_time_seconds_bucket", **{**narrow, "le": "10240.0"}) == 1
+        assert counts.value("admission_wait_time_seconds_bucket", **{**wide, "le": "160.0"}) == 0
+
+
+class TestATerm:
+    """What is counted while this process leads."""
+
+    def leads(self, *objects: Kind, measured: MetricOptions | None = None) -> Counts:
+        """Metrics of a process that leads a world of these objects."""
+        counts = Counts(measured)
+        cluster = world(*objects)
+        state = State()
+        follow(state, cluster, take=lambda change: change())
+        counts.metrics.begin(cluster, state)
+        return counts
+
+    def test_admissions_below_a_cohort(self) -> None:
+        """Of every Cohort above the ClusterQueue, until the Cohort is gone."""
+        counts = self.leads(cluster_queue(cohortName="inner"), b.cohort("inner", parent="outer"), local_queue())
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        for name in ("inner", "outer"):
+            labels = {"cohort": name, "priority_class": ""}
+            assert counts.value("cohort_subtree_admitted_workloads_total", **labels) == 1
+        assert counts.state is not None
+        counts.state.drop_cohort("inner")
+        assert counts.value("cohort_subtree_admitted_workloads_total", cohort="outer", priority_class="") is None
+
+    def test_queues_that_do_not_exist_have_no_series(self) -> None:
+        """Else the names that tenants give would stay for the term."""
+        counts = self.leads()
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        counts.metrics.changed(evicted(), evicted(("Preempted", "", 1), preempted="/gone"), NOW)
+        assert not [sample for family in counts.registry.collect() for sample in family.samples]
+
+    def test_the_end_of_the_term_ends_the_series(self, counts: Counts) -> None:
+        """The next leader counts from then on."""
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        counts.metrics.end()
+        assert not [sample for family in counts.registry.collect() for sample in family.samples]
+
+    def test_custom_labels(self) -> None:
+        """Of the queues and of the Workload."""
+        labels = (
+            CustomLabel("team", "ClusterQueue", "team"),
+            CustomLabel("env", "LocalQueue", "env"),
+            CustomLabel("size", "Workload", "size", tracked=frozenset({"big"})),
+        )
+        queue, line = cluster_queue(), local_queue()
+        queue.metadata.labels, line.metadata.labels = {"team": "a"}, {"env": "prod"}
+        counts = self.leads(queue, line, measured=MetricOptions(custom=labels))
+        after = at(2, RESERVED_AT, ADMITTED_AT)
+        after.metadata.labels = {"size": "big"}
+        counts.metrics.changed(at(1), after, NOW)
+        of_queue = {"cluster_queue": "cq", "priority_class": "", "custom_team": "a"}
+        assert counts.value("admitted_workloads_total", **of_queue) == 1
+        of_line = {"name": "lq", "namespace": "ns", "priority_class": "", "custom_env": "prod"}
+        assert counts.value("local_queue_admitted_workloads_total", **of_line, custom_size="big") == 1
+        assert counts.value("local_queue_quota_reserved_workloads_total", **of_line) == 1
+        counts.metrics.forget("cq")
+        counts.metrics.forget_local_queue("ns/lq")
+        assert counts.value("admitted_workloads_total", **of_queue) is None
+        assert counts.value("local_queue_admitted_workloads_total", **of_line, custom_size="big") is None
+
+    @pytest.mark.parametrize(("generation", "seconds"), [(1, 4.0), (2, None)], ids=["new", "changed before"])
+    def test_how_long_a_job_waited_for_its_workload(self, generation: int, seconds: float | None) -> None:
+        """Of a job as it was created."""
+        meta = {"name": "job", "namespace": "ns", "uid": "job-uid", "generation": generation}
+        job = decode(Job, {"metadata": {**meta, "creationTimestamp": "2026-01-02T02:59:56Z"}})
+        counts = self.leads(job, cluster_queue(), local_queue())
+        counts.metrics.changed(None, workload(), NOW)
+        assert counts.value("workload_creation_latency_seconds_sum", job_kind="Job") == seconds
+
+    def test_how_long_an_admitted_pod_kept_its_gate(self) -> None:
+        """Until the version without it; another change of the pod does not count."""
+        meta = {
+            "name": "p",
+            "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": "wl"},
+            "annotations": {"kueue.x-k8s.io/workload": "wl"},
+        }
+        gate = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+        gated, free = decode(Pod, {"metadata": meta, "spec": gate}), decode(Pod, {"metadata": meta, "spec": {}})
+        bound = decode(Pod, {"metadata": meta, "spec": {"nodeName": "n"}})
+        counts = self.leads(cluster_queue(), local_queue(), at(2, RESERVED_AT, ("Admitted", "59")))
+        for old, new in ((None, gated), (gated, free), (free, bound), (bound, None)):
+            counts.metrics.pod_changed(old, new, NOW)
+        labels = {"name": "kueue.x-k8s.io/admission", "cluster_queue": "cq", "is_group": "true"}
+        assert counts.value("pod_scheduling_gate_removal_seconds_sum", **labels) == 6
+        assert counts.value("pod_scheduling_gate_removal_seconds_count", **labels) == 1
 
 
 class TestPreemptions:
@@ -203,6 +376,19 @@ def test_the_figures_of_a_cluster_queue_end_with_it(counts: Counts) -> None:
     counts.metrics.forget("cq")
     labels = {"cluster_queue": "cq", "reason": "Preempted"}
     assert counts.value("workload_eviction_latency_seconds_count", **labels) is None
+
+
+def test_cycles_are_counted_by_what_they_reached(counts: Counts) -> None:
+    """A success admits a Workload; a cycle without a head is none."""
+    state = b.world(b.queue("a"))
+    state.put_workload(b.workload("fits", "a"), b.NOW)
+    state.put_workload(b.workload("big", "a", cpu=50, second=1), b.NOW)
+    for _ in range(3):
+        counts.metrics.decided(cycle(state, b.NOW).decisions, 0.02)
+    assert counts.value("admission_attempts_total", result="success") == 1
+    assert counts.value("admission_attempts_total", result="inadmissible") == 1
+    assert counts.value("admission_attempt_duration_seconds_bucket", result="success", le="0.025") == 1
+    assert counts.value("admission_attempt_duration_seconds_bucket", result="success", le="0.01") == 0
 
 
 class TestCycles:

@@ -5,6 +5,7 @@ import pytest
 from app.api.core import Pod
 from app.api.workload import Workload
 from app.controllers.actions import Delete, Patch, RequeueAfter
+from app.jobs.options import JobOptions
 from tests.unit.controllers.group_cluster import FINALIZER, GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import Body
 
@@ -78,6 +79,26 @@ class TestComposition:
         ((reason, note),) = cluster.events
         assert reason == "ErrWorkloadCompose"
         assert note.endswith(told)
+
+    def test_its_workload_gets_labels_of_its_pods(self) -> None:
+        """The keys that the configuration names, from any pod that has them."""
+        cluster = GroupCluster(total=2)
+        cluster.world.options = JobOptions(label_keys_to_copy=("team", "tier", "absent"))
+        cluster.member("a", labels={"team": "vision", "other": "a"})
+        cluster.member("b", labels={"team": "vision", "tier": "gold", "other": "b"})
+        cluster.settle(GROUP)
+        assert cluster.workload["metadata"]["labels"] == {"team": "vision", "tier": "gold"}
+
+    def test_pods_with_different_values_of_a_copied_label_get_no_workload(self) -> None:
+        """The event names the label and the values."""
+        cluster = GroupCluster(total=2)
+        cluster.world.options = JobOptions(label_keys_to_copy=("team",))
+        cluster.member("a", labels={"team": "vision"})
+        cluster.member("b", labels={"team": "speech"})
+        cluster.settle(GROUP)
+        assert cluster.writes == []
+        note = "the pods have different values of the label team: vision, speech"
+        assert cluster.events == [("ErrWorkloadCompose", note)]
 
     def test_does_not_believe_what_a_pod_says_of_its_role(self) -> None:
         """A larger pod has a pod set of its own, whatever role it claims."""

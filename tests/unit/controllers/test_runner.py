@@ -194,7 +194,7 @@ async def test_a_store_that_becomes_complete_is_gone_through_again() -> None:
     store, diary = stored(), Diary()
     store.doubt()
     listed: list[Target] = []
-    dispatch = Dispatch(initial=lambda: iter(listed), complete=[store])
+    dispatch = Dispatch(complete={store: lambda: iter(listed)})
     async with running(Runner(diary, [diary.controller("one")], [dispatch])):
         assert diary.done == []
         listed.append(("one", "a"))

@@ -9,6 +9,7 @@ from app.api.core import LimitRange, Pod
 from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.naming import workload_name
+from app.jobs.options import JobOptions
 from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 
 SET = "statefulset:team/db"
@@ -90,6 +91,13 @@ class TestAdmission:
         assert [(each["name"], each["count"]) for each in workload["spec"]["podSets"]] == [("main", 2)]
         assert workload["metadata"]["annotations"]["kueue.x-k8s.io/is-group-workload"] == "true"
         assert gated(cluster, "db-0")
+
+    def test_its_workload_gets_its_labels_that_the_configuration_names(self) -> None:
+        """When it is created."""
+        cluster = Cluster(options=JobOptions(label_keys_to_copy=("kueue.x-k8s.io/queue-name", "absent")))
+        put_set(cluster)
+        settle(cluster)
+        assert cluster.workload["metadata"]["labels"] == {**QUEUE, "kueue.x-k8s.io/job-uid": "uid-db"}
 
     def test_pods_are_started_as_they_come(self, cluster: Cluster) -> None:
         """The second one on the quota that is reserved already; their Workload is not written for that."""

@@ -31,6 +31,10 @@ class Training(Cluster):
         assert found is not None
         return found
 
+    def drop_patches(self) -> None:
+        """As the API server does where the definition of TrainJob has no such field."""
+        self.patch(TrainJob, "team/train", {"spec": {"runtimePatches": None}})
+
     def render(self, *, nodes: int = 2, cpu: str = "1", active: int = 0, uid: str = "") -> None:
         """Trainer makes the JobSet of the TrainJob as it is now."""
         train_job = self.train_job
@@ -106,6 +110,37 @@ def test_its_start_is_one_write() -> None:
         "nodeSelector": {"pool": "a"},
         "tolerations": [{"key": "own"}, {"key": "spot", "operator": "Exists"}],
     }
+
+
+def test_without_its_runtime_patch_it_is_not_started() -> None:
+    """The API server drops it where Trainer is older than runtime patches, and so would what a start adds: the pods
+    would run on any nodes."""
+    cluster = Training()
+    cluster.drop_patches()
+    cluster.settle(KEY)
+    cluster.writes.clear()
+    cluster.admit()
+    cluster.settle(KEY)
+    assert cluster.train_job["spec"]["suspend"] is True
+    status, reason, message = cluster.condition("Finished") or ("", "", "")
+    assert (status, reason) == ("True", "FailedToStart")
+    assert "does not know runtimePatches and has to be upgraded" in message
+    cluster.settle(KEY)
+    assert cluster.writes.count("create Workload") == 0
+    cluster.patch(TrainJob, "team/train", {"spec": {"runtimePatches": [{"manager": MANAGER}]}})
+    cluster.settle(KEY)
+    assert cluster.condition("Finished") is None
+
+
+def test_one_that_the_webhook_missed_gets_its_runtime_patch_when_it_is_suspended() -> None:
+    """Without it the TrainJob could not be started."""
+    cluster = Training(rendered=False)
+    cluster.drop_patches()
+    cluster.patch(TrainJob, "team/train", {"spec": {"suspend": False}})
+    cluster.render()
+    cluster.settle(KEY)
+    assert cluster.train_job["spec"]["suspend"] is True
+    assert [each["manager"] for each in cluster.train_job["spec"]["runtimePatches"]] == [MANAGER]
 
 
 def test_quota_is_kept_until_trainer_has_suspended_the_job_set() -> None:

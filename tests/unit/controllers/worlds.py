@@ -9,15 +9,18 @@ import msgspec
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
-from app.api.core import Job, LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
+from app.api.core import Job, LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
 from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.charges import index_pods
 from app.controllers.clusterview import ClusterView, index_stores
+from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.store import Store
@@ -64,6 +67,10 @@ def world(*objects: Kind, now: datetime = NOW, options: JobOptions | None = None
         jobs={Job: of(Job), Pod: pods},
         pods=pods,
     )
+    made.provisioning = Provisioning(
+        configs=of(ProvisioningRequestConfig), requests=of(ProvisioningRequest), templates=of(PodTemplate)
+    )
+    index_provisioning(made.provisioning.requests, made.admission_checks, made.workloads)
     index_pods(pods)
     index_stores(made.workloads, made.local_queues, made.cluster_queues, made.flavors)
     return made

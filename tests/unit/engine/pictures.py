@@ -1,9 +1,12 @@
 """What a state of the engine looks like, and where two of them differ."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from app.engine import State
+from app.engine.queues import ClusterQueue
+from app.engine.state import LocalQueue
 
 
 def shape(state: State) -> Any:
@@ -33,8 +36,29 @@ def shape(state: State) -> Any:
             ),
             queue.active,
         )
+        check_counts(queue)
+    for local in state.local_queues.values():
+        assert local.requested == requested(local), local.key
     counts = {key: state.local_queue_counts(key) for key in sorted(state.local_queues)}
     return nodes, lines, sorted(state.waiting), sorted(state.ledger.holders.items()), counts
+
+
+def check_counts(queue: ClusterQueue) -> None:
+    """The counts that are kept are those that counting finds."""
+    pending = queue.pending
+    found = len(pending.active_infos()) + len(pending.under_way), len(pending.inadmissible_infos())
+    assert pending.counts() == found, queue.name
+    members = Counter((info.hash, info.local_queue) for info in pending.active.values()) if pending.in_classes else {}
+    assert pending.members == members, queue.name
+
+
+def requested(local: LocalQueue) -> dict[str, int]:
+    """What those that wait in a LocalQueue request together."""
+    total: Counter[str] = Counter()
+    for info in local.items.values():
+        for item in info.totals:
+            total.update(item.requests)
+    return {resource: amount for resource, amount in total.items() if amount}
 
 
 def dump(state: State) -> Any:
@@ -52,6 +76,7 @@ def dump(state: State) -> Any:
             {key: list(heap) for key, heap in pending.classes.items()},
             {key: list(heap) for key, heap in pending.heads.items()},
             dict(pending.offered),
+            dict(pending.members),
             queue.api.spec,
         )
     return (
@@ -72,7 +97,10 @@ def dump(state: State) -> Any:
         (state.epoch, state.quiet_at, state.scheduling_cycle, state.cycling, len(state.deferred)),
         (sorted(state.retry_queues), sorted(state.retry_cohorts)),
         {key: (line.consumed, dict(line.penalties), line.last_update) for key, line in sorted(state.lines.items())},
-        {key: (sorted(local.items), local.open, local.weight) for key, local in sorted(state.local_queues.items())},
+        {
+            key: (sorted(local.items), local.open, local.weight, dict(local.requested))
+            for key, local in sorted(state.local_queues.items())
+        },
     )
 
 

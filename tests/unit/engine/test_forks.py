@@ -16,7 +16,20 @@ SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 LOWER = {"withinClusterQueue": "LowerPriority"}
 CHECKS = {"admissionChecks": [{"name": "check"}]}
 QUOTA = {"one": {"cpu": (4, 1, 2)}, "two": {"cpu": 2}}
-UNSEEN = {"journal", "shapes", "catalog", "options", "answers", "lendable", "_effective", "_hash", "_limited", "_usage"}
+UNSEEN = {
+    "journal",
+    "shapes",
+    "texts",
+    "_counted",
+    "catalog",
+    "options",
+    "answers",
+    "lendable",
+    "_effective",
+    "_hash",
+    "_limited",
+    "_usage",
+}
 """Attributes that are the fork's own, or remember answers."""
 
 LIMITS = msgspec.convert(

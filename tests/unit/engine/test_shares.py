@@ -16,6 +16,12 @@ def world(*queues: ClusterQueue) -> State:
     return b.world(*queues, options=Options(fair_sharing=FairSharing()))
 
 
+def status(state: State, name: str, *, cohort: bool) -> int | None:
+    """A share as the status of its ClusterQueue or Cohort has it."""
+    share = state.weighted_share(name, cohort=cohort)
+    return share.status if share is not None else None
+
+
 @pytest.mark.parametrize(
     ("spec", "share"),
     [
@@ -29,8 +35,8 @@ def test_of_a_cluster_queue_that_borrows(spec: dict[str, Any], share: int) -> No
     """Two of the ten cores that its cohort could lend, by weight, in thousandths and rounded up."""
     state = world(b.queue("a", {"default": {"cpu": 5}}, "all", **spec), b.queue("b", {"default": {"cpu": 5}}, "all"))
     state.put_workload(b.held("w", "a", {"cpu": "7"}), b.NOW)
-    assert state.weighted_share("a", cohort=False) == share
-    assert state.weighted_share("b", cohort=False) == 0
+    assert status(state, "a", cohort=False) == share
+    assert status(state, "b", cohort=False) == 0
 
 
 def test_of_a_cohort_that_borrows() -> None:
@@ -38,25 +44,25 @@ def test_of_a_cohort_that_borrows() -> None:
     state = world(b.queue("a", {"default": {"cpu": 5}}, "near"), b.queue("b", {"default": {"cpu": 5}}, "far"))
     state.put_cohort(b.cohort("near", parent="far"))
     state.put_workload(b.held("w", "a", {"cpu": "7"}), b.NOW)
-    assert state.weighted_share("near", cohort=True) == 200
-    assert state.weighted_share("far", cohort=True) == 0
+    assert status(state, "near", cohort=True) == 200
+    assert status(state, "far", cohort=True) == 0
     assert state.cohorts_above("a") == ["near", "far"]
 
 
 def test_weight_0_is_endless_only_while_it_borrows() -> None:
     """Within its quota a queue's share is 0, whatever its weight."""
     state = world(b.queue("a", {"default": {"cpu": 5}}, "all", fairSharing={"weight": "0"}))
-    assert state.weighted_share("a", cohort=False) == 0
+    assert status(state, "a", cohort=False) == 0
 
 
 def test_without_a_cohort_or_a_name() -> None:
     """A queue on its own borrows nothing; of what does not exist there is no share."""
     state = world(b.queue("a", {"default": {"cpu": 5}}))
     state.put_workload(b.held("w", "a", {"cpu": "7"}), b.NOW)
-    assert state.weighted_share("a", cohort=False) == 0
+    assert status(state, "a", cohort=False) == 0
     assert state.cohorts_above("a") == []
-    assert state.weighted_share("gone", cohort=False) is None
-    assert state.weighted_share("gone", cohort=True) is None
+    assert status(state, "gone", cohort=False) is None
+    assert status(state, "gone", cohort=True) is None
     assert state.cohorts_above("gone") == []
 
 
@@ -65,8 +71,8 @@ def test_a_cycle_of_cohorts_lends_nothing() -> None:
     state = world(b.queue("a", {"default": {"cpu": 5}}, "x"))
     state.put_cohort(b.cohort("x", parent="y"))
     state.put_cohort(b.cohort("y", parent="x"))
-    assert state.weighted_share("a", cohort=False) == 0
-    assert state.weighted_share("x", cohort=True) == 0
+    assert status(state, "a", cohort=False) == 0
+    assert status(state, "x", cohort=True) == 0
     assert state.cohorts_above("a") == []
 
 
@@ -76,7 +82,7 @@ def test_none_is_told_while_a_cycle_tries_usage() -> None:
     state.put_workload(b.workload("w", cpu=7), b.NOW)
     steps = cycle_steps(state, b.NOW, stretch=0)
     next(steps)
-    assert state.weighted_share("a", cohort=False) is None
+    assert status(state, "a", cohort=False) is None
     for _ in steps:
         pass
-    assert state.weighted_share("a", cohort=False) == 200
+    assert status(state, "a", cohort=False) == 200

@@ -6,8 +6,9 @@ here. `can_run` is written from the documentation of each kind, not from its int
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import permutations, product
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -108,31 +109,52 @@ MAPS: Final = st.dictionaries(KEYS, st.sampled_from(["x", "y"]), max_size=2)
 SMALL: Final = st.sampled_from([2, 4, 1, 3, 0])
 
 
-@st.composite
-def pod_specs(draw: st.DrawFn) -> Json:
-    """The spec of a pod, with and without directives."""
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": draw(st.sampled_from("12"))}}}
+def _choices(keys: Sequence[str]) -> list[tuple[str, ...]]:
+    """Up to two of the keys, in any order; none of them a third of the time."""
+    some = [each for length in (1, 2) for each in permutations(keys, length)]
+    return [()] * (len(some) // 2) + some
+
+
+_SOME_MAPS: Final = [
+    dict(zip(keys, values, strict=True)) for keys in _choices("abc") for values in product("xy", repeat=len(keys))
+]
+_SPECS: Final = list(product("12", _SOME_MAPS, _choices("abc"), _choices(["g/1", "g/2"]), [None, None, "low", "high"]))
+_MAPS_OR_NONE: Final = [*[None] * len(_SOME_MAPS), *_SOME_MAPS]
+_METADATA: Final = [*[None] * len(_MAPS_OR_NONE) ** 2, *product(_MAPS_OR_NONE, repeat=2)]
+
+
+def _pod_spec(number: int) -> Json:
+    cpu, selector, keys, gates, priority = _SPECS[number]
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
     spec: Json = {"containers": [container], "restartPolicy": "Never"}
-    if selector := draw(MAPS):
-        spec["nodeSelector"] = selector
-    if keys := draw(st.lists(KEYS, max_size=2, unique=True)):
+    if selector:
+        spec["nodeSelector"] = dict(selector)
+    if keys:
         spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in keys]
-    if gates := draw(st.lists(st.sampled_from(["g/1", "g/2"]), max_size=2, unique=True)):
+    if gates:
         spec["schedulingGates"] = [{"name": gate} for gate in gates]
-    if draw(st.booleans()):
-        spec["priorityClassName"] = draw(st.sampled_from(["low", "high"]))
+    if priority:
+        spec["priorityClassName"] = priority
     return spec
 
 
-@st.composite
-def pod_templates(draw: st.DrawFn) -> Json:
-    """A pod template; metadata and its maps may be absent."""
-    template: Json = {"spec": draw(pod_specs())}
-    if draw(st.booleans()):
-        template["metadata"] = {
-            name: found for name in ("labels", "annotations") if (found := draw(st.none() | MAPS)) is not None
-        }
+def _pod_template(spec: int, metadata: int) -> Json:
+    template: Json = {"spec": _pod_spec(spec)}
+    if (given := _METADATA[metadata]) is not None:
+        named = zip(("labels", "annotations"), given, strict=True)
+        template["metadata"] = {name: dict(found) for name, found in named if found is not None}
     return template
+
+
+def pod_specs() -> st.SearchStrategy[Json]:
+    """The spec of a pod, with and without directives. One number says all of it: a job has many, and each draw takes
+    hypothesis far longer than the test that needs it."""
+    return st.integers(0, len(_SPECS) - 1).map(_pod_spec)
+
+
+def pod_templates() -> st.SearchStrategy[Json]:
+    """A pod template; metadata and its maps may be absent."""
+    return st.builds(_pod_template, st.integers(0, len(_SPECS) - 1), st.integers(0, len(_METADATA) - 1))
 
 
 def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchStrategy[Any]:

@@ -148,3 +148,13 @@ class TestVersionedPatches:
     def test_it_is_told_from_its_body(self, body: bytes, carries: bool) -> None:
         """By the field that the server checks, and by nothing that looks like it."""
         assert answers.carries_version(body) is carries
+
+
+def test_a_body_is_written_in_the_version_that_the_server_has() -> None:
+    """A kind that is read in an older version is created in it too."""
+    body = b'{"apiVersion": "example.com/v1", "kind": "Train"}'
+    assert answers.encode(body) == body
+    assert msgspec.json.decode(answers.encode(body, version="v1beta1")) == {
+        "apiVersion": "example.com/v1beta1",
+        "kind": "Train",
+    }

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.transport import FIRST_PAGE, PAGE_BYTES, PAGE_GROWTH, PAGE_SIZE, next_page
+from app.kube.pages import FIRST_PAGE, PAGE_BYTES, PAGE_GROWTH, PAGE_SIZE, next_page
 
 KB = 1000
 

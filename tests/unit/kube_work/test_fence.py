@@ -1,9 +1,13 @@
 """The fence is open from the start of a renewal for as long as the Lease surely lasts; once closed it stays closed."""
 
+import asyncio
+import threading
+
 import pytest
 
 from app.api.errors import InvalidValue, NotLeading
 from app.kube.lease import Elector, Fence, monotonic
+from tests.cluster.lease_holder import QUICK
 
 
 class Clock:
@@ -69,6 +73,77 @@ def test_stays_closed(fence: Fence) -> None:
         fence.check()
 
 
+@pytest.mark.asyncio
+class TestSuspended:
+    """Between the end of its span and the next renewal, writers wait."""
+
+    async def test_writers_wait_for_the_next_renewal(self, fence: Fence, clock: Clock) -> None:
+        """All of them, and go on when it has succeeded."""
+        clock.now = 104.0
+        assert fence.suspended
+        writers = [asyncio.ensure_future(fence.opened()) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(writer.done() for writer in writers)
+        fence.extend(103.0)
+        async with asyncio.timeout(5):
+            await asyncio.gather(*writers)
+        assert not fence.suspended
+
+    async def test_a_renewal_that_was_started_too_long_ago_opens_nothing(self, fence: Fence, clock: Clock) -> None:
+        """Its answer came after its own span."""
+        clock.now = 104.0
+        writer = asyncio.ensure_future(fence.opened())
+        await asyncio.sleep(0)
+        fence.extend(100.4)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer, 0.05)
+
+    async def test_writers_of_a_term_that_is_over_are_refused(self, fence: Fence, clock: Clock) -> None:
+        """Those that wait, and those that come later."""
+        clock.now = 104.0
+        writer = asyncio.ensure_future(fence.opened())
+        await asyncio.sleep(0)
+        fence.close()
+        for refused in (writer, fence.opened()):
+            with pytest.raises(NotLeading, match="given up"):
+                async with asyncio.timeout(5):
+                    await refused
+        assert not fence.suspended
+
+    async def test_a_writer_that_was_cancelled_is_not_woken(self, fence: Fence, clock: Clock) -> None:
+        """Nothing fails when the others are."""
+        clock.now = 104.0
+        gone, writer = asyncio.ensure_future(fence.opened()), asyncio.ensure_future(fence.opened())
+        await asyncio.sleep(0)
+        gone.cancel()
+        fence.extend(104.0)
+        async with asyncio.timeout(5):
+            await writer
+        assert gone.cancelled()
+
+    async def test_no_renewal_of_another_thread_is_missed(self) -> None:
+        """Whenever it comes: a thread suspends and renews without a pause, and a writer waits thousands of times."""
+        clock = Clock()
+        fence = Fence(clock=clock, epoch=1, renewed_at=100.0, span=1.0)
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.is_set():
+                clock.now += 2.0
+                fence.extend(clock.now)
+
+        thread = threading.Thread(target=renew)
+        thread.start()
+        try:
+            async with asyncio.timeout(20):
+                for _ in range(5_000):
+                    await fence.opened()
+                    await asyncio.sleep(0)
+        finally:
+            done.set()
+            thread.join()
+
+
 def test_the_clock_only_goes_forward() -> None:
     """Readings never decrease."""
     readings = [monotonic() for _ in range(1000)]
@@ -89,7 +164,7 @@ def test_the_clock_only_goes_forward() -> None:
 def test_durations_with_which_two_could_lead_are_refused(wrong: dict[str, float]) -> None:
     """A leader must give up before a candidate may take over."""
     with pytest.raises(InvalidValue):
-        Elector(None, namespace="n", name="l", identity="i", **wrong)  # type: ignore[arg-type]
+        Elector(None, namespace="n", name="l", identity="i", **{**QUICK, **wrong})  # type: ignore[arg-type]
 
 
 def test_two_of_one_name_are_two() -> None:
@@ -97,3 +172,14 @@ def test_two_of_one_name_are_two() -> None:
     first, second = (Elector(None, namespace="n", name="l", identity="i") for _ in range(2))  # type: ignore[arg-type]
     assert first.identity != second.identity
     assert first.identity.startswith("i_")
+
+
+def test_no_other_process_leads_for_a_while_after_the_fence_has_closed_for_writers() -> None:
+    """So long a write that was sent in time may take effect; after the end of the term it may not."""
+    now = 100.0
+    fence = Fence(clock=lambda: now, epoch=1, renewed_at=100.0, span=10.0, grace=4.5)
+    assert fence.exclusive() == 14.5
+    now = 112.0
+    assert fence.exclusive() == 2.5
+    fence.close()
+    assert fence.exclusive() < 0

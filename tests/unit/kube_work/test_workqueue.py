@@ -20,23 +20,23 @@ async def test_many_adds_are_one_look() -> None:
 
 
 async def test_keys_come_in_the_order_of_adding() -> None:
-    """The queue is first in, first out."""
+    """Those of one namespace, and those without any."""
     queue = WorkQueue()
     for key in ("c", "a", "b", "a"):
         queue.add(key)
     assert [await queue.get() for _ in range(3)] == ["c", "a", "b"]
 
 
-async def test_an_urgent_key_overtakes() -> None:
-    """Urgent keys go first, in their own order, and a waiting key can become urgent."""
+@pytest.mark.parametrize("kind", ["", "batch/job:"])
+async def test_namespaces_take_turns(kind: str) -> None:
+    """The keys of a namespace with many do not delay those of another; each namespace keeps its own order."""
     queue = WorkQueue()
-    for key in ("a", "b", "c"):
-        queue.add(key)
-    queue.add("x", urgent=True)
-    queue.add("b", urgent=True)
-    queue.add("x")
-    assert [await queue.get() for _ in range(4)] == ["x", "b", "a", "c"]
-    assert len(queue) == 0
+    for number in range(1000):
+        queue.add(f"{kind}flood/{number}")
+    for name in ("b", "a"):
+        queue.add(f"{kind}other/{name}")
+    taken = [(await queue.get()).removeprefix(kind) for _ in range(5)]
+    assert taken == ["flood/0", "other/b", "flood/1", "other/a", "flood/2"]
 
 
 async def test_a_key_in_work_is_not_given_to_another() -> None:
@@ -45,7 +45,6 @@ async def test_a_key_in_work_is_not_given_to_another() -> None:
     queue.add("a")
     assert await queue.get() == "a"
     queue.add("a")
-    queue.add("a", urgent=True)
     assert len(queue) == 0
     queue.done("a")
     assert len(queue) == 1

@@ -14,7 +14,7 @@ from app.kube.workqueue import QueueShutDown, WorkQueue
 class QueueMachine(RuleBasedStateMachine):
     """Any history of adds, gets and dones: no key twice in work, none lost, none invented."""
 
-    keys = st.sampled_from("abcde")
+    keys = st.sampled_from(("a", "b", "ns/c", "ns/d", "batch/job:ns/e", "batch/job:other/f"))
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.working: set[str] = set()
         self.again: set[str] = set()
 
-    @rule(key=keys, urgent=st.booleans())
-    def add(self, key: str, urgent: bool) -> None:
+    @rule(key=keys)
+    def add(self, key: str) -> None:
         """An event."""
-        self.queue.add(key, urgent=urgent)
+        self.queue.add(key)
         (self.again if key in self.working else self.waiting).add(key)
 
     @rule()

@@ -44,6 +44,15 @@ class TestReady:
         missing.clear()
         assert (await client.ask("GET", "/readyz")).status == 200
 
+    async def test_what_only_a_restart_can_mend_is_named(self, start: Start) -> None:
+        """To the kubelet, which restarts the container."""
+        dead = {"scheduler": "no progress for 61 s, with work to do"}
+        client = await (await start(health=Health(dead=lambda: dead))).connect()
+        reply = await client.ask("GET", "/healthz")
+        assert (reply.status, reply.json) == (503, {"status": "dead", "dead": dead})
+        dead.clear()
+        assert (await client.ask("GET", "/healthz")).status == 200
+
     async def test_a_certificate_that_does_not_work_is_not_ready(self, server: Server, ca: KeyPair) -> None:
         """What clients would see is looked at from outside, not taken from memory."""
         server.certificate.chain, _ = new_pair(ca)  # not what the context shows

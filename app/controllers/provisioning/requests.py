@@ -1,0 +1,246 @@
+"""What is created for one attempt of a check: a ProvisioningRequest and its PodTemplates. Pure functions.
+
+Must never decide whether an attempt is made.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.api.core import LimitRange, PodTemplate
+from app.api.errors import PermanentError
+from app.api.meta import Kind, to_plain
+from app.api.patch import apply_merge_patch
+from app.api.pods import Container, ResourceRequirements
+from app.api.podshape import template_digest
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import MergePolicy, ProvisioningRequestConfigSpec
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import PodSet, PodSetAssignment, Workload
+from app.jobs.podsets import Directives, PodSetInfo, changes, flavor_directives, merge
+
+Json = Any
+Flavors = Callable[[str], ResourceFlavor | None]
+Overheads = Mapping[str, Mapping[str, Any]]
+"""What a RuntimeClass adds to a pod, by its name."""
+
+_PREFIX: Final = "ppt"
+_LONGEST: Final = 247
+"""Characters of a name that is not shortened; of a longer name as many stay, before the hash."""
+_GATES: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
+
+
+def request_name(workload: str, check: str, attempt: int) -> str:
+    """Name of the ProvisioningRequest of an attempt, the first of which is 1."""
+    return _limited(f"{workload}-{check}-{attempt}")
+
+
+def template_name(request: str, pod_set: str) -> str:
+    """Name of the PodTemplate of a pod set in a request."""
+    return _limited(f"{_PREFIX}-{request}-{pod_set}")
+
+
+def _limited(name: str) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    return f"{name[:_LONGEST]}-{digest[:5]}"
+
+
+# --- pod sets ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Ask:
+    """Pods of one template in a request: the pod set whose template is taken, and the names of all its pod sets."""
+
+    pod_set: PodSet
+    assignment: PodSetAssignment
+    count: int
+    members: list[str] = field(default_factory=list)
+
+
+def is_needed(workload: Workload, spec: ProvisioningRequestConfigSpec) -> bool:
+    """Whether any admitted pod requests a resource that the autoscaler manages. Raises PermanentError."""
+    return any(True for _ in _asked(workload, spec))
+
+
+def asks(workload: Workload, spec: ProvisioningRequestConfigSpec) -> list[Ask]:
+    """The pods to ask for. Pod sets are merged as `podSetMergePolicy` says, if they have the same flavors.
+
+    Raises PermanentError.
+    """
+    found: list[Ask] = []
+    for pod_set, assignment, count in _asked(workload, spec):
+        same = next((each for each in found if _mergeable(each, pod_set, assignment, spec.pod_set_merge_policy)), None)
+        if same is None:
+            found.append(Ask(pod_set, assignment, count, [pod_set.name]))
+        else:
+            same.count += count
+            same.members.append(pod_set.name)
+    return found
+
+
+def covered(request: ProvisioningRequest, workload: Workload, spec: ProvisioningRequestConfigSpec | None) -> list[str]:
+    """Names of the pod sets whose pods a request is for, those that were merged into another one too."""
+    groups = asks(workload, spec) if spec is not None else []
+    members = {ask.pod_set.name: ask.members for ask in groups}
+    asked = {each.pod_template_ref.name for each in request.spec.pod_sets}
+    found = [each.name for each in workload.spec.pod_sets if template_name(request.metadata.name, each.name) in asked]
+    whole = {name for first in found for name in members.get(first, [first])}
+    return [each.name for each in workload.spec.pod_sets if each.name in whole]
+
+
+def _asked(workload: Workload, spec: ProvisioningRequestConfigSpec) -> Iterable[tuple[PodSet, PodSetAssignment, int]]:
+    admission = workload.status.admission
+    assignments = {each.name: each for each in admission.pod_set_assignments} if admission is not None else {}
+    for pod_set in workload.spec.pod_sets:
+        assignment = assignments.get(pod_set.name)
+        if assignment is None:
+            raise PermanentError(f'inconsistent podSet assignments: missing assignment for PodSet "{pod_set.name}"')
+        count = pod_set.count if assignment.count is None else assignment.count
+        if count > 0 and (not spec.managed_resources or _requests_any(pod_set, spec.managed_resources)):
+            yield pod_set, assignment, count
+
+
+def _requests_any(pod_set: PodSet, resources: Iterable[str]) -> bool:
+    spec = pod_set.template.spec
+    of_containers = (each.resources for each in (*spec.containers, *spec.init_containers))
+    requested = set(spec.overhead).union(*map(_amounts, (spec.resources, *of_containers)))
+    return not requested.isdisjoint(resources)
+
+
+def _amounts(resources: ResourceRequirements | None) -> Mapping[str, Any]:
+    """Requests; a limit without a request is the request."""
+    return {**resources.limits, **resources.requests} if resources is not None else {}
+
+
+def _mergeable(ask: Ask, pod_set: PodSet, assignment: PodSetAssignment, policy: MergePolicy | None) -> bool:
+    if policy is None or set(ask.assignment.flavors.values()) != set(assignment.flavors.values()):
+        return False
+    if policy == "IdenticalPodTemplates":
+        return template_digest(_template(ask.pod_set)) == template_digest(_template(pod_set))
+    return _requirements(ask.pod_set) == _requirements(pod_set)
+
+
+def _requirements(pod_set: PodSet) -> tuple[object, ...]:
+    """The fields of a pod that decide on which nodes it fits, but for its topology, priority and spread."""
+    spec = pod_set.template.spec
+    containers, init_containers = ([_needs(each) for each in part] for part in (spec.containers, spec.init_containers))
+    placement = spec.node_selector, list(spec.tolerations), spec.affinity, list(spec.resource_claims)
+    return containers, init_containers, spec.resources, placement
+
+
+def _needs(container: Container) -> Mapping[str, Any]:
+    return container.resources.requests if container.resources is not None else {}
+
+
+def _template(pod_set: PodSet) -> bytes:
+    return pod_set.whole_template or orjson.dumps(to_plain(pod_set.template))
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def parameters(workload: Workload, spec: ProvisioningRequestConfigSpec) -> dict[str, str]:
+    """Parameters of the request: those of the configuration, replaced by the Workload's annotations
+    `provreq.kueue.x-k8s.io/…`."""
+    given = {
+        key.removeprefix(names.PROVISIONING_PREFIX): value
+        for key, value in workload.metadata.annotations.items()
+        if key.startswith(names.PROVISIONING_PREFIX)
+    }
+    return {**spec.parameters, **given}
+
+
+def follows(request: ProvisioningRequest, workload: Workload, spec: ProvisioningRequestConfigSpec) -> bool:
+    """Whether a request has the class and the parameters that the configuration has now."""
+    wanted = parameters(workload, spec)
+    return request.spec.provisioning_class_name == spec.provisioning_class_name and all(
+        request.spec.parameters.get(name) == wanted[name] for name in spec.parameters
+    )
+
+
+def request_body(name: str, workload: Workload, spec: ProvisioningRequestConfigSpec, wanted: Iterable[Ask]) -> Json:
+    """The ProvisioningRequest of an attempt."""
+    return {
+        "apiVersion": f"{ProvisioningRequest.GROUP}/{ProvisioningRequest.VERSION}",
+        "kind": ProvisioningRequest.KIND,
+        "metadata": _metadata(name, workload),
+        "spec": {
+            "provisioningClassName": spec.provisioning_class_name,
+            "parameters": parameters(workload, spec),
+            "podSets": [
+                {"podTemplateRef": {"name": template_name(name, ask.pod_set.name)}, "count": ask.count}
+                for ask in wanted
+            ],
+        },
+    }
+
+
+def template_body(
+    request: str, ask: Ask, workload: Workload, flavors: Flavors, *, ranges: Iterable[LimitRange], overheads: Overheads
+) -> Json:
+    """A PodTemplate of an attempt: the pods as the scheduler will see them, with what their flavors add.
+
+    It belongs to the Workload until the request exists. Raises LookupError if the cache does not have a flavor, and
+    PermanentError if a flavor contradicts the pods.
+    """
+    raw = _template(ask.pod_set)
+    selector, tolerations = flavor_directives(ask.assignment, flavors)
+    directives = Directives.of(ask.pod_set.template)
+    added = PodSetInfo(ask.pod_set.name, ask.count, node_selector=selector, tolerations=tolerations)
+    merged = merge(directives, added)
+    template = apply_merge_patch(orjson.loads(raw), changes(directives, merged))
+    spec = template["spec"]
+    _complete(spec, list(ranges))
+    added_overhead = overheads.get(spec.get("runtimeClassName") or "")
+    if added_overhead and not spec.get("overhead"):
+        spec["overhead"] = dict(added_overhead)
+    if gates := [gate for gate in spec.pop("schedulingGates", None) or () if gate.get("name") not in _GATES]:
+        spec["schedulingGates"] = gates
+    metadata = _metadata(template_name(request, ask.pod_set.name), workload)
+    return {"apiVersion": PodTemplate.VERSION, "kind": PodTemplate.KIND, "metadata": metadata, "template": template}
+
+
+def _complete(spec: Json, ranges: list[LimitRange]) -> None:
+    """Requests as the API server fills them in when it creates the pod."""
+    for kind, holders in (
+        ("Container", [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]),
+        ("Pod", [spec] if spec.get("resources") else []),
+    ):
+        defaults: dict[str, Any] = {}
+        requests: dict[str, Any] = {}
+        for item in (each for found in ranges for each in found.spec.limits if each.type == kind):
+            defaults = {**item.default, **defaults}
+            requests = {**item.default_request, **requests}
+        for holder in holders:
+            resources = holder.get("resources") or {}
+            limits = {**defaults, **(resources.get("limits") or {})}
+            if whole := {**limits, **requests, **(resources.get("requests") or {})}:
+                holder["resources"] = {**resources, "requests": whole}
+
+
+def _metadata(name: str, owner: Kind) -> Json:
+    return {
+        "name": name,
+        "namespace": owner.metadata.namespace,
+        "labels": {names.MANAGED_LABEL: "true"},
+        "ownerReferences": [reference(owner)],
+    }
+
+
+def reference(owner: Kind) -> Json:
+    """The owner reference that makes an object belong to its owner alone."""
+    return {
+        "apiVersion": owner.api_version or f"{owner.GROUP}/{owner.VERSION}",
+        "kind": owner.KIND,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

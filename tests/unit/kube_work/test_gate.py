@@ -1,0 +1,193 @@
+"""Which of the writes that wait is next."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from app.kube.gate import LATER, PATIENCE_ANSWERS, PATIENCE_SECONDS, STILL_SECONDS, Gate, Rank
+from app.kube.window import FIRST
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+@pytest.fixture
+def gate() -> Gate:
+    """A gate that has seen nothing yet."""
+    return Gate(lambda: asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def full(gate: Gate, rank: Rank = Rank.START) -> AsyncIterator[None]:
+    """Every place of the window is taken for the time of a block."""
+    async with AsyncExitStack() as stack:
+        for _ in range(gate.window.size):
+            await stack.enter_async_context(gate.turn(rank))
+        yield
+
+
+async def in_order(gate: Gate, *writes: tuple[Rank, str]) -> list[tuple[Rank, str]]:
+    """The order in which these get their turns, all asked for while the window is full."""
+    order: list[tuple[Rank, str]] = []
+    alone = asyncio.Lock()
+
+    async def write(rank: Rank, flow: str) -> None:
+        async with gate.turn(rank, flow):
+            order.append((rank, flow))
+            async with alone:
+                await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as group, full(gate):
+        for rank, flow in writes:
+            group.create_task(write(rank, flow))
+        await asyncio.sleep(0.001)
+    return order
+
+
+async def test_the_most_useful_rank_is_first(gate: Gate) -> None:
+    """Whichever was asked for first."""
+    asked = [(rank, "") for rank in reversed(Rank)]
+    assert [rank for rank, _ in await in_order(gate, *asked)] == list(Rank)
+
+
+async def test_namespaces_take_turns(gate: Gate) -> None:
+    """Ten writes of one namespace do not delay the two of another."""
+    order = await in_order(gate, *[(Rank.START, "flood")] * 10, *[(Rank.START, "other")] * 2)
+    assert [flow for _, flow in order[:5]] == ["flood", "other", "flood", "other", "flood"]
+
+
+async def test_namespaces_take_turns_whatever_their_urgent_writes_are(gate: Gate) -> None:
+    """A hundred starts in one namespace do not hold up the eviction and the new job of another."""
+    order = await in_order(gate, *[(Rank.START, "flood")] * 10, (Rank.CREATE, "other"), (Rank.STOP, "other"))
+    assert [(rank, flow) for rank, flow in order[:5] if flow == "other"] == [
+        (Rank.STOP, "other"),
+        (Rank.CREATE, "other"),
+    ]
+
+
+async def test_no_more_are_in_flight_than_the_window_has_places(gate: Gate) -> None:
+    """The others wait, and are counted with the time that they waited."""
+    async with full(gate):
+        late = asyncio.ensure_future(gate.turn(Rank.START).__aenter__())
+        await asyncio.sleep(2)
+        assert gate.waiting(Rank.START) == 1
+        assert gate.in_flight(Rank.START) == FIRST
+        assert not late.done()
+    assert await late
+    assert gate.waiting(Rank.START) == 0
+    assert gate.stats.waited[Rank.START] == pytest.approx(2)
+    assert gate.stats.turns[Rank.START] == FIRST + 1
+
+
+class TestWritesThatCanWait:
+    """Statuses of queues, reasons, and events."""
+
+    async def test_begin_when_nothing_else_was_written_for_a_moment(self, gate: Gate) -> None:
+        """What follows a write is often the next write of the same job."""
+        loop = asyncio.get_running_loop()
+        async with gate.turn(Rank.STOP):
+            late = asyncio.ensure_future(gate.turn(Rank.EVENT).__aenter__())
+            await asyncio.sleep(0.5)
+            assert not late.done()
+        ended = loop.time()
+        await late
+        assert loop.time() - ended == pytest.approx(STILL_SECONDS, abs=0.01)
+
+    async def test_get_a_turn_now_and_then_while_others_are_always_written(self, gate: Gate) -> None:
+        """One of each rank."""
+        loop = asyncio.get_running_loop()
+        moments: dict[Rank, list[float]] = {rank: [] for rank in Rank}
+
+        async def write(rank: Rank, seconds: float) -> None:
+            while True:
+                async with gate.turn(rank):
+                    moments[rank].append(loop.time())
+                    await asyncio.sleep(seconds)
+
+        tasks = [asyncio.ensure_future(write(Rank.START, 0.01)) for _ in range(50)]
+        tasks += [asyncio.ensure_future(write(rank, 0.01)) for rank in LATER for _ in range(5)]
+        await asyncio.sleep(20)
+        for rank in LATER:
+            assert 15 <= len(moments[rank]) <= 20 / PATIENCE_SECONDS
+        for task in tasks:
+            task.cancel()
+
+    async def test_take_a_small_part_of_a_slow_server(self, gate: Gate) -> None:
+        """While a write takes two seconds, a turn a second would be half of them."""
+        loop = asyncio.get_running_loop()
+        turns = 0
+
+        async def write(rank: Rank) -> None:
+            nonlocal turns
+            while True:
+                async with gate.turn(rank):
+                    turns += rank is Rank.EVENT
+                    await asyncio.sleep(2)
+                    gate.answered("patch", 2)
+
+        tasks = [asyncio.ensure_future(write(Rank.START)) for _ in range(50)]
+        tasks += [asyncio.ensure_future(write(Rank.EVENT)) for _ in range(5)]
+        await asyncio.sleep(20)
+        began, turns = loop.time(), 0
+        await asyncio.sleep(160)
+        assert turns <= (loop.time() - began) / (2 * PATIENCE_ANSWERS) + 1
+        for task in tasks:
+            task.cancel()
+
+    async def test_wait_for_a_server_that_is_not_at_ease(self, gate: Gate) -> None:
+        """Now and then one is tried."""
+        loop = asyncio.get_running_loop()
+        gate.window.refused()
+        began = loop.time()
+        async with gate.turn(Rank.STATUS):
+            assert loop.time() - began == pytest.approx(PATIENCE_SECONDS, abs=0.01)
+
+    async def test_are_tried_soon_after_a_write_that_got_no_answer(self, gate: Gate) -> None:
+        """That it took long says nothing about a server to which nothing is written."""
+        loop = asyncio.get_running_loop()
+        gate.answered("patch", 60.0, done=False)
+        began = loop.time()
+        async with gate.turn(Rank.REASON):
+            assert loop.time() - began == pytest.approx(PATIENCE_SECONDS, abs=0.01)
+
+
+class TestAWriterThatIsCancelled:
+    """At the end of a term, or of the process."""
+
+    async def test_leaves_the_queue(self, gate: Gate) -> None:
+        """The next one gets the turn."""
+        async with full(gate):
+            gone = asyncio.ensure_future(gate.turn(Rank.START).__aenter__())
+            late = asyncio.ensure_future(gate.turn(Rank.START).__aenter__())
+            await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.wait([gone])
+            assert gate.waiting(Rank.START) == 1
+        await late
+        assert gate.in_flight(Rank.START) == 1
+
+    async def test_gives_a_turn_back_that_came_at_the_same_moment(self, gate: Gate) -> None:
+        """No place is lost."""
+        async with full(gate):
+            gone = asyncio.ensure_future(gate.turn(Rank.START).__aenter__())
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        assert gate.in_flight(Rank.START) == 0
+
+
+async def test_quiet_waits_until_nothing_was_started_or_stopped_for_a_while(gate: Gate) -> None:
+    """Or for as long as the caller can wait."""
+    loop = asyncio.get_running_loop()
+    async with gate.turn(Rank.START):
+        began = loop.time()
+        await gate.quiet(still=0.3, at_most=2)
+        assert loop.time() - began == pytest.approx(2)
+    began = loop.time()
+    await gate.quiet(still=0.3, at_most=2)
+    assert loop.time() - began == pytest.approx(0.3)
+    async with gate.turn(Rank.EVENT):
+        began = loop.time()
+        await gate.quiet(still=0.3, at_most=2)
+        assert loop.time() == began
