@@ -23,6 +23,7 @@ from app.api import names
 from app.api.admissioncheck import AdmissionCheck
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from app.api.apiextensions import CustomResourceDefinition
+from app.api.apiregistration import APIService
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.config import Loaded
@@ -77,6 +78,7 @@ from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
 from app.process.watchdog import Watchdog
+from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
@@ -233,6 +235,11 @@ class Turnstile:
             self._definition_store = self.caches.of(
                 CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
             )
+            self._api_services: Store[APIService] = Store()
+            if settings.visibility_bind is not None and settings.manage_certificates:
+                self._api_services = self.caches.of(
+                    APIService, params={"labelSelector": definitions.LABEL_SELECTOR}, optional=True
+                )
 
     async def run(self) -> None:
         """Run the roles until `stop` is set."""
@@ -240,6 +247,7 @@ class Turnstile:
         registry = settings.registry
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
         self._led = tuple(self.caches.stores)  # before the webhooks ask for more
+        visibility = self._visibility(cluster) if cluster is not None else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
         )
@@ -256,6 +264,8 @@ class Turnstile:
                 if cluster is not None and self._candidacy is not None:
                     watches.create_task(self._recorder.run(), name="events")
                     roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
+                if visibility is not None and settings.visibility_bind is not None:
+                    roles.create_task(self._show_pending(visibility, settings.visibility_bind), name="visibility")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
                 if settings.metrics_bind not in (None, settings.health_bind):
@@ -380,6 +390,26 @@ class Turnstile:
         app = create_probes(health=health, registry=self.registry, readers=self._readers)
         await serve_app(app, host=address[0], port=address[1], health=health, stop=self.stop, drain_seconds=0.0)
 
+    def _visibility(self, cluster: ClusterView) -> VisibilityServer | None:
+        """The visibility API, if it is served. Its stores are declared before the caches start."""
+        if self.settings.visibility_bind is None:
+            return None
+        return VisibilityServer(
+            self.transport,
+            self.caches,
+            workloads=cluster.workloads,
+            local_queues=cluster.local_queues,
+            cluster_queues=cluster.cluster_queues,
+            options=self.settings.engine,
+            leading=lambda: self._leader.state if self._leader is not None else None,
+        )
+
+    async def _show_pending(self, visibility: VisibilityServer, address: tuple[str, int]) -> None:
+        async with asyncio.TaskGroup() as group:
+            source = group.create_task(self._certificate(visibility.certificate), name="certificate")
+            await visibility.run(address, stop=self.stop, drain_seconds=self.settings.drain_seconds)
+            source.cancel()
+
     def _health(self, certificate: ServingCertificate | None = None) -> Health:
         """Of servers that answer no admission review. Where this process answers some too, faults of the controller are
         notes: a process that is not ready gets no reviews."""
@@ -485,12 +515,17 @@ class Turnstile:
                 namespace=settings.namespace,
                 secret_name=self._secret_name,
                 prefix=settings.name,
-                hosts=(*service_hosts(f"{settings.name}-webhook-service", settings.namespace), *settings.webhook_hosts),
+                hosts=(
+                    *service_hosts(f"{settings.name}-webhook-service", settings.namespace),
+                    *service_hosts(f"{settings.name}-visibility-server", settings.namespace),
+                    *settings.webhook_hosts,
+                ),
                 secrets=self._secrets,
                 mutating=self._mutating,
                 validating=self._validating,
                 clock=now,
                 definitions=self._definition_store,
+                api_services=self._api_services,
             ).controllers()
         return controllers
 

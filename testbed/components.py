@@ -11,6 +11,7 @@ from testbed.build import Toolbox
 ALL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 RUN_FOR = "testbed.turnstile.dev/run-for"
 EXIT_CODE = "testbed.turnstile.dev/exit-code"
+FRONT_PROXY_NAME = "front-proxy-client"
 STOP_FOR = "testbed.turnstile.dev/stop-for"
 
 _OWN_STAGES = Path(__file__).parent / "kwok"
@@ -53,6 +54,8 @@ class Places:
     authority: Path
     authority_key: Path
     serving: tuple[Path, Path]
+    front_proxy_authority: Path
+    front_proxy: tuple[Path, Path]
     service_account_keys: tuple[Path, Path]
     kubeconfigs: Mapping[str, Path]
 
@@ -103,6 +106,14 @@ def _api_server(settings: Settings, places: Places) -> list[str]:
         f"--tls-private-key-file={places.serving[1]}",
         f"--client-ca-file={places.authority}",
         "--authorization-mode=RBAC",
+        # How an aggregated API server knows the API server, and whom it calls for.
+        f"--requestheader-client-ca-file={places.front_proxy_authority}",
+        f"--requestheader-allowed-names={FRONT_PROXY_NAME}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={places.front_proxy[0]}",
+        f"--proxy-client-key-file={places.front_proxy[1]}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={public}",
         f"--service-account-signing-key-file={private}",

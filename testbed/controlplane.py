@@ -19,7 +19,7 @@ from typing import Any, Self
 from testbed import build, kubeconfig, nodes
 from testbed.certs import Authority, service_account_keys
 from testbed.client import Api, resource_path, wait_until
-from testbed.components import ALL, EXIT_CODE, RUN_FOR, Places, Settings, command_line
+from testbed.components import ALL, EXIT_CODE, FRONT_PROXY_NAME, RUN_FOR, Places, Settings, command_line
 from testbed.errors import ApiError, ComponentFailed, TestbedError
 from testbed.ports import ReservedPort
 from testbed.processes import Process, ProcessGroup
@@ -105,6 +105,7 @@ class ControlPlane:
         etcd_port, etcd_peer_port, api_port = (port.number for port in self._ports)
         self.server = f"https://127.0.0.1:{api_port}"
         self._authority = Authority(self.directory / "certs")
+        front_proxy = Authority(self.directory / "certs" / "front-proxy", name="testbed-front-proxy-ca")
         self._places = Places(
             directory=self.directory,
             tools=self.tools,
@@ -116,6 +117,8 @@ class ControlPlane:
             serving=self._authority.server(
                 "kube-apiserver", hosts=["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.0.0.1"]
             ),
+            front_proxy_authority=front_proxy.certificate_file,
+            front_proxy=front_proxy.client("front-proxy-client", user=FRONT_PROXY_NAME),
             service_account_keys=service_account_keys(self.directory / "certs"),
             kubeconfigs={
                 name: self.kubeconfig(user, groups=groups) for name, (user, groups) in _COMPONENT_USERS.items()

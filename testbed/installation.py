@@ -29,22 +29,32 @@ QUICK_ELECTION = ("--lease-duration", "4", "--renew-deadline", "3", "--retry-per
 class Installation:
     """One release of the chart and the processes that serve it. `gates` are feature gates that are on besides.
 
-    `election` are the flags of the leader election: short times, so that a killed leader is replaced within 5 s.
+    `election` are the flags of the leader election: short times, so that a killed leader is replaced within 5 s. The
+    visibility API is registered with `visibility` only: while its process does not run, the API server deletes no
+    namespace to the end.
     """
 
     def __init__(
-        self, control_plane: ControlPlane, *, gates: Sequence[str] = (), election: Sequence[str] = QUICK_ELECTION
+        self,
+        control_plane: ControlPlane,
+        *,
+        gates: Sequence[str] = (),
+        election: Sequence[str] = QUICK_ELECTION,
+        visibility: bool = False,
     ) -> None:
         self.control_plane = control_plane
         self._gates = gates
         self._election = election
-        with ReservedPort() as port:  # given back at once: Turnstile does not share its port
+        with ReservedPort() as port, ReservedPort() as second:  # given back at once: Turnstile does not share its ports
             self.port = port.number
+            self.visibility_port = second.number if visibility else None
         self._count = 0
 
     def install(self, *values: str) -> None:
         """`helm upgrade --install` with the webhooks pointed at this machine; `values` are `--set` pairs."""
         settings = [f"webhook.url=https://127.0.0.1:{self.port}", "controller.enabled=false", *values]
+        if self.visibility_port is not None:
+            settings.append(f"visibility.url=https://localhost:{self.visibility_port}")
         settings += [f"featureGates.{gate}=true" for gate in self._gates]
         flags = [part for setting in settings for part in ("--set", setting)]
         self.control_plane.helm(
@@ -87,6 +97,7 @@ class Installation:
             "127.0.0.1",
             "--managed-namespace-label",
             "kueue-managed=true",
+            *(["--visibility-bind", f"127.0.0.1:{self.visibility_port}"] if self.visibility_port is not None else []),
             *(self._election if election is None else election),
             *(["--feature-gates", ",".join(f"{gate}=true" for gate in self._gates)] if self._gates else []),
             *arguments,

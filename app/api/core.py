@@ -196,3 +196,15 @@ class Secret(Kind):
 
     type: str = ""
     data: dict[str, bytes] = {}
+
+
+class ConfigMap(Kind):
+    """v1 ConfigMap."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "ConfigMap"
+    PLURAL: ClassVar = "configmaps"
+    NAMESPACED: ClassVar = True
+
+    data: dict[str, str] = {}

@@ -8,6 +8,9 @@ from typing import Final
 GROUP: Final = "kueue.x-k8s.io"
 VERSION: Final = "v1beta2"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
+VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
+"""The preferred one first."""
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"

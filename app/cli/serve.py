@@ -57,6 +57,7 @@ class Settings:
     bind: tuple[str, int]
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
+    visibility_bind: tuple[str, int] | None
     measured: MetricOptions
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
@@ -158,6 +159,13 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         metrics_bind: Annotated[
             str | None,
             typer.Option(help="host:port of /metrics (TLS, certificate made at start); empty for none."),
+        ] = None,
+        visibility_bind: Annotated[
+            str | None,
+            typer.Option(
+                help="host:port of the visibility API (TLS) in the controller role; empty for none. With the gate"
+                " VisibilityOnDemand only."
+            ),
         ] = None,
         metrics_for_everybody: Annotated[
             bool,
@@ -274,6 +282,10 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
         )
         if loaded is not None and tls_cert is None and (files := configured.certificate_files(loaded)) is not None:
             tls_cert, tls_key = files
+        gates = loaded.gates if loaded is not None else features.DEFAULTS
+        visibility = configured.visibility_address(loaded) if loaded is not None else None
+        if visibility_bind is not None:
+            visibility = _address(visibility_bind, "--visibility-bind") if visibility_bind else None
         settings = Settings(
             role=role,
             kubeconfig=kubeconfig,
@@ -289,6 +301,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             metrics_bind=(_address(metrics_bind, "--metrics-bind") if metrics_bind else None)
             if metrics_bind is not None or loaded is None
             else configured.metrics_address(loaded),
+            visibility_bind=visibility if "VisibilityOnDemand" in gates else None,
             metrics_for_everybody=metrics_for_everybody,
             measured=configured.metric_options(loaded) if loaded is not None else MetricOptions(),
             webhook_hosts=tuple(webhook_host or ()),
@@ -305,7 +318,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 configured.engine_options(loaded) if loaded is not None else EngineOptions(),
                 victim_patience=victim_patience or None,
             ),
-            gates=loaded.gates if loaded is not None else features.DEFAULTS,
+            gates=gates,
             election=_election(
                 loaded, lease_duration=lease_duration, renew_deadline=renew_deadline, retry_period=retry_period
             ),

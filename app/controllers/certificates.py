@@ -1,9 +1,10 @@
-"""Renews the webhook's certificates and installs their CA bundle for the API server; runs in the leader only.
+"""Renews the certificate of Turnstile's servers and installs its CA bundle for the API server; runs in the leader only.
 
 The controllers watch the Secret, whose next step `app.http.certificates` plans, and Turnstile's two webhook
 configurations, in which every entry's `caBundle` must be the bundle of the Secret. Any other value is replaced at once.
 No other field of a configuration is written: the write is a server-side apply of exactly these fields. Turnstile then
-gives up its entry in `metadata.managedFields`, so that another applier (Helm) can remove a whole webhook entry.
+gives up its entry in `metadata.managedFields`, so that another applier (Helm) can remove a whole webhook entry. The
+APIServices of the visibility API, which the same certificate serves, get the bundle by a merge patch.
 
 Must not run where certificates come from another source (cert-manager, an existing Secret).
 """
@@ -22,6 +23,7 @@ from app.api.admissionregistration import (
     WebhookConfiguration,
 )
 from app.api.apiextensions import CustomResourceDefinition
+from app.api.apiregistration import APIService
 from app.api.core import Secret
 from app.api.meta import Kind
 from app.api.patch import JsonPatch
@@ -36,6 +38,8 @@ SETTLED_AFTER = 10.0
 watch."""
 AT_LATEST = 3600.0
 """Maximum seconds until the Secret is reconciled again, in case the clock jumps."""
+
+_API_SERVICES = tuple(f"{version}.{names.VISIBILITY_GROUP}" for version in names.VISIBILITY_VERSIONS)
 
 _REASONS = {
     Step.START_OVER: "CertificatesCreated",
@@ -86,6 +90,18 @@ def decide_configuration(configuration: WebhookConfiguration, secret: Secret | N
     if is_everywhere(bundle, [configuration]):
         return ReconcileResult(_disown(configuration), "every entry has the bundle")
     return ReconcileResult(_install(configuration, bundle), "an entry has another bundle")
+
+
+def decide_api_service(service: APIService, secret: Secret | None) -> ReconcileResult:
+    """The write that installs the Secret's bundle, if it has one, in an APIService."""
+    bundle = ca_bundle(secret.data) if secret is not None else b""
+    if not bundle:
+        return ReconcileResult(why="there is no bundle to install")
+    if service.spec.ca_bundle == bundle:
+        return ReconcileResult(why="it has the bundle")
+    note = f"caBundle written: it was {'another' if service.spec.ca_bundle else 'empty'}"
+    patch = fresh_patch(service, {"spec": {"caBundle": bundle}})
+    return ReconcileResult([patch, Emit(service, "Normal", "CABundleInstalled", note)], "it has another bundle")
 
 
 def _install(configuration: WebhookConfiguration, bundle: bytes) -> list[Action]:
@@ -139,13 +155,13 @@ def _write_secret(secret: Secret | None, namespace: str, name: str, data: dict[s
 
 
 class Certificates:
-    """The controllers of the Secret and the two webhook configurations, each reconciled when any of them changes, or
-    when a step is due.
+    """The controllers of the Secret, the two webhook configurations and the APIServices, each reconciled when any of
+    them changes, or when a step is due.
 
     The stores must be full before the controllers run; objects of other names in them are ignored. `hosts` are all
-    names and addresses under which the webhook is called. `prefix` starts the names of the configurations. The CA is
-    switched only when `definitions` have the bundle too, which they copy from a configuration
-    (`app.controllers.definitions`). `clock` returns aware times. Raises InvalidValue for an invalid host.
+    names and addresses under which the servers are called. `prefix` starts the names of the configurations. The CA is
+    switched only when `definitions`, which copy the bundle from a configuration (`app.controllers.definitions`), and
+    `api_services` have it too. `clock` returns aware times. Raises InvalidValue for an invalid host.
     """
 
     def __init__(
@@ -160,6 +176,7 @@ class Certificates:
         validating: Store[ValidatingWebhookConfiguration],
         clock: Callable[[], dt.datetime],
         definitions: Store[CustomResourceDefinition] | None = None,
+        api_services: Store[APIService] | None = None,
     ) -> None:
         check_hosts(hosts)
         self._namespace = namespace
@@ -171,6 +188,7 @@ class Certificates:
         self._validating = validating
         self._clock = clock
         self._definitions: Store[CustomResourceDefinition] = Store() if definitions is None else definitions
+        self._api_services: Store[APIService] = Store() if api_services is None else api_services
         self._right_since: tuple[bytes, dt.datetime] | None = None
 
     @property
@@ -184,16 +202,23 @@ class Certificates:
             self._controller(Secret, self.key),
             self._controller(MutatingWebhookConfiguration, f"{self._prefix}-mutating-webhook-configuration"),
             self._controller(ValidatingWebhookConfiguration, f"{self._prefix}-validating-webhook-configuration"),
+            self._controller(APIService, *_API_SERVICES),
         ]
 
-    def _controller(self, kind: type[Kind], key: str) -> Controller:
-        stores: tuple[Store[Any], ...] = (self._secrets, self._mutating, self._validating, self._definitions)
+    def _controller(self, kind: type[Kind], *keys: str) -> Controller:
+        stores: tuple[Store[Any], ...] = (
+            self._secrets,
+            self._mutating,
+            self._validating,
+            self._definitions,
+            self._api_services,
+        )
         return Controller(
             name=kind.KIND,
             kind=kind,
             decide=self._decide,
-            watches=[Watch(store, lambda changed, old, new: (key,)) for store in stores],
-            initial=lambda: iter((key,)),
+            watches=[Watch(store, lambda changed, old, new: keys) for store in stores],
+            initial=lambda: iter(keys),
             base_delay=0.02,
             max_delay=30.0,
         )
@@ -202,6 +227,9 @@ class Certificates:
         secret = self._secrets.get(self.key)
         if key == self.key:
             return decide(self._seen(secret), namespace=self._namespace, name=self._secret_name, hosts=self._hosts)
+        service = self._api_services.get(key)
+        if service is not None:
+            return decide_api_service(service, secret)
         configuration = self._mutating.get(key) or self._validating.get(key)
         if configuration is None:
             return ReconcileResult(why="it is not installed")
@@ -216,6 +244,7 @@ class Certificates:
         bundle = ca_bundle(secret.data) if secret is not None else b""
         clients = (definition.conversion_webhook for definition in self._definitions.values())
         converted = all(client.ca_bundle == bundle for client in clients if client is not None)
+        converted = converted and all(service.spec.ca_bundle == bundle for service in self._api_services.values())
         if not converted or not is_everywhere(bundle, [one for one in found if one is not None]):
             self._right_since = None
         elif self._right_since is None or self._right_since[0] != bundle or self._right_since[1] > now:

@@ -90,6 +90,14 @@ class Fence(Protocol):
         """Raise NotLeading if writing is not allowed."""
         ...
 
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead."""
+        ...
+
+    def keep(self) -> None:
+        """Have the Lease expire after the end of the term, instead of releasing it."""
+        ...
+
     async def opened(self) -> None:
         """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
@@ -258,13 +266,17 @@ class Executor:
     async def drain(self, *, at_most: float) -> None:
         """Start no more writes, and return once every write in flight has its answer, or after `at_most` seconds.
 
-        A write that is cancelled in flight may still reach the API server after the next leader has read the object.
-        Any later call that writes blocks until it is cancelled.
+        A write without an answer may still take effect after the next leader has read the object: the Lease is kept
+        then, so that the next leader begins when the API server has given that write up. Any later call that writes
+        blocks until it is cancelled.
         """
         self._open.clear()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(max(0.0, min(at_most, self._fence.remaining))):
                 await self._answered.wait()
+        except TimeoutError:
+            self._fence.keep()
+            log.warning("lease.kept", writes=self._sent, why="the API server has not answered these writes yet")
 
     # --- single writes ------------------------------------------------------------------------------------------------
 
@@ -320,6 +332,7 @@ class Executor:
                     subresource=action.subresource,
                     manager=manager,
                     guard=self._fence.check,  # again right before the bytes are sent
+                    within=self._fence.exclusive,
                 )
         except NotFound as error:
             # Only a 404 in which the API server names this object counts, not a proxy's 404.
@@ -336,7 +349,11 @@ class Executor:
             async with self._writing(target, Rank.CREATE):
                 async with self._sending():
                     answer = await self._transport.create(
-                        action.kind, action.namespace, action.body, guard=self._fence.check
+                        action.kind,
+                        action.namespace,
+                        action.body,
+                        guard=self._fence.check,
+                        within=self._fence.exclusive,
                     )
                 self._count(action.kind, "create")
                 self._observe(action.kind, answer)
@@ -355,6 +372,7 @@ class Executor:
                         uid=action.uid,
                         propagation=action.propagation,
                         guard=self._fence.check,  # again right before the bytes are sent
+                        within=self._fence.exclusive,
                     )
             except (NotFound, Conflict):
                 return  # gone, or replaced by another object of that name: the intended object is deleted

@@ -25,7 +25,7 @@ from app.engine.equivalence import scheduling_hash
 from app.engine.instants import Instant, instant, instant_or_zero
 from app.engine.options import Options
 from app.engine.requests import EffectivePod, LimitSummary
-from app.engine.standing import effective_priority, queue_timestamp
+from app.engine.standing import order_key
 
 if TYPE_CHECKING:
     from app.engine.assignment import LastAssignment
@@ -232,7 +232,6 @@ class Info:
         self.local_queue = surroundings.texts.same(f"{meta.namespace}/{workload.spec.queue_name or ''}")
         self.cluster_queue = cluster_queue
         options = surroundings.options
-        self.priority = effective_priority(workload, boost=options.gates.priority_boost)
         reserved_at = None
         reserved = admitted = evicted = finished = False
         for condition in status.conditions:
@@ -252,7 +251,8 @@ class Info:
         self.finished = finished
         self.active = workload.spec.active
         self.reserved_at: Instant | None = instant(reserved_at) if reserved_at else None
-        self.order = (-self.priority, queue_timestamp(workload, options), meta.uid, self.key)
+        self.order = order_key(workload, options)
+        self.priority = -self.order[0]
         self.last_assignment: LastAssignment | None = None
         self.allowed_flavors: frozenset[str] | None = None
         self.replaces: str | None = None

@@ -84,3 +84,8 @@ class Options:
     quota_check_strategy: QuotaCheckStrategy = "BlockUndeclared"
     victim_patience: float | None = 300.0
     """Seconds after its eviction in which a preemptor waits for the quota of a victim; None for ever, as in Kueue."""
+
+    @property
+    def usage_sharing(self) -> AdmissionFairSharing | None:
+        """Admission fair sharing, if it is on."""
+        return self.admission_fair_sharing if self.gates.admission_fair_sharing else None

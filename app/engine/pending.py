@@ -10,13 +10,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from app.engine.pace import Pace, Sliced
+from app.engine.standing import OrderKey as Order
 
 if TYPE_CHECKING:
     from app.engine.assignment import Assignment
     from app.engine.info import Info
     from app.engine.journal import Journal
-
-Order = tuple[int, float, str, str]
 
 Precedence = tuple[str | None, int, bool, Sequence[tuple[str, str]], "Assignment | None"]
 """Preemptor, its generation, whether it is sticky, its victims, and the room that they leave."""

@@ -136,6 +136,12 @@ class Questions(UsageSharing):
         parked = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
         return [info.key for info in (*queue.pending.under_way, *line, *parked)]
 
+    def comes_first(self, cluster_queue: str) -> str | None:
+        """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage
+        orders them, because it waits for the victims of its preemption."""
+        queue = self.cluster_queues.get(cluster_queue)
+        return queue.pending.preemptor if queue is not None and queue.pending.sticky else None
+
     def waits(self, key: str) -> Why | None:
         """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None
         if it stands in line, or does not wait."""

@@ -23,7 +23,7 @@ class UsageSharing(Lines):
     @property
     def usage_sharing(self) -> AdmissionFairSharing | None:
         """Its configuration, if it is on."""
-        return self.options.admission_fair_sharing if self.options.gates.admission_fair_sharing else None
+        return self.options.usage_sharing
 
     def line_usage(self, queue: ClusterQueue, local_queue: str) -> float | None:
         """Usage of a LocalQueue that orders its ClusterQueue's line; None if usage does not count there."""

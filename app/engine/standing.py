@@ -14,6 +14,9 @@ from app.engine.options import Options
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
 VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
 
+OrderKey = tuple[int, Instant, str, str]
+"""Negative priority, queue timestamp, UID and key of a Workload: the smallest comes first."""
+
 
 def effective_priority(workload: Workload, *, boost: bool) -> int:
     """Priority, 0 if absent, plus the boost annotation if that is on and an int32."""
@@ -47,6 +50,14 @@ def queue_timestamp(workload: Workload, options: Options) -> Instant:
     ):
         return instant_or_zero(preempted.last_transition_time) + 0.001
     return instant_or_zero(workload.metadata.creation_timestamp)
+
+
+def order_key(workload: Workload, options: Options) -> OrderKey:
+    """What orders Workloads within a ClusterQueue, but for usage and for a preemptor that comes first: priority, queue
+    timestamp, UID. The key of the Workload only tells two apart."""
+    priority = effective_priority(workload, boost=options.gates.priority_boost)
+    meta = workload.metadata
+    return -priority, queue_timestamp(workload, options), meta.uid, meta.key
 
 
 def is_admissible(workload: Workload, options: Options) -> bool:

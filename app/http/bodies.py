@@ -6,7 +6,7 @@ buffers of the kernel, so that they cost neither memory nor the CPU to decrypt t
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Final
@@ -50,13 +50,12 @@ _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 _HEADERS: Final[dict[int, tuple[tuple[bytes, bytes], ...]]] = {
     401: ((b"www-authenticate", b"Bearer"),),
-    405: ((b"allow", b"POST"),),
     429: ((b"retry-after", b"1"),),  # the API server sends the review again then, within its timeout
 }
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
-def status_body(code: int, message: str) -> bytes:
+def status_body(code: int, message: str, details: Mapping[str, str] | None = None) -> bytes:
     """A Kubernetes Status for a request that failed."""
     reason = REASONS.get(code) or HTTPStatus(code).phrase.replace(" ", "")
     status = {
@@ -66,7 +65,7 @@ def status_body(code: int, message: str) -> bytes:
         "code": code,
         "reason": reason,
         "message": message,
-    }
+    } | ({"details": details} if details else {})
     return msgspec.json.encode(status)
 
 
@@ -78,15 +77,27 @@ def refusal_headers(code: int) -> dict[str, str]:
 class Refused(Exception):
     """Raised for a request that is answered with an error status.
 
-    `operation` is the operation of the review, empty if unknown. `unread`: the body was not read to its end.
+    `operation` is the operation of the review, empty if unknown. `unread`: the body was not read to its end. `details`
+    name the object of the request, `allow` the method that is allowed where that of the request is not.
     """
 
-    def __init__(self, code: int, message: str, *, operation: str = "", unread: bool = False) -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        operation: str = "",
+        unread: bool = False,
+        details: Mapping[str, str] | None = None,
+        allow: str = "",
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.operation = operation
         self.unread = unread
+        self.details = details
+        self.allow = allow
 
 
 class Turns:
@@ -176,29 +187,41 @@ class Turns:
         self._arriving.clear()
 
 
-async def answer(send: Send, code: int, body: bytes, *, closing: bool, headers: Headers = ()) -> None:
-    """Send a complete answer; `closing` asks the client to close the connection.
+async def answer(
+    send: Send,
+    code: int,
+    body: bytes | Sequence[bytes],
+    *,
+    closing: bool,
+    headers: Headers = (),
+    media_type: str = "application/json",
+) -> None:
+    """Send a complete answer, whose body may be given in pieces; `closing` asks the client to close the connection.
 
     A client that does not read a large answer is cut off, and until then keeps only a piece of it in memory beside the
     answer itself.
     """
-    length = (b"content-length", b"%d" % len(body))
-    all_headers = (_JSON, length, *headers, _CLOSE) if closing else (_JSON, length, *headers)
+    pieces = (
+        [body[begin : begin + _PIECE] for begin in range(0, len(body), _PIECE)] if isinstance(body, bytes) else body
+    )
+    length = (b"content-length", b"%d" % sum(map(len, pieces)))
+    kind = _JSON if media_type == "application/json" else (b"content-type", media_type.encode())
+    all_headers = (kind, length, *headers, _CLOSE) if closing else (kind, length, *headers)
     await send({"type": "http.response.start", "status": code, "headers": all_headers})
-    if len(body) <= _PIECE:
-        await send({"type": "http.response.body", "body": body})
+    if len(pieces) < 2:
+        await send({"type": "http.response.body", "body": b"".join(pieces)})
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):
-            for begin in range(0, len(body), _PIECE):
-                end = begin + _PIECE
-                await send({"type": "http.response.body", "body": body[begin:end], "more_body": end < len(body)})
+            for piece in pieces[:-1]:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": pieces[-1]})
 
 
 async def refuse(send: Send, refused: Refused, *, closing: bool) -> None:
     """Answer with the Status of a refused request."""
-    body = status_body(refused.code, refused.message)
-    headers = _HEADERS.get(refused.code, ())
+    body = status_body(refused.code, refused.message, refused.details)
+    headers = ((b"allow", refused.allow.encode()),) if refused.allow else _HEADERS.get(refused.code, ())
     if refused.unread:
         await _answer_and_linger(send, refused.code, body, headers)
         return
@@ -225,7 +248,7 @@ async def body_of(
 
 def _declared(scope: Scope, limit: int) -> int:
     if scope["method"] != "POST":
-        raise Refused(405, f"{scope['method']} is not possible here: POST a review")
+        raise Refused(405, f"{scope['method']} is not possible here: POST a review", allow="POST")
     content_type, length = b"", 0
     for name, value in scope["headers"]:
         if name == b"content-type":

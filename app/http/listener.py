@@ -29,14 +29,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Listener:
-    """Accepts from one socket. Has the part of `asyncio.Server` that uvicorn uses."""
+    """Accepts from one socket. Has the part of `asyncio.Server` that uvicorn uses. `context` returns what the next
+    handshake uses, None for plain HTTP."""
 
     def __init__(
         self,
         listener: socket.socket,
         connections: Connections,
         protocol: Callable[[Connection], asyncio.Protocol],
-        context: ssl.SSLContext | None,
+        context: Callable[[], ssl.SSLContext | None],
     ) -> None:
         self._listener = listener
         self._connections = connections
@@ -83,18 +84,17 @@ class Listener:
     async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
         """Shake hands; then the protocol has the connection, and gives its place back."""
         loop = asyncio.get_running_loop()
+        context = self._context()
         timeouts = (
             {}
-            if self._context is None
+            if context is None
             else {
                 "ssl_handshake_timeout": DEADLINES[State.HANDSHAKE],
                 "ssl_shutdown_timeout": CLOSING_SECONDS,
             }
         )
         try:
-            await loop.connect_accepted_socket(
-                lambda: self._protocol(connection), accepted, ssl=self._context, **timeouts
-            )
+            await loop.connect_accepted_socket(lambda: self._protocol(connection), accepted, ssl=context, **timeouts)
         except OSError:  # also SSLError and TimeoutError: the client did not shake hands
             self._connections.leave(connection)
             accepted.close()

@@ -63,7 +63,11 @@ async def serve(
             timeout_keep_alive=math.ceil(DEADLINES[State.IDLE]),
             timeout_graceful_shutdown=math.ceil(grace_seconds),
         )
-        context = None if health.certificate is None else health.certificate.context
+        certificate = health.certificate
+
+        def context() -> ssl.SSLContext | None:
+            return None if certificate is None else certificate.context
+
         server = _Server(config, listener, Connections() if connections is None else connections, context)
         serving = asyncio.create_task(server.serve())
         stopping = asyncio.create_task(stop.wait())
@@ -95,7 +99,7 @@ class _Server(uvicorn.Server):
         config: uvicorn.Config,
         listener: socket.socket,
         connections: Connections,
-        context: ssl.SSLContext | None,
+        context: Callable[[], ssl.SSLContext | None],
     ) -> None:
         super().__init__(config)
         self._socket = listener

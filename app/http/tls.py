@@ -1,7 +1,7 @@
 """Holds the serving certificate and replaces it while the server runs.
 
-One SSLContext lives as long as the server; a new certificate is loaded into it, so the next handshake uses the new
-certificate and open connections are undisturbed. If certificate and key do not match, they are rejected and the old
+A new certificate is loaded into the server's SSLContext, so the next handshake uses the new certificate and open
+connections are undisturbed. If certificate and key do not match, they are rejected and the old
 certificate stays in use. The caller decides where the pair comes from (a watched Secret, or files of cert-manager).
 """
 
@@ -28,24 +28,19 @@ _log = structlog.get_logger(__name__)
 class ServingCertificate:
     """A server's SSLContext and the certificate loaded into it.
 
-    `context` is what a server listens with. `chain` is the certificate chain in use (PEM), empty before the first
+    `context` is what a server shakes hands with. `chain` is the certificate chain in use (PEM), empty before the first
     `load`. With `client_ca` (PEM) clients may present a certificate that it signed; any other one is refused in the
     handshake. Who must present one is decided by path (`app.webhooks.dispatch`): probes of the kubelet have none.
     Raises InvalidValue if `client_ca` does not parse.
     """
 
     def __init__(self, client_ca: bytes = b"") -> None:
-        self.context: Final = _server_context()
-        if client_ca:
-            self.context.verify_mode = ssl.CERT_OPTIONAL
-            try:
-                self.context.load_verify_locations(cadata=client_ca.decode("ascii"))
-            except (ssl.SSLError, UnicodeDecodeError) as error:
-                raise InvalidValue("client CA", str(error), "give the PEM of certificate authorities") from error
         self.chain = b""
         self.expires = 0.0
         """When the certificate in use ends, in Unix seconds; 0 before the first `load`."""
         self._key = b""
+        self._client_ca = client_ca
+        self.context = _server_context(client_ca)
 
     @property
     def server_name(self) -> str:
@@ -79,6 +74,22 @@ class ServingCertificate:
         self.expires = leaf.not_valid_after_utc.timestamp()
         return True
 
+    def trust(self, client_ca: bytes) -> bool:
+        """Use these authorities (PEM) for the certificates of clients from the next handshake on; False if they are in
+        use already.
+
+        A new context is made, because authorities cannot be taken out of one. Raises InvalidValue if `client_ca` does
+        not parse; the authorities in use then stay.
+        """
+        if client_ca == self._client_ca:
+            return False
+        context = _server_context(client_ca)
+        if self.chain:
+            with _as_file(self.chain) as chain_file, _as_file(self._key) as key_file:
+                context.load_cert_chain(chain_file, key_file)
+        self.context, self._client_ca = context, client_ca
+        return True
+
 
 async def follow_files(
     certificate: ServingCertificate, *, cert: Path, key: Path, interval: float = POLL_SECONDS
@@ -106,10 +117,16 @@ def _stamp(*files: Path) -> list[tuple[int, int, int]]:
     return [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in (file.stat() for file in files)]
 
 
-def _server_context() -> ssl.SSLContext:
+def _server_context(client_ca: bytes = b"") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
+    if client_ca:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        try:
+            context.load_verify_locations(cadata=client_ca.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise InvalidValue("client CA", str(error), "give the PEM of certificate authorities") from error
     return context
 
 

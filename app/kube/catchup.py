@@ -87,7 +87,7 @@ class CatchUp:
                     seconds=round(self._passed(), 1),
                     waits_for=cache.reflector.freshness.waits_for,
                     delays="decisions about this kind" if cache.scope.optional else "all admissions",
-                    cure=CURE,
+                    cure=CURE_CATCH_UP,
                 )
             wait = min(2 * wait, MOST_REPORT_SECONDS)
 
@@ -95,7 +95,7 @@ class CatchUp:
         return asyncio.get_running_loop().time() - self._began
 
 
-CURE: Final = (
+CURE_CATCH_UP: Final = (
     "see whether the API server sheds load or is slow (turnstile_api_pressure, apiserver_flowcontrol_*), and whether "
     "Turnstile's service account may list and watch this kind"
 )

@@ -8,8 +8,8 @@ flight. Which write is next:
   the next one is begun.
 - The other ranks begin only while no urgent write waits, is in flight, or was in flight within `STILL_SECONDS`, and
   while the server is at ease. What follows a write (the start of a job, after its admission) begins within that time.
-- One of these ranks gets a turn all the same when it had none for `PATIENCE_SECONDS`, or for `PATIENCE_ANSWERS` times
-  what the server takes for a write if that is longer: they are slowed down, never stopped.
+- One of these ranks gets a turn all the same when it had none for `PATIENCE_SECONDS`, or, beside urgent writes, for
+  `PATIENCE_ANSWERS` times what the server takes for a write if that is longer: they are slowed down, never stopped.
 
 A caller must compute what it writes after it got its turn, or make sure then that what it has computed is still right.
 Only the Lease has a way of its own.
@@ -32,7 +32,7 @@ STILL_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 1.0
 """Seconds without a turn after which a rank that is not urgent gets one."""
 PATIENCE_ANSWERS: Final = 8.0
-"""The same as a multiple of what the server takes for a write."""
+"""The same beside urgent writes, as a multiple of what the server takes for a write."""
 
 
 class Rank(IntEnum):
@@ -193,7 +193,8 @@ class Gate:
 
     @property
     def _patience(self) -> float:
-        return max(PATIENCE_SECONDS, PATIENCE_ANSWERS * self.window.latency)
+        # Without urgent writes the latency may be that of one write that got no answer long ago.
+        return max(PATIENCE_SECONDS, PATIENCE_ANSWERS * self.window.latency if self._busy else 0.0)
 
     @property
     def _busy(self) -> bool:

@@ -87,17 +87,20 @@ class Fence:
     no other process takes the Lease. So a reader of the older value is too careful, never too bold.
     """
 
-    __slots__ = ("_clock", "_closed", "_deadline", "_span", "_waiting", "epoch", "renewed_at")
+    __slots__ = ("_clock", "_closed", "_deadline", "_grace", "_span", "_waiting", "epoch", "kept", "renewed_at")
 
-    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float) -> None:
+    def __init__(self, *, clock: Clock, epoch: int, renewed_at: float, span: float, grace: float = 0.0) -> None:
         self._clock = clock
         self._span = span
+        self._grace = grace
         self.epoch = epoch
         """leaseTransitions of this term: grows with every term of any process."""
         self.renewed_at = renewed_at
         """Clock reading at the start of the last renewal that succeeded."""
         self._deadline = renewed_at + span
         self._closed = False
+        self.kept = False
+        """Whether the Lease is left to expire at the end of the term, instead of being released."""
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     @property
@@ -128,6 +131,11 @@ class Fence:
             since = "the Lease was given up" if left == float("-inf") else f"the Lease ran out {0.0 - left:.3f} s ago"
             raise NotLeading(f"epoch {self.epoch}: {since}; nothing was sent")
 
+    def exclusive(self) -> float:
+        """Seconds for which no other process can lead: `grace` longer than this process may write, for writes that the
+        server carries out late."""
+        return self.remaining + self._grace
+
     async def opened(self) -> None:
         """Return once writing is allowed. Raises NotLeading once the term is over."""
         while self.remaining <= 0:
@@ -145,6 +153,10 @@ class Fence:
         self.renewed_at = renewed_at
         self._deadline = renewed_at + self._span
         self._wake()
+
+    def keep(self) -> None:
+        """Have the Lease expire after the end of the term, because a write may still take effect."""
+        self.kept = True
 
     def close(self) -> None:
         """End the term."""
@@ -200,11 +212,11 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks of a candidate at the Lease, at most, so that a released Lease is taken soon."""
 WARN_SECONDS = 30.0
 """Seconds between two warnings about the same trouble."""
-DO_RENEW = (
+CURE_RENEWAL = (
     "see whether the API server is slow or refuses patches of this Lease, and whether the chart's FlowSchemas are on;"
     " writes wait until a renewal succeeds"
 )
-DO_LOST = (
+CURE_LOST = (
     "nothing if it is rare: this process is a candidate again. If it repeats, see lease.renewal_failed before it,"
     " and the CPU limits of the pods; a longer leaderElection.leaseDuration tolerates slower servers"
 )
@@ -280,8 +292,8 @@ class Elector:
         """Wait for the Lease, call `lead(fence)`, and renew the Lease until `lead` ends; after losing it, wait again.
 
         `lead` goes on while the term is suspended, and is cancelled when the Lease is lost. When it returns or raises,
-        or this call is cancelled, the Lease is released, and `run` returns or raises too (errors of `lead` in an
-        ExceptionGroup). A NotLeading that escapes from `lead` counts as losing the Lease.
+        or this call is cancelled, the Lease is released, unless its fence is `kept`, and `run` returns or raises too
+        (errors of `lead` in an ExceptionGroup). A NotLeading that escapes from `lead` counts as losing the Lease.
         """
         while True:
             fence = self.stats.fence = await self._acquire()
@@ -292,7 +304,7 @@ class Elector:
             finally:
                 fence.close()
                 self.stats.fence = None
-                if not lost:
+                if not lost and not fence.kept:
                     await self._release()
             if not lost:
                 return
@@ -306,7 +318,7 @@ class Elector:
                 async with asyncio.timeout(self._renew_deadline):
                     fence = await self._try_acquire()
             except Exception as error:
-                self._warn("lease.acquire_failed", error=_words(error), do=DO_RENEW)
+                self._warn("lease.acquire_failed", error=_words(error), cure=CURE_RENEWAL)
                 fence = None
             if fence is not None:
                 _log.info("lease.acquired", lease=self._name, identity=self.identity, epoch=fence.epoch)
@@ -332,7 +344,9 @@ class Elector:
             await self._write(spec, lease)
         except Conflict:  # another candidate was faster; AlreadyExists is a Conflict too
             return None
-        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._renew_deadline)
+        # A tenth of the time is left for clocks of different speed.
+        grace = 0.9 * (self._lease_duration - self._renew_deadline)
+        return Fence(clock=self._clock, epoch=transitions, renewed_at=started, span=self._renew_deadline, grace=grace)
 
     def _left_to_holder(self) -> float:
         """Seconds for which another holder may still rely on the Lease, on this process's clock."""
@@ -353,7 +367,7 @@ class Elector:
                 renewing.cancel()
         except* (_Lost, NotLeading) as why:  # the fence may stop `lead` before the renewal fails
             lost = True
-            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]), do=DO_LOST)
+            _log.error("lease.lost", lease=self._name, epoch=fence.epoch, why=str(why.exceptions[0]), cure=CURE_LOST)
         return lost
 
     async def _keep(self, fence: Fence) -> None:
@@ -375,7 +389,7 @@ class Elector:
                 first = not self.stats.failure
                 self.stats.failure = _words(error, timeout=f"no answer within {limit:.1f} s")
                 if first:
-                    self._warn("lease.renewal_failed", epoch=fence.epoch, error=self.stats.failure, do=DO_RENEW)
+                    self._warn("lease.renewal_failed", epoch=fence.epoch, error=self.stats.failure, cure=CURE_RENEWAL)
                 pause = self._retry_period * (1.0 + 0.2 * self._jitter())
                 if fence.remaining > 0:
                     pause = min(pause, fence.remaining)

@@ -12,7 +12,8 @@ resumed from the last version; `_take` handles one line of the stream. The rules
   may be what the server rejects.
 - Silence ends a watch, because the connection may be dead. Bookmarks, which the server sends about once a minute, keep
   an idle watch open. For a kind without any change since the server started the server sends no bookmarks: its watch
-  is reopened after each timeout, and only silence after bookmarks is reported as a failure.
+  is reopened after each timeout, and only silence after bookmarks is reported as a failure. From then on the server is
+  asked to end that watch before the timeout, so that it is heard of at the end (`last_contact`).
 - An object that `keep` drops is treated as if it did not exist; `read_again` reads it when `keep` decides otherwise.
 - An object that cannot be decoded is reported and skipped; its last good version stays in the store.
 - A kind with several versions is followed in the first version that the server has. When that version changes, all
@@ -67,6 +68,9 @@ IDLE_TIMEOUT = 90.0
 """Seconds without a byte after which a watch is reopened. Bookmarks arrive about every 60 s."""
 SERVER_TIMEOUT = 290.0
 """Seconds after which the server is asked to end a watch, plus up to a tenth, so that watches do not end together."""
+CALM = 0.8
+"""Part of the idle timeout after which the server is asked to end a watch of a kind that does not change: the clean end
+shows that the server is heard."""
 HEALTHY_AFTER = 30.0
 """Seconds a stream must have lasted for the back-off to be reset."""
 BACKOFF = Backoff(first=0.1, limit=5.0)
@@ -92,7 +96,7 @@ class Reflector(Generic[T]):
     server sends only metadata, and all other fields of the objects have their defaults. `keep` decides for each object
     whether it is held whole, without its raw parts (`app.kube.raws`), or not at all. `on_undecodable(key, error)` is
     called for objects that cannot be decoded. `last_contact` is the loop time (monotonic seconds) at which the server
-    last sent anything.
+    last sent anything or ended a watch.
     """
 
     def __init__(
@@ -203,6 +207,7 @@ class Reflector(Generic[T]):
                     self._failed(error, attempt)
                 else:
                     _log.debug("reflector.calm", kind=self._kind.KIND)
+                    self._server_timeout = min(self._server_timeout, max(1.0, CALM * self._idle_timeout))
                     self._was_cut()
             except WireError as error:
                 self._failed(error, attempt)
@@ -421,6 +426,7 @@ class Reflector(Generic[T]):
                     elif self.last_contact - moved > 0.1 * self._sync_timeout:
                         moved = self.last_contact
                         deadline.reschedule(moved + self._sync_timeout)
+            self.last_contact = loop.time()
         except TimeoutError:
             if self._cut:
                 return

@@ -15,7 +15,7 @@ from app.api.meta import Kind
 from app.kube import answers, auth
 from app.kube.pages import FIRST_PAGE, PAGE_SIZE, Pages
 from app.kube.retries import CONTENT_TYPES, PatchType
-from app.kube.wire import JSON, Guard, Params, Retry, Wire
+from app.kube.wire import JSON, Guard, Params, Retry, Wire, Within
 
 T = TypeVar("T", bound=Kind)
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -153,6 +153,7 @@ class Transport(Wire):
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> T:
         """Create an object from bytes, a struct or plain values, in the version in `served`. After ConnectionLost, read
         whether it was created."""
@@ -164,6 +165,7 @@ class Transport(Wire):
             timeout=timeout,
             retry=retry,
             guard=guard,
+            within=within,
             write=f"create {kind.PLURAL}",
         )
         return self.decoder(kind)(answer)
@@ -207,6 +209,7 @@ class Transport(Wire):
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> T:
         """Patch an object. `type="apply"` is server-side apply as that field manager; `force` takes over fields."""
         params = _write_params(dry_run=dry_run, manager=manager)
@@ -221,6 +224,7 @@ class Transport(Wire):
             timeout=timeout,
             retry=retry,
             guard=guard,
+            within=within,
             write=f"{type} {kind.PLURAL} {subresource}",
         )
         return self.decoder(kind)(answer)
@@ -237,6 +241,7 @@ class Transport(Wire):
         dry_run: bool = False,
         timeout: float | None = None,
         guard: Guard | None = None,
+        within: Within | None = None,
     ) -> None:
         """Delete an object, on condition of a uid and version if given.
 
@@ -254,6 +259,7 @@ class Transport(Wire):
             body=answers.encode(body),
             timeout=timeout,
             guard=guard,
+            within=within,
             write=f"delete {kind.PLURAL}",
         )
 

@@ -34,6 +34,8 @@ from app.kube.sockets import abandoned, watchful_socket
 Retry = Literal["auto", "always", "never"]
 Params = Mapping[str, str | int]
 Guard = Callable[[], None]
+Within = Callable[[], float]
+"""Seconds from now after which a write must not take effect any more."""
 """Raises if a request must not be sent."""
 
 TIMEOUT = 10.0
@@ -146,6 +148,7 @@ class Wire:
         timeout: float | None = None,
         retry: Retry = "auto",
         guard: Guard | None = None,
+        within: Within | None = None,
         write: str = "",
     ) -> bytes:
         """Send one request and return the body of its answer.
@@ -154,15 +157,16 @@ class Wire:
         request is cut and repeated while the server works on it. `retry="always"` states that sending twice does no
         harm, `"never"` allows one attempt. `guard` is called right before each attempt's body is written to its
         connection, with nothing awaited in between; an error of the guard ends the request, and nothing of that attempt
-        is sent. `accept` is the Accept header. `write` names what kind of write this is: the gate learns from its
-        latency; the caller has a turn.
+        is sent. `within` is asked before each attempt: the server gives the attempt up if it could not carry it out so
+        many seconds after its arrival. `accept` is the Accept header. `write` names what kind of write this is: the
+        gate learns from its latency; the caller has a turn.
         """
         limit = self.gate.window.deadline(self._timeout) if timeout is None else timeout
         deadline = self._loop.time() + limit
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._attempts(
-                    method, path, params, body, content_type, accept, deadline, retry, guard, write
+                    method, path, params, body, content_type, accept, deadline, retry, guard, within, write
                 )
         except TimeoutError:
             self.stats.requests[method, "timeout"] += 1
@@ -194,6 +198,7 @@ class Wire:
         deadline: float,
         retry: Retry,
         guard: Guard | None,
+        within: Within | None,
         write: str,
     ) -> bytes:
         """Send until an answer or an error is final; wait only if the deadline leaves time for another attempt."""
@@ -202,6 +207,8 @@ class Wire:
         refreshed = False
         while True:
             generation = self._generation
+            if within is not None:
+                url = self._url(path, {**(params or {}), "timeout": f"{max(1, int(1000 * within()))}ms"})
             try:
                 return await self._send(method, path, url, body, content_type, accept, guard, write)
             except Unauthorized:

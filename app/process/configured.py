@@ -201,6 +201,17 @@ def metrics_address(loaded: Loaded) -> Address | None:
     return addresses.parse(loaded.configuration.metrics.bind_address or "0")
 
 
+def visibility_address(loaded: Loaded) -> Address | None:
+    """The address of the visibility API, if the file gives one."""
+    server = loaded.configuration.visibility_server
+    return listening(server) if server is not None and loaded.given("visibilityServer") else None
+
+
+def listening(server: v1beta2.VisibilityServer) -> Address:
+    """Where the visibility API listens."""
+    return server.bind_address or addresses.EVERY_INTERFACE, server.bind_port or 8082
+
+
 def metric_options(loaded: Loaded) -> MetricOptions:
     """What is measured of queues, and with which labels."""
     metrics = loaded.configuration.metrics

@@ -18,7 +18,7 @@ from app.controllers.executor import Executor
 from app.kube.cache import State
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
-from app.kube.lease import DO_RENEW
+from app.kube.lease import CURE_RENEWAL
 from app.process.metrics import Term
 
 LOOK_SECONDS: Final = 1.0
@@ -27,9 +27,12 @@ STALLED_SECONDS: Final = 60.0
 """Seconds without progress after which a scheduler with work, or the Lease thread, is taken to hang."""
 UNWATCHED_SECONDS: Final = 60.0
 """Seconds for which a kind cannot be watched before the controller is not ready."""
+SILENT_SECONDS: Final = 240.0
+"""Seconds without a sign of the server on a watch before the controller is not ready. Bookmarks come every minute, and
+a watch of a kind that does not change ends after 80 s; the first one after 170 s."""
 UNABLE_SECONDS: Final = 30.0
 """Seconds for which a leader cannot write before the controller is not ready, and between two lines of the log."""
-DO_WRITE: Final = (
+CURE_WRITES: Final = (
     "see whether the API server answers, and how slow it is (turnstile_write_slowness); nothing decided is lost"
 )
 
@@ -47,6 +50,7 @@ class Watchdog:
         term: Callable[[], Term | None] = lambda: None,
         unable_seconds: float = UNABLE_SECONDS,
         unwatched_seconds: float = UNWATCHED_SECONDS,
+        silent_seconds: float = SILENT_SECONDS,
         stalled_seconds: float = STALLED_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
@@ -55,6 +59,7 @@ class Watchdog:
         self._term = term
         self._unable_after = unable_seconds
         self._unwatched_after = unwatched_seconds
+        self._silent_after = silent_seconds
         self._stalled_after = stalled_seconds
         self._look_seconds = look_seconds
         self._failing_since: dict[str, float] = {}
@@ -80,7 +85,7 @@ class Watchdog:
         now = asyncio.get_running_loop().time()
         failing = {cache.name for cache in self._caches.all if cache.standing.state is State.FAILING}
         self._failing_since = {name: self._failing_since.get(name, now) for name in failing}
-        self.cause, do = self._why_unable(now)
+        self.cause, cure = self._why_unable(now)
         if not self.cause:
             if self._unable_since is not None and self._told_at > self._unable_since:
                 log.info("leader.writes_again", seconds=round(now - self._unable_since, 1))
@@ -90,16 +95,16 @@ class Watchdog:
             self._unable_since = now
         if now - max(self._unable_since, self._told_at) >= self._unable_after:
             self._told_at = now
-            log.error("leader.cannot_write", cause=self.cause, seconds=round(now - self._unable_since, 1), do=do)
+            log.error("leader.cannot_write", cause=self.cause, seconds=round(now - self._unable_since, 1), cure=cure)
 
     def _why_unable(self, now: float) -> tuple[str, str]:
         candidacy, term = self._candidacy, self._term()
         fence = candidacy.stats.fence if candidacy is not None else None
         if candidacy is not None and fence is not None and fence.suspended:
             why = candidacy.stats.failure or "no answer yet"
-            return f"the Lease was not renewed for {fence.since_renewal:.0f} s: {why}", DO_RENEW
+            return f"the Lease was not renewed for {fence.since_renewal:.0f} s: {why}", CURE_RENEWAL
         why = self._writes.look(term.executor, now) if term is not None else ""
-        return why, DO_WRITE
+        return why, CURE_WRITES
 
     # --- for the probes -----------------------------------------------------------------------------------------------
 
@@ -114,10 +119,17 @@ class Watchdog:
         return faults
 
     def unwatched(self) -> str:
-        """The kinds that cannot be watched for long."""
+        """The kinds that cannot be watched for long, and those whose watch fell silent."""
         now = asyncio.get_running_loop().time()
-        long = {name for name, since in self._failing_since.items() if now - since > self._unwatched_after}
-        return f"cannot be watched: {', '.join(sorted(long))}" if long else ""
+        failing = [name for name, since in self._failing_since.items() if now - since > self._unwatched_after]
+        silent = [
+            cache.name
+            for cache in self._caches.all
+            if cache.standing.state in (State.READING, State.SYNCED)
+            and self._silent_after < now - cache.reflector.last_contact < float("inf")
+        ]
+        parts = {"cannot be watched": failing, f"nothing heard for {self._silent_after:.0f} s": silent}
+        return "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names)
 
     def unable(self) -> str:
         """Why the leader cannot write for long."""
@@ -125,6 +137,7 @@ class Watchdog:
 
     def notes(self) -> list[str]:
         """Faults that do not affect readiness: kinds that fail now, and why a leader cannot write now."""
+        self.look()
         return [*self._caches.failing(), *([f"leader: {self._words()}"] if self.cause else [])]
 
     def _words(self) -> str:

@@ -96,7 +96,9 @@ def deployed() -> Iterator[Deployed]:
     with ReservedPort() as health:
         webhook_port = _free_port()
         metrics_port = _free_port()
+        pending_port = _free_port()
         ports = f"controller.healthPort={health.number},controller.metricsPort={metrics_port}"
+        ports += f",visibility.port={pending_port},visibility.url=https://localhost:{pending_port}"
         values = ("--set", f"webhook.url=https://127.0.0.1:{webhook_port},{ports}")
         health.release()
         with ControlPlane(audit=True) as cp:

@@ -286,6 +286,16 @@ class TestTheEndOfATerm:
         assert raised.group_contains(ValueError, match="broken")
         assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == ""
 
+    async def test_lead_keeps_the_lease(self, transport: Transport, namespace: str) -> None:
+        """A write of its may still take effect: no other process leads before the Lease has expired."""
+        elector = Elector(transport, namespace=namespace, name=NAME, identity="keeping", **QUICK)
+
+        async def lead(fence: Fence) -> None:
+            fence.keep()
+
+        await asyncio.wait_for(elector.run(lead), 5)
+        assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == elector.identity
+
     async def test_lead_is_told_first(self, transport: Transport, namespace: str) -> None:
         """A NotLeading that escapes from it is the end of the term, not of the process."""
         elector = Elector(transport, namespace=namespace, name=NAME, identity="told", **QUICK)

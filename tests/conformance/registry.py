@@ -36,6 +36,7 @@ from tests.conformance import (
     pod_reconcile,
     priorities,
     provisioning,
+    visibility,
     workload_calls,
     workload_reconcile,
 )
@@ -200,6 +201,9 @@ ADAPTERS: tuple[tuple[str, Adapter], ...] = (
     ("util.equality.*", pod_parts.check),
     ("util.tolerations.*", pod_parts.check),
     ("util.pod.*", pod_parts.check),
+    ("apis.visibility.*", visibility.check_options),
+    ("visibility.TestCreateVisibilityServerOptions", visibility.check_server),
+    ("visibility.storage.*", visibility.check_pages),
     ("controller.admissionchecks.provisioning.TestReconcile", provisioning.reconcile),
     ("controller.admissionchecks.provisioning.TestReconcileAdmissionCheck", provisioning.check_active),
     ("controller.admissionchecks.provisioning.*", provisioning.check_calls),

@@ -112,9 +112,13 @@ class Patience:
     """A fence for ever open."""
 
     remaining = 1.0
+    closed = False
 
     def check(self) -> None:
         """Always."""
+
+    async def opened(self) -> None:
+        """At once."""
 
 
 def pod_sets(pods: int, *, cpu: str = "1") -> list[dict[str, Any]]:

@@ -58,6 +58,7 @@ async def test_a_write_that_was_begun_lands_before_the_end(at: Desk, proxy: Prox
         assert not ending.done()
         gate.set()
         await ending
+        assert not at.fence.kept
         writing.cancel()
     assert (await at.see(Job, "train")).metadata.labels["l"] == "last"
 
@@ -80,6 +81,7 @@ async def test_a_server_that_does_not_answer_holds_the_end_up_for_so_long_only(a
         started = time.monotonic()
         await at.executor.drain(at_most=0.2)
         assert 0.2 <= time.monotonic() - started < 2.0
+        assert at.fence.kept  # the write may land yet: the next leader waits until the Lease has expired
         writing.cancel()
 
 

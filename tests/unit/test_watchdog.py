@@ -97,7 +97,7 @@ class TestALeaderThatCannotWrite:
         logs = await watched.look(lines=2)
         assert {entry["event"] for entry in logs} == {"leader.cannot_write"}
         assert logs[0]["cause"] == "the Lease was not renewed for 20 s: no answer within 5.0 s"
-        assert "API server" in logs[0]["do"]
+        assert "API server" in logs[0]["cure"]
         assert "not renewed" in watched.watchdog.unable()
         assert watched.watchdog.unable_for > 0.05
         assert watched.watchdog.dead() == {}
@@ -192,3 +192,14 @@ async def test_a_kind_that_cannot_be_watched_for_long_is_a_fault(watched: Watche
     cache.reflector.error = None
     watched.watchdog.look()
     assert watched.watchdog.unwatched() == ""
+
+
+async def test_a_watch_that_fell_silent_is_a_fault(transport: Transport) -> None:
+    """The server says something, or ends the watch, at least every 80 seconds, also of a kind that does not change."""
+    watched = Watched(transport, silent_seconds=240.0)
+    cache = next(each for each in watched.process.caches.all if each.kind is Namespace)
+    now = asyncio.get_running_loop().time()
+    cache.reflector.last_contact = now - 200.0
+    assert watched.watchdog.unwatched() == ""
+    cache.reflector.last_contact = now - 241.0
+    assert watched.watchdog.unwatched() == "nothing heard for 240 s: namespaces"

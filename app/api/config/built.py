@@ -24,7 +24,7 @@ HEEDED: Final = frozenset((
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
     "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
-    "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
+    "VisibilityOnDemand", "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
@@ -59,7 +59,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "FastQuotaReleaseInPodIntegration": "early release of a terminating pod's quota is not built yet",
     "ShortWorkloadNames": "short Workload names are not built yet",
     "SkipReassignmentForPodOwnedWorkloads": _TAS,
-    "VisibilityOnDemand": "the visibility API is not built yet",
     **{
         gate.name: sentence
         for gate in features.GATES
@@ -76,7 +75,9 @@ def hidden_sections(config: Configuration, document: Document) -> Iterator[tuple
     """Paths whose defaults mean nothing; an effective configuration does not show them."""
     if not document.given("waitForPodsReady"):
         yield ("waitForPodsReady",)
-    yield from (("multiKueue",), ("visibilityServer",))
+    if not document.given("visibilityServer"):
+        yield ("visibilityServer",)
+    yield ("multiKueue",)
     yield from (("clientConnection",), ("controller",))
     if config.internal_cert_management is not None and config.internal_cert_management.enable:
         yield ("webhook", "certDir")
@@ -95,8 +96,6 @@ def refusals(
     given = document.given
     if given("multiKueue"):
         yield refuse(("multiKueue",), _MULTIKUEUE)
-    if given("visibilityServer"):
-        yield refuse(("visibilityServer",), "the visibility API is not built yet")
     if config.pprof_bind_address:
         yield refuse(("pprofBindAddress",), "there is no Go profiler here")
     if config.tls is not None and (
@@ -241,6 +240,8 @@ def warnings(
             yield warn(*path, message=f"has no effect: the release names its objects, here {actual}")
     if given("webhook", "certDir") and managed:
         yield warn("webhook", "certDir", message="has no effect while internalCertManagement makes the certificate")
+    if given("visibilityServer") and "VisibilityOnDemand" not in gates:
+        yield warn("visibilityServer", message="is switched off by the gate VisibilityOnDemand")
     if config.resources is not None and config.resources.quota_check_strategy and "QuotaCheckStrategy" not in gates:
         yield warn("resources", "quotaCheckStrategy", message="is switched off by the gate QuotaCheckStrategy")
     if config.metrics.custom_labels and "CustomMetricLabels" not in gates:

@@ -51,6 +51,23 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the visibility API is served and registered: "true" or empty. Not with values of an older chart. */}}
+{{- define "turnstile.visibility" -}}
+{{- $gates := .Values.featureGates -}}
+{{- if .Values.config -}}{{- $gates = .Values.config.featureGates -}}{{- end -}}
+{{- $gate := dig "VisibilityOnDemand" true (default dict $gates) -}}
+{{- with .Values.visibility -}}
+{{- if and .enabled $gate (or $.Values.controller.enabled .url) -}}
+true
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of the visibility API in the controller's pods. */}}
+{{- define "turnstile.visibilityPort" -}}
+{{- dig "visibilityServer" "bindPort" .Values.visibility.port (default dict .Values.config) -}}
+{{- end -}}
+
 {{- define "turnstile.neverIntercepted" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn
@@ -238,10 +255,13 @@ matchExpressions:
 {{- toJson $arguments -}}
 {{- end -}}
 
-{{/* Rules of a role that asks who reads its metrics; what is created is a question and stored nowhere. */}}
-{{- define "turnstile.metricsRules" -}}
-{{- if .Values.metrics.authorization }}
-# Who reads the metrics.
+{{/* Rules of a role that asks who calls its servers; what is created is a question and stored nowhere. Call with
+(list $ "controller"). */}}
+{{- define "turnstile.reviewRules" -}}
+{{- $top := index . 0 -}}
+{{- $visibility := and (eq (index . 1) "controller") (include "turnstile.visibility" $top) -}}
+{{- if or $top.Values.metrics.authorization $visibility }}
+# Who reads the metrics{{ if $visibility }}, and the positions of pending Workloads{{ end }}.
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
@@ -257,7 +277,7 @@ matchExpressions:
 {{- $role := index . 1 -}}
 {{- $values := index $top.Values $role -}}
 {{- $fullname := include "turnstile.fullname" $top -}}
-{{- $certificateFiles := and (eq $role "webhook") (ne $top.Values.webhook.certs.mode "self") -}}
+{{- $certificateFiles := and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self") -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 metadata:
   labels:

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -10,6 +12,7 @@ from app.kube import auth
 from app.kube.pages import FIRST_PAGE, PAGE_BYTES
 from app.kube.transport import Transport
 from testbed import ControlPlane
+from testbed.client import resource_path, wait_until
 from testbed.ports import ReservedPort
 from tests.faults.proxy import Exchange, Fault, Proxy, Request, answer, black_hole, drop, lose_answer, passed
 from tests.faults.wire.world import ConfigMap, config
@@ -29,6 +32,85 @@ def slow(seconds: float) -> Fault:
         return await passed(exchange)
 
     return fault
+
+
+@asynccontextmanager
+async def silent_webhook(api_server: ControlPlane, namespace: str) -> AsyncIterator[None]:
+    """Before it changes a ConfigMap of a namespace, which has one called `late`, the API server asks a webhook that
+    never answers, for three seconds."""
+    connections: list[asyncio.StreamWriter] = []
+
+    async def keep(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["configmaps"]}
+    webhook = {
+        "name": "silent.example.com",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 3,
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    made = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"silent-{namespace}"},
+        "webhooks": [webhook],
+    }
+    api = api_server.api
+    path = resource_path("v1", "configmaps", "late", namespace=namespace)
+
+    def asked() -> bool:
+        """Whether the API server knows the configuration by now."""
+        api.patch(path, {"metadata": {"labels": {"tried": str(time.monotonic())}}})
+        return bool(connections)
+
+    try:
+        await asyncio.to_thread(api.create, made)
+        await asyncio.to_thread(wait_until, asked, timeout=30, describe=lambda: "the webhook is not asked")
+        yield
+    finally:
+        await asyncio.to_thread(api.delete, api.path_of(made))
+        for writer in connections:
+            writer.close()
+        server.close()
+        await server.wait_closed()
+
+
+class TestLateWrites:
+    """A write that the server carries out late could take effect after another process has begun to lead."""
+
+    async def test_the_server_gives_up_a_write_that_is_late(
+        self, api_server: ControlPlane, direct: Transport, namespace: str
+    ) -> None:
+        """Here it waits for a webhook that never answers, for three seconds; without a limit the write is made then."""
+        for name in ("late", "patient"):
+            await direct.create(ConfigMap, namespace, config(name))
+        async with silent_webhook(api_server, namespace):
+            patches = [
+                direct.patch(
+                    ConfigMap, name, namespace, {"data": {"key": "new"}}, timeout=20, retry="never", within=limit
+                )
+                for name, limit in (("late", lambda: 1.0), ("patient", None))
+            ]
+            late, patient = await asyncio.gather(*patches, return_exceptions=True)
+        assert isinstance(late, errors.ServerError | errors.ConnectionLost)  # a 504, if the answer is sent in time
+        assert isinstance(patient, ConfigMap)
+        assert (await direct.get(ConfigMap, "late", namespace)).data.get("key") != "new"
+
+    async def test_a_repeated_write_has_what_is_left_of_the_time(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """The limit is asked for before each attempt."""
+        left = iter((8.0, 2.5))
+        proxy.plan(answer("429 Too Many Requests"))
+        await through.create(ConfigMap, namespace, config("a"), within=lambda: next(left))
+        assert [each.query["timeout"] for each in proxy.requests] == ["8000ms", "2500ms"]
 
 
 class TestOverload:

@@ -184,6 +184,18 @@ class TestResuming:
             await until(lambda: "news" in contents(store))
         assert reflector.relisted == 1
 
+    async def test_a_calm_kind_is_heard_of_all_the_same(self, proxy: Proxy, through: Transport, namespace: str) -> None:
+        """The server is asked to end its watch before the deadline, and does."""
+        _store, reflector = mirror(through, namespace, idle_timeout=5.0)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            read_at = reflector.last_contact
+            await until(lambda: len(proxy.watches) >= 2, within=15)
+            await until(lambda: reflector.last_contact > read_at, within=15)
+            await until(lambda: len(proxy.watches) >= 3, within=15)
+        assert [request.query["timeoutSeconds"] for request in proxy.watches[1:3]] == ["4", "4"]
+        assert (reflector.failures, reflector.relisted) == (0, 1)
+
     async def test_silence_after_a_bookmark_is_a_failure(
         self, proxy: Proxy, through: Transport, namespace: str
     ) -> None:

@@ -15,10 +15,11 @@ from app.api.admissionregistration import (
     WebhookClientConfig,
     WebhookConfiguration,
 )
+from app.api.apiregistration import APIService, APIServiceSpec
 from app.api.core import Secret
 from app.api.meta import ObjectMeta
 from app.controllers.actions import Create, Emit, Patch, ReconcileResult, RequeueAfter
-from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_configuration
+from app.controllers.certificates import SETTLED_AFTER, Seen, decide, decide_api_service, decide_configuration
 from app.http.certificates import Step, ca_bundle, carry_out, plan
 
 HOSTS = ("turnstile-webhook-service.turnstile-system.svc",)
@@ -160,3 +161,25 @@ def test_a_whole_rotation_by_its_own_writes() -> None:
                 break
             now += DAY
     assert reasons == ["AuthorityStaged", "AuthoritySwitched", "AuthorityDropped"]
+
+
+@pytest.mark.parametrize("bundle", [b"", b"another"])
+def test_an_api_service_gets_the_bundle(bundle: bytes) -> None:
+    """Only that field is written, and only if nobody has changed the APIService since."""
+    data = fresh()
+    service = APIService(
+        metadata=ObjectMeta(name="v1beta2.visibility.kueue.x-k8s.io", resource_version="9"),
+        spec=APIServiceSpec(ca_bundle=bundle),
+    )
+    ((kind, _, body),) = patches(decide_api_service(service, secret(data)))
+    assert kind == "APIService"
+    encoded = base64.b64encode(ca_bundle(data)).decode()
+    assert body == {"spec": {"caBundle": encoded}, "metadata": {"resourceVersion": "9"}}
+
+
+def test_an_api_service_that_has_the_bundle_stays() -> None:
+    """And one stays as it is while there is no bundle."""
+    data = fresh()
+    service = APIService(spec=APIServiceSpec(ca_bundle=ca_bundle(data)))
+    assert patches(decide_api_service(service, secret(data))) == []
+    assert patches(decide_api_service(service, secret({}))) == []

@@ -123,8 +123,11 @@ def test_own_certificates_start_from_an_empty_secret(render: Render) -> None:
 
 
 def test_another_release_name_moves_every_name(render: Render) -> None:
-    """Two installs cannot collide: every cluster-wide name starts with the release's."""
+    """Two installs cannot collide: every cluster-wide name starts with the release's, but for the APIServices, whose
+    names Kubernetes gives."""
     for manifest in render(release="blue"):
+        if manifest["kind"] == "APIService":
+            continue
         assert manifest["metadata"]["name"].startswith("blue-turnstile-")
 
 
@@ -170,6 +173,79 @@ def test_the_program_knows_every_argument(render: Render, values: str) -> None:
     command = [Path(sys.executable).with_name("turnstile"), *both, "--help"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert answer.returncode == 0, answer.stderr
+
+
+def visible(manifests: list[Manifest]) -> list[str]:
+    """Kinds and names of what belongs to the visibility API."""
+    names = ("visibility", "pending-workloads")
+    found = [f"{each['kind']}/{each['metadata']['name']}" for each in manifests]
+    return sorted(name for name in found if any(word in name for word in names))
+
+
+def test_the_visibility_api_is_registered_and_may_be_read(render: Render) -> None:
+    """By default: both versions, the Service of the controller's pods, and Kueue's roles."""
+    manifests = render()
+    assert visible(manifests) == [
+        "APIService/v1beta1.visibility.kueue.x-k8s.io",
+        "APIService/v1beta2.visibility.kueue.x-k8s.io",
+        "ClusterRole/turnstile-pending-workloads-cq-viewer-role",
+        "ClusterRole/turnstile-pending-workloads-lq-viewer-role",
+        "RoleBinding/turnstile-visibility-server-auth-reader",
+        "Service/turnstile-visibility-server",
+    ]
+    service = named(manifests, "APIService", "v1beta2.visibility.kueue.x-k8s.io")["spec"]["service"]
+    assert service == {"name": "turnstile-visibility-server", "namespace": NAMESPACE, "port": 443}
+    assert "0.0.0.0:8082" in arguments(manifests, "controller")
+    policy = named(manifests, "NetworkPolicy", "turnstile-controller")
+    assert [{"port": 8082, "protocol": "TCP"}] in [rule["ports"] for rule in policy["spec"]["ingress"]]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "visibility.enabled=false",
+        "featureGates.VisibilityOnDemand=false",
+        "config.featureGates.VisibilityOnDemand=false",
+        "controller.enabled=false",
+    ],
+)
+def test_an_api_that_is_not_served_is_not_registered(render: Render, setting: str) -> None:
+    """While a registered API is not available no namespace is deleted to the end."""
+    manifests = render("--set", setting)
+    assert visible(manifests) == []
+    text = str(manifests)
+    assert "apiservices" not in text
+    assert "--visibility-bind" not in text
+
+
+def test_the_port_of_the_file_is_the_port_of_the_visibility_api(render: Render) -> None:
+    """`visibilityServer` of the configuration takes the place of `visibility.port`."""
+    manifests = render("--set", "config.visibilityServer.bindPort=9082")
+    assert "0.0.0.0:9082" in arguments(manifests, "controller")
+    ports = named(manifests, "Deployment", "turnstile-controller")["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert {"name": "visibility", "containerPort": 9082, "protocol": "TCP"} in ports
+
+
+def test_the_visibility_api_has_the_certificate_of_the_webhook(render: Render) -> None:
+    """Whoever makes it: for the names of both Services, read by the controller's pods, its bundle in APIServices."""
+    manifests = render("--set", "webhook.certs.mode=certManager")
+    hosts = named(manifests, "Certificate", "turnstile-webhook")["spec"]["dnsNames"]
+    assert f"turnstile-visibility-server.{NAMESPACE}.svc" in hosts
+    assert "--tls-cert" in arguments(manifests, "controller")
+    service = named(manifests, "APIService", "v1beta1.visibility.kueue.x-k8s.io")
+    injected = service["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    assert injected == f"{NAMESPACE}/turnstile-webhook"
+    assert "apiservices" not in str(manifests)
+
+    manifests = render(
+        *(
+            part
+            for each in ("mode=existing", "secretName=own", "caBundle=LS0t")
+            for part in ("--set", f"webhook.certs.{each}")
+        )
+    )
+    assert named(manifests, "APIService", "v1beta1.visibility.kueue.x-k8s.io")["spec"]["caBundle"]
+    assert "--tls-key" in arguments(manifests, "controller")
 
 
 def test_the_times_of_the_election_are_values(render: Render) -> None:

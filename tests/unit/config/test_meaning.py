@@ -121,6 +121,19 @@ def test_addresses_given_are_taken(body: str, webhook: object, health: object, m
     assert configured.metrics_address(file) == metrics
 
 
+@pytest.mark.parametrize(
+    ("body", "address"),
+    [
+        ("", None),
+        ("visibilityServer: {}", ("0.0.0.0", 8082)),
+        ("visibilityServer: {bindAddress: '127.0.0.1', bindPort: 9082}", ("127.0.0.1", 9082)),
+    ],
+)
+def test_the_visibility_api_listens_where_the_file_says(body: str, address: object) -> None:
+    """With Kueue's defaults once the section is there."""
+    assert configured.visibility_address(loaded(body)) == address
+
+
 def test_certificates_of_others_are_read_from_their_directory() -> None:
     """With internalCertManagement off."""
     assert configured.certificate_files(loaded()) is None

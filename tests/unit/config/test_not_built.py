@@ -9,7 +9,6 @@ from tests.unit.config.files import BUILT, loaded, told, warned
     ("body", "fault"),
     [
         ("multiKueue: {}", "line 3: multiKueue: dispatch to other clusters (MultiKueue) is not built yet"),
-        ("visibilityServer: {bindPort: 8082}", "line 3: visibilityServer: the visibility API is not built yet"),
         ("pprofBindAddress: :6060", "line 3: pprofBindAddress: there is no Go profiler here"),
         ("tls: {minVersion: VersionTLS13}", "line 3: tls: TLS options are not built yet"),
         (
@@ -96,6 +95,10 @@ def test_a_kind_that_is_built_later_is_accepted_then() -> None:
         (
             "admissionFairSharing: {usageHalfLifeTime: 1h}\nfeatureGates: {AdmissionFairSharing: false}",
             "admissionFairSharing: is switched off by the gate",
+        ),
+        (
+            "visibilityServer: {bindPort: 9082}\nfeatureGates: {VisibilityOnDemand: false}",
+            "visibilityServer: is switched off by the gate",
         ),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",

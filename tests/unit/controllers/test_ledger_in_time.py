@@ -16,7 +16,9 @@ from app.controllers.scheduler import Scheduler
 from app.engine import State
 from tests.unit.controllers import worlds as w
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+"""No time passes while a test runs, however slow the machine is: what the scheduler writes after a while cannot be
+written here."""
 
 COUNT = 3000
 

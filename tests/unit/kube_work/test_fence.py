@@ -172,3 +172,14 @@ def test_two_of_one_name_are_two() -> None:
     first, second = (Elector(None, namespace="n", name="l", identity="i") for _ in range(2))  # type: ignore[arg-type]
     assert first.identity != second.identity
     assert first.identity.startswith("i_")
+
+
+def test_no_other_process_leads_for_a_while_after_the_fence_has_closed_for_writers() -> None:
+    """So long a write that was sent in time may take effect; after the end of the term it may not."""
+    now = 100.0
+    fence = Fence(clock=lambda: now, epoch=1, renewed_at=100.0, span=10.0, grace=4.5)
+    assert fence.exclusive() == 14.5
+    now = 112.0
+    assert fence.exclusive() == 2.5
+    fence.close()
+    assert fence.exclusive() < 0

@@ -143,6 +143,14 @@ class TestWritesThatCanWait:
         async with gate.turn(Rank.STATUS):
             assert loop.time() - began == pytest.approx(PATIENCE_SECONDS, abs=0.01)
 
+    async def test_are_tried_soon_after_a_write_that_got_no_answer(self, gate: Gate) -> None:
+        """That it took long says nothing about a server to which nothing is written."""
+        loop = asyncio.get_running_loop()
+        gate.answered("patch", 60.0, done=False)
+        began = loop.time()
+        async with gate.turn(Rank.REASON):
+            assert loop.time() - began == pytest.approx(PATIENCE_SECONDS, abs=0.01)
+
 
 class TestAWriterThatIsCancelled:
     """At the end of a term, or of the process."""

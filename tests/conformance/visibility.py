@@ -1,0 +1,88 @@
+"""The visibility API, as recorded: pages of pending Workloads, their limit and offset, and where the server listens."""
+
+import asyncio
+import json
+from typing import Any
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.config import v1beta2
+from app.api.localqueue import LocalQueue
+from app.api.workload import Workload
+from app.engine import Options
+from app.kube.store import Store
+from app.process.configured import listening
+from app.visibility.queues import PendingWorkloads
+from app.visibility.resources import page
+from tests.conformance import world
+from tests.conformance.cases import Case, NotRead
+from tests.conformance.engine_tables import differs
+
+Json = Any
+
+SET_UP = (
+    "WithPreemptionExpectations",
+    "NewManagerForUnitTests",
+    "NewPendingWorkloadsInCqREST",
+    "NewPendingWorkloadsInLqREST",
+)
+
+
+def check_options(case: Case, run: dict[str, Json]) -> list[str]:
+    """What limit and offset of a query come to."""
+    body = case.body["case"]
+    query, want = body["inputQueryParams"], body["wantPendingWorkloadOptions"]
+    found = page(int(query["limit"][0]), int(query["offset"][0]))
+    return differs("limit and offset", (want["limit"], want["offset"]), found)
+
+
+def check_server(case: Case, run: dict[str, Json]) -> list[str]:
+    """Where the server listens."""
+    body = case.body["case"]
+    section = v1beta2.VisibilityServer.model_validate(body["cfg"].get("visibilityServer") or {})
+    want = body["want"]
+    return differs("address", (want["BindAddress"], want["BindPort"]), listening(section))
+
+
+def check_pages(case: Case, run: dict[str, Json]) -> list[str]:
+    """The pages of a queue. What the queues were given is replayed, and each page compared."""
+    return asyncio.run(_pages(case.body["case"]["req"].get("nsName", ""), run))
+
+
+async def _pages(namespace: str, run: dict[str, Json]) -> list[str]:
+    workloads: Store[Workload] = Store()
+    cluster_queues: Store[ClusterQueue] = Store()
+    local_queues: Store[LocalQueue] = Store()
+    pending = PendingWorkloads(
+        workloads=workloads, local_queues=local_queues, cluster_queues=cluster_queues, options=Options()
+    )
+    found = []
+    for call in run["trace"]:
+        args, results = call["args"], call.get("results")
+        match call["op"].rsplit(".", 1)[-1]:
+            case "AddClusterQueue":
+                cluster_queues.observe(world.load(ClusterQueue, args["cq"]))
+            case "AddLocalQueue":
+                local_queues.observe(world.load(LocalQueue, args["q"]))
+            case "AddOrUpdateWorkload":
+                workloads.observe(world.load(Workload, args["w"]))
+            case "Get" if "InCqREST" in call["op"]:
+                limit, offset = page(args["opts"]["limit"], args["opts"]["offset"])
+                have = await pending.of_cluster_queue(args["name"], limit=limit, offset=offset)
+                found += _compare(results, have)
+            case "Get" if "InLqREST" in call["op"]:
+                limit, offset = page(args["opts"]["limit"], args["opts"]["offset"])
+                have = await pending.of_local_queue(namespace, args["name"], limit=limit, offset=offset)
+                found += _compare(results, have)
+            case name if name in SET_UP:
+                pass
+            case other:
+                raise NotRead(f"the call {other}")
+    return found
+
+
+def _compare(results: Json, have: list[bytes] | None) -> list[str]:
+    summary, error = results
+    if error is not None:
+        return differs("error", error.get("reason"), "NotFound" if have is None else None)
+    items = None if have is None else json.loads(b"[" + b"".join(have) + b"]")
+    return differs("items", summary.get("items") or [], items)
