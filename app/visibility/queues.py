@@ -168,10 +168,10 @@ _encode = msgspec.json.Encoder().encode
 
 def _item(workload: Workload, place: Place) -> PendingWorkload:
     meta = workload.metadata
-    owners = [
+    owners = tuple(
         OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)
         for owner in meta.owner_references
-    ]
+    )
     return PendingWorkload(
         metadata=ObjectMeta(
             name=meta.name,

@@ -149,7 +149,7 @@ async def test_a_scheduler_with_work_that_does_not_turn_is_dead(watched: Watched
     looked = asyncio.Event()
     dead: list[dict[str, str]] = []
 
-    def hold_up(_: object) -> None:
+    def hold_up(_decisions: object, _seconds: float) -> None:
         end = time.monotonic() + 0.1
         while time.monotonic() < end:
             pass
