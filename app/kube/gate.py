@@ -92,6 +92,7 @@ class Gate:
         self._later: dict[Rank, FairQueue[_Turn]] = {rank: FairQueue() for rank in LATER}
         self._waiting: Counter[Rank] = Counter()
         self._in_flight: Counter[Rank] = Counter()
+        self._flying = self._urgent_flying = 0  # sums of `_in_flight`: of all ranks, and of the urgent ones
         self._served_at = dict.fromkeys(LATER, -math.inf)
         self._last_urgent = -math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -126,7 +127,7 @@ class Gate:
 
     def answered(self, what: str, seconds: float, *, done: bool = True) -> None:
         """Record what the server took for a kind of write, as `Window.answered`."""
-        self.window.answered(what, seconds, in_flight=self._in_flight.total(), done=done)
+        self.window.answered(what, seconds, in_flight=self._flying, done=done)
         self._serve()
 
     # --- turns --------------------------------------------------------------------------------------------------------
@@ -155,14 +156,14 @@ class Gate:
         return True
 
     def _leave(self, rank: Rank) -> None:
-        self._in_flight[rank] -= 1
+        self._count(rank, -1)
         if rank.urgent:
             self._last_urgent = self._clock()
         self._serve()
 
     def _serve(self) -> None:
         """Give turns while the window has room."""
-        while self._in_flight.total() < self.window.size:
+        while (self._urgent or any(self._later.values())) and self._flying < self.window.size:
             now = self._clock()
             queue = self._next(now)
             if queue is None:
@@ -172,7 +173,7 @@ class Gate:
                 continue  # its caller was cancelled, and takes it off the count
             rank = turn.rank
             self._waiting[rank] -= 1
-            self._in_flight[rank] += 1
+            self._count(rank, 1)
             self.stats.turns[rank] += 1
             if not rank.urgent:
                 self._served_at[rank] = now
@@ -199,18 +200,31 @@ class Gate:
     @property
     def _busy(self) -> bool:
         """Whether urgent writes wait or are in flight."""
-        return bool(self._urgent) or any(self._in_flight[rank] for rank in Rank if rank.urgent)
+        return bool(self._urgent) or self._urgent_flying > 0
+
+    def _count(self, rank: Rank, change: int) -> None:
+        self._in_flight[rank] += change
+        self._flying += change
+        if rank.urgent:
+            self._urgent_flying += change
 
     def _look_again(self) -> None:
         """Have `_serve` called when the next of the ranks that wait may begin, if no answer comes before."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         ranks = [rank for rank, queue in self._later.items() if queue]
-        if not ranks or self._in_flight.total() >= self.window.size:
+        if not ranks or self._flying >= self.window.size:
             return
         now = self._clock()
         due = min(self._served_at[rank] for rank in ranks) + self._patience
         if not self._busy and self.window.at_ease:
             due = min(due, self._last_urgent + STILL_SECONDS)
-        self._timer = asyncio.get_running_loop().call_later(max(0.001, due - now), self._serve)
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0.001, due - now)
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return  # looks early, and then again
+            self._timer.cancel()
+        self._timer = loop.call_at(when, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._serve()

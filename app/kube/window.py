@@ -7,8 +7,9 @@ other clients and take as long as they would have waited here. So the window fol
   many times that the server takes now.
 - `size / slowness` writes are being worked on, and the rest of the window waits in the server. The window moves to the
   size at which `QUEUED` of our writes wait there: it grows by a few per round trip while the latency stays near the
-  lowest, and shrinks as fast as the latency grows, whoever causes the load. It never stays below `QUEUED`, so that
-  Turnstile goes on writing when other clients keep the server busy for hours.
+  lowest, and shrinks as the latency grows, whoever causes the load. It never stays below `QUEUED`, so that
+  Turnstile goes on writing when other clients keep the server busy for hours. A smaller `QUEUED` makes other clients'
+  calls quicker and jobs start later: other controllers do not give way (docs/performance.md has figures).
 - A refusal because of load (429) halves it, at most once in `REFUSED_SECONDS`.
 
 The lowest latency is forgotten slowly: it doubles every `FORGET_SECONDS` unless it is seen again, so that a server
@@ -20,11 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-FIRST: Final = 8.0
+FIRST: Final = 32.0
 """Size before anything is known."""
-SMALLEST: Final = 2.0
+SMALLEST: Final = 4.0
 LARGEST: Final = 64.0
-QUEUED: Final = 2.0
+QUEUED: Final = 32.0
 """Writes of ours that may wait in the server."""
 FORGET_SECONDS: Final = 600.0
 """Seconds in which the lowest latency doubles unless it is seen again."""

@@ -95,12 +95,12 @@ class TestAmongOthers:
         server = Server(capacity=16, seconds=0.01)
         async with writes(gate, server):
             await asyncio.sleep(5)
-            assert gate.window.size >= 16
+            assert gate.window.size >= QUEUED + 12
             async with load(server, clients=100):
                 await asyncio.sleep(2)
-                assert gate.window.size <= 6
+                assert gate.window.size <= QUEUED + 5
             await asyncio.sleep(2)
-            assert gate.window.size >= 16
+            assert gate.window.size >= QUEUED + 12
 
     async def test_it_goes_on_writing_however_long_others_fill_the_server(self) -> None:
         """It gets a small part of the server, also after minutes."""
