@@ -23,6 +23,7 @@ from app.engine import State
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import auth
+from app.kube.lease import Fence, monotonic
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -108,19 +109,6 @@ class Desk:
                 await asyncio.sleep(0.01)
 
 
-class Patience:
-    """A fence for ever open."""
-
-    remaining = 1.0
-    closed = False
-
-    def check(self) -> None:
-        """Always."""
-
-    async def opened(self) -> None:
-        """At once."""
-
-
 def pod_sets(pods: int, *, cpu: str = "1") -> list[dict[str, Any]]:
     """One pod set."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
@@ -156,7 +144,11 @@ async def _scheduling(through: Transport, direct: Transport) -> AsyncIterator[No
     stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
     world = _world(stores)
     state = State()
-    scheduler = Scheduler(state, world, Executor(through, stores, Notes(), fence=Patience()))
+    scheduler = Scheduler(
+        state,
+        world,
+        Executor(through, stores, Notes(), fence=Fence(clock=monotonic, epoch=1, renewed_at=monotonic(), span=3600.0)),
+    )
     reflectors = [Reflector(direct, stores[kind], kind) for kind in KINDS]
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     for reflector in reflectors:
