@@ -370,10 +370,10 @@ class _Job(Childhood, Matching, Sharing):
         if left := max(0.0, keep - (self.cluster.now - since).total_seconds()):
             self.actions.append(RequeueAfter(left))
             return "deactivated, and kept for a while"
+        self._finalize()  # first: a deletion makes the version that is read here stale
         for member in self.integration.members(self.job):
             meta = member.metadata
             self.actions.append(Delete(type(member), meta.namespace, meta.name, uid=meta.uid))
-        self._finalize()
         self._emit("Deleted", "Deleted job: deactivation retention period expired")
         return "deactivated, and deleted when it was kept long enough"
 

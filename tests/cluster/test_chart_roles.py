@@ -45,8 +45,10 @@ def namespace(deployed: Deployed) -> Iterator[str]:
     name = deployed.cp.namespace(labels=MANAGED)
     made = api.apply_yaml(QUEUES, namespace=name)
     yield name
-    for path in (f"/apis/batch/v1/namespaces/{name}/jobs", *map(api.path_of, reversed(made))):
+    api.delete(f"/apis/batch/v1/namespaces/{name}/jobs")
+    for path in map(api.path_of, reversed(made)):
         api.delete(path)
+        api.wait_gone(path, timeout=30)  # the next test makes them again
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe", "readinessProbe"])
@@ -113,6 +115,11 @@ def job(name: str, namespace: str) -> dict[str, Any]:
 def test_the_lease_and_all_other_requests_have_their_priority_levels(deployed: Deployed, namespace: str) -> None:
     """The API server says in which flow it has put what the two processes asked for."""
     api = deployed.cp.api
+    wait_until(
+        lambda: api.create(job("queued", namespace), dry_run=True)["metadata"].get("labels", {}).get(QUEUE),
+        timeout=15,
+        describe=lambda: "the webhook does not know the new default queue",
+    )
     api.create(job("queued", namespace))
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs/queued"
     api.wait_for(path, lambda found: not found["spec"].get("suspend"), timeout=60, describe="admitted")
