@@ -78,7 +78,7 @@ class World:
 
     def wait_requests_gone(self) -> None:
         """Wait until no request is left."""
-        wait_until(lambda: not self.requests or None, timeout=20, describe=lambda: f"{sorted(self.requests)} are left")
+        wait_until(lambda: not self.requests or None, timeout=60, describe=lambda: f"{sorted(self.requests)} are left")
 
     def wait_templates(self, count: int) -> list[Json]:
         """Wait until so many PodTemplates are left; the PodTemplates."""
