@@ -82,4 +82,6 @@ def test_the_workers_of_a_predictor_that_spans_nodes_are_charged_for(scenario: S
     model = {"modelFormat": {"name": "huggingface"}, "runtime": "spread", "storageUri": "pvc://models/model"}
     queued(scenario, predictor={"model": model, "workerSpec": {}}, autoscaler="none")
     wait_reserving(scenario, [False, True, True])
-    assert gates(scenario) == [False, False, True]
+    wait_until(
+        lambda: gates(scenario) == [False, False, True], timeout=20, describe=lambda: f"gated are {gates(scenario)}"
+    )
