@@ -96,6 +96,6 @@ class CatchUp:
 
 
 CURE_CATCH_UP: Final = (
-    "see whether the API server sheds load or is slow (turnstile_api_pressure, apiserver_flowcontrol_*), and whether "
+    "see whether the API server sheds load or is slow (turnstile_write_slowness, apiserver_flowcontrol_*), and whether "
     "Turnstile's service account may list and watch this kind"
 )
