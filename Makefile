@@ -54,16 +54,16 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of test-attacks, test-trouble and test-operators, in two halves (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of test-attacks, test-faults and test-operators, in two halves (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
 
 .PHONY: test-attacks
 test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)
 	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)
 
-.PHONY: test-trouble
-test-trouble: build ## Run Turnstile under load while the API server is in trouble (ARGS="-k etcd" for some)
-	@$(PY) -m pytest tests/faults/test_trouble.py -n 2 $(ARGS)
+.PHONY: test-faults
+test-faults: build ## Run the tests of outages, lost answers, kills and an API server in trouble (ARGS="-k etcd" for some)
+	@$(PY) -m pytest tests/faults -n 2 --dist loadfile $(ARGS)
 
 .PHONY: build-operators
 build-operators: build ## Build the job operators of the test bed (a minute or two each the first time, then nothing; NAMES="jobset lws" for some)
