@@ -68,7 +68,7 @@ from app.kube import cache
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
-from app.kube.lease import Fence
+from app.kube.fence import Fence
 from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport

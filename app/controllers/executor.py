@@ -42,6 +42,7 @@ from app.api.errors import (
 )
 from app.api.meta import Kind
 from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.kube.fence import Fence
 from app.kube.gate import Gate, Rank
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -70,36 +71,6 @@ class Events(Protocol):
 
     def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str) -> None:  # noqa: A002  the field's name in the API
         """Record an event; must neither block nor raise."""
-        ...
-
-
-class Fence(Protocol):
-    """Whether this process may write; `app.kube.lease.Fence` implements it."""
-
-    @property
-    def remaining(self) -> float:
-        """Seconds for which writing is still allowed."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether the term is over."""
-        ...
-
-    def check(self) -> None:
-        """Raise NotLeading if writing is not allowed."""
-        ...
-
-    def exclusive(self) -> float:
-        """Seconds for which no other process can lead."""
-        ...
-
-    def keep(self) -> None:
-        """Have the Lease expire after the end of the term, instead of releasing it."""
-        ...
-
-    async def opened(self) -> None:
-        """Wait until writing is allowed; raise NotLeading once the term is over."""
         ...
 
 

@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import structlog
 
-from app.kube.lease import Elector, Fence, Lead, LeaseStats, monotonic
+from app.kube.fence import Fence, monotonic
+from app.kube.lease import Elector, Lead, LeaseStats
 from app.kube.transport import Transport
 
 TICK_SECONDS: Final = 1.0

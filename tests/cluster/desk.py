@@ -19,8 +19,8 @@ from app.controllers.executor import EventType, Executor
 from app.controllers.status import StatusDraft
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.kube.fence import Fence
 from app.kube.gate import Rank
-from app.kube.lease import Fence
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.kube.workqueue import WorkQueue

@@ -13,7 +13,8 @@ from typing import Any
 
 from app.api.core import Namespace
 from app.api.errors import Conflict, NotLeading
-from app.kube.lease import Elector, Fence
+from app.kube.fence import Fence
+from app.kube.lease import Elector
 from app.kube.transport import Transport
 
 PAUSE = 0.02

@@ -16,7 +16,8 @@ import yaml
 
 from app.api.errors import InvalidValue, NotLeading
 from app.kube.candidacy import Candidacy
-from app.kube.lease import Fence, Lease
+from app.kube.fence import Fence
+from app.kube.lease import Lease
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK

@@ -20,7 +20,7 @@ from app.controllers.runner import Runner
 from app.http.certificates import CA_LIFE, make_ca
 from app.http.tls import ServingCertificate
 from app.kube.events import Recorder
-from app.kube.lease import Fence, monotonic
+from app.kube.fence import Fence, monotonic
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport

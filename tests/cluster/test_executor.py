@@ -14,8 +14,8 @@ from app.api.core import Job
 from app.api.errors import AlreadyExists, Conflict, Invalid, NotFound, NotLeading
 from app.controllers.actions import Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.executor import Executor
+from app.kube.fence import Fence
 from app.kube.gate import Rank
-from app.kube.lease import Fence
 from testbed import ControlPlane
 from tests.cluster.desk import Desk, desk
 

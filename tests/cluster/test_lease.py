@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from app.api.errors import NotLeading
 from app.kube import auth
-from app.kube.lease import Elector, Fence, Lease, micro_time
+from app.kube.fence import Fence
+from app.kube.lease import Elector, Lease, micro_time
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.cluster.lease_holder import QUICK

@@ -21,7 +21,7 @@ from app.controllers.actions import Patch, ReconcileResult
 from app.controllers.executor import Executor
 from app.kube import auth
 from app.kube.events import Recorder
-from app.kube.lease import Fence, monotonic
+from app.kube.fence import Fence, monotonic
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.kube.workqueue import WorkQueue

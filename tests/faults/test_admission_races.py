@@ -23,7 +23,7 @@ from app.engine import State
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import auth
-from app.kube.lease import Fence, monotonic
+from app.kube.fence import Fence, monotonic
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from app.kube import auth
-from app.kube.lease import Elector, Fence
+from app.kube.fence import Fence
+from app.kube.lease import Elector
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import Exchange, Fault, Proxy, black_hole, delay, drop, lose_answer, passed

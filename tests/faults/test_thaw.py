@@ -16,7 +16,7 @@ from app.api.errors import NotLeading, Suspended
 from app.controllers.actions import Create, Delete, Patch
 from app.controllers.executor import Executor
 from app.kube import auth
-from app.kube.lease import Fence
+from app.kube.fence import Fence
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from testbed.client import Json

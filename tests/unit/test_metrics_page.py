@@ -26,7 +26,8 @@ from app.http.connections import Connections
 from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.events import Recorder
-from app.kube.lease import Fence, LeaseStats
+from app.kube.fence import Fence
+from app.kube.lease import LeaseStats
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process.metrics import ProcessMetrics, Term

@@ -13,7 +13,7 @@ from app.api.core import Job, Namespace
 from app.api.errors import ConnectionLost, Invalid
 from app.kube import auth
 from app.kube.candidacy import Candidacy
-from app.kube.lease import Fence
+from app.kube.fence import Fence
 from app.kube.transport import Transport
 from app.process.watchdog import Watchdog
 from tests.unit.engine import builders as b

@@ -6,7 +6,8 @@ import threading
 import pytest
 
 from app.api.errors import InvalidValue, NotLeading
-from app.kube.lease import Elector, Fence, monotonic
+from app.kube.fence import Fence, monotonic
+from app.kube.lease import Elector
 from tests.cluster.lease_holder import QUICK
 
 
