@@ -7,11 +7,11 @@ fails its readiness probe and stops leading, so that another replica can lead at
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 import typer
@@ -19,39 +19,26 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
-from app.api import names
-from app.api.admissioncheck import AdmissionCheck
 from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.apiregistration import APIService
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
 from app.api.config import Loaded
-from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass, Secret
+from app.api.core import Secret
 from app.api.errors import InvalidValue, TurnstileError
 from app.api.kinds import Definition
-from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
-from app.api.provisioningrequest import ProvisioningRequest
-from app.api.provisioningrequestconfig import ProvisioningRequestConfig
-from app.api.resourceflavor import ResourceFlavor
-from app.api.topology import Topology
 from app.api.workload import Workload
-from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli import config, serve
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import Certificates
-from app.controllers.charges import index_pods
-from app.controllers.clusterview import ClusterView, index_stores
+from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
 from app.controllers.executor import Executor
-from app.controllers.jobreconciler import index_jobs
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.metrics import WorkloadMetrics
-from app.controllers.provisioning.view import Provisioning, index_provisioning
 from app.controllers.runner import Runner
 from app.controllers.tallies import Tallies
 from app.engine import State
@@ -61,10 +48,6 @@ from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
-from app.jobs.integration import Integration
-from app.jobs.options import JobOptions
-from app.jobs.registry import Registry
-from app.kube import cache
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
@@ -77,6 +60,7 @@ from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
+from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
 from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
@@ -90,96 +74,6 @@ log = structlog.get_logger(__name__)
 def now() -> datetime:
     """The only wall clock of the process."""
     return datetime.now(UTC)
-
-
-def cluster_view(caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces) -> ClusterView:
-    """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
-    keep = managed.keep
-    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
-    cluster = ClusterView(
-        clock=now,
-        options=options,
-        registry=registry,
-        workloads=caches.of(Workload),
-        cluster_queues=caches.of(ClusterQueue),
-        local_queues=caches.of(LocalQueue),
-        cohorts=caches.of(Cohort),
-        flavors=caches.of(ResourceFlavor),
-        admission_checks=caches.of(AdmissionCheck),
-        topologies=caches.of(Topology),
-        namespaces=caches.of(Namespace),
-        limit_ranges=caches.of(LimitRange),
-        runtime_classes=caches.of(RuntimeClass),
-        priority_classes=caches.of(PriorityClass),
-        workload_priority_classes=caches.of(WorkloadPriorityClass),
-        jobs={
-            each.kind: pods
-            if each.kind is Pod
-            else caches.of(each.kind, optional=True, keep=keep, after=(Namespace, Workload))
-            for each in registry.followed
-        },
-        pods=pods,
-        provisioning=provisioning(caches),
-    )
-    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
-    index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
-    index_jobs(cluster.workloads, registry, cluster.jobs)
-    index_pods(pods)
-    return cluster
-
-
-def provisioning(caches: Caches) -> Provisioning:
-    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
-    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
-    return Provisioning(
-        configs=caches.of(ProvisioningRequestConfig),
-        requests=caches.of(ProvisioningRequest, optional=True),
-        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
-        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
-    )
-
-
-def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
-    return {"labelSelector": integration.selector} if integration.selector else None
-
-
-class WebhookCaches:
-    """The webhooks' view of the cluster (`app.webhooks.lookups.Lookups`), read from the stores."""
-
-    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
-        """Use the stores of the controller in the same process; without one, read no more than reviews need."""
-        self.options = options
-        self.registry = registry
-        queues = caches.held(LocalQueue)
-        if queues is None:
-            queues = caches.of(LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"})
-        self._local_queues = queues
-        self._namespaces = caches.of(Namespace)
-        self._priority_classes = caches.of(WorkloadPriorityClass)
-        self._jobs: dict[type[Kind], Store[Any]] = {}
-        for each in registry.watched:
-            jobs = caches.held(each.kind)
-            if jobs is None:
-                jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
-            self._jobs[each.kind] = jobs
-
-    def default_local_queue(self, namespace: str) -> bool:
-        """Whether the namespace has a LocalQueue named `default`."""
-        return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in self._local_queues
-
-    def default_priority_class(self) -> bool:
-        """Whether a WorkloadPriorityClass named `default` exists."""
-        return names.DEFAULT_PRIORITY_CLASS in self._priority_classes
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, or None if the namespace is not in the store."""
-        found = self._namespaces.get(namespace)
-        return found.metadata.labels if found is not None else None
-
-    def find(self, kind: type[Kind], key: str) -> Kind | None:
-        """A job by its key, or None if the job is not in the store."""
-        jobs = self._jobs.get(kind)
-        return jobs.get(key) if jobs is not None else None
 
 
 class Turnstile:
@@ -276,7 +170,7 @@ class Turnstile:
 
     def _cluster_view(self) -> ClusterView:
         managed = self._managed = ManagedNamespaces(self.caches, self.options, self.settings.registry)
-        return cluster_view(self.caches, self.options, self.settings.registry, managed)
+        return cluster_view(self.caches, self.options, self.settings.registry, managed, clock=now)
 
     def close(self) -> None:
         """Close the decision log."""

@@ -50,7 +50,7 @@ def of_a_class(case: Case, run: dict[str, Json]) -> list[str] | None:
 
 def default_exists(case: Case, run: dict[str, Json]) -> list[str]:
     """Whether there is a class that jobs get which name none."""
-    from app.main import WebhookCaches  # here, so that the other tables do not need the whole program
+    from app.process.views import WebhookCaches  # here, so that the other tables do not need the whole program
 
     body = case.body["case"]
     view = WebhookCaches.__new__(WebhookCaches)

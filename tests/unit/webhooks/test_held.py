@@ -11,7 +11,7 @@ from app.jobs.registry import Registry
 from app.kube import auth
 from app.kube.caches import Caches
 from app.kube.transport import Transport
-from app.main import WebhookCaches
+from app.process.views import WebhookCaches
 
 
 @pytest.mark.asyncio

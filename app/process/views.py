@@ -1,0 +1,124 @@
+"""What reconcilers and webhooks see of the cluster: which kinds a process reads, and how much of them.
+
+Declares the caches; starts nothing, and never decides anything.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.api import names
+from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.provisioningrequest import ProvisioningRequest
+from app.api.provisioningrequestconfig import ProvisioningRequestConfig
+from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
+from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.charges import index_pods
+from app.controllers.clusterview import Clock, ClusterView, index_stores
+from app.controllers.jobreconciler import index_jobs
+from app.controllers.managed import ManagedNamespaces
+from app.controllers.provisioning.view import Provisioning, index_provisioning
+from app.jobs.integration import Integration
+from app.jobs.options import JobOptions
+from app.jobs.registry import Registry
+from app.kube import cache
+from app.kube.caches import Caches
+from app.kube.store import Store
+
+
+def cluster_view(
+    caches: Caches, options: JobOptions, registry: Registry, managed: ManagedNamespaces, *, clock: Clock
+) -> ClusterView:
+    """All stores that reconcilers read; `managed` decides what is held of jobs and pods."""
+    keep = managed.keep
+    pods: Store[Any] = caches.of(Pod, optional=True, keep=managed.keep_pod, after=(Namespace,))
+    cluster = ClusterView(
+        clock=clock,
+        options=options,
+        registry=registry,
+        workloads=caches.of(Workload),
+        cluster_queues=caches.of(ClusterQueue),
+        local_queues=caches.of(LocalQueue),
+        cohorts=caches.of(Cohort),
+        flavors=caches.of(ResourceFlavor),
+        admission_checks=caches.of(AdmissionCheck),
+        topologies=caches.of(Topology),
+        namespaces=caches.of(Namespace),
+        limit_ranges=caches.of(LimitRange),
+        runtime_classes=caches.of(RuntimeClass),
+        priority_classes=caches.of(PriorityClass),
+        workload_priority_classes=caches.of(WorkloadPriorityClass),
+        jobs={
+            each.kind: pods
+            if each.kind is Pod
+            else caches.of(each.kind, optional=True, keep=keep, after=(Namespace, Workload))
+            for each in registry.followed
+        },
+        pods=pods,
+        provisioning=provisioning(caches),
+    )
+    index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)
+    index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
+    index_jobs(cluster.workloads, registry, cluster.jobs)
+    index_pods(pods)
+    return cluster
+
+
+def provisioning(caches: Caches) -> Provisioning:
+    """What the provisioning controller reads; the kind ProvisioningRequest is dormant until an autoscaler brings it."""
+    made_by_us = {"labelSelector": f"{names.MANAGED_LABEL}=true"}
+    return Provisioning(
+        configs=caches.of(ProvisioningRequestConfig),
+        requests=caches.of(ProvisioningRequest, optional=True),
+        templates=caches.of(PodTemplate, params=made_by_us, optional=True, metadata_only=True),
+        served=lambda: caches.standing(ProvisioningRequest).state is not cache.State.DORMANT,
+    )
+
+
+def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
+    return {"labelSelector": integration.selector} if integration.selector else None
+
+
+class WebhookCaches:
+    """The webhooks' view of the cluster (`app.webhooks.lookups.Lookups`), read from the stores."""
+
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
+        """Use the stores of the controller in the same process; without one, read no more than reviews need."""
+        self.options = options
+        self.registry = registry
+        queues = caches.held(LocalQueue)
+        if queues is None:
+            queues = caches.of(LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"})
+        self._local_queues = queues
+        self._namespaces = caches.of(Namespace)
+        self._priority_classes = caches.of(WorkloadPriorityClass)
+        self._jobs: dict[type[Kind], Store[Any]] = {}
+        for each in registry.watched:
+            jobs = caches.held(each.kind)
+            if jobs is None:
+                jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
+            self._jobs[each.kind] = jobs
+
+    def default_local_queue(self, namespace: str) -> bool:
+        """Whether the namespace has a LocalQueue named `default`."""
+        return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in self._local_queues
+
+    def default_priority_class(self) -> bool:
+        """Whether a WorkloadPriorityClass named `default` exists."""
+        return names.DEFAULT_PRIORITY_CLASS in self._priority_classes
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None if the namespace is not in the store."""
+        found = self._namespaces.get(namespace)
+        return found.metadata.labels if found is not None else None
+
+    def find(self, kind: type[Kind], key: str) -> Kind | None:
+        """A job by its key, or None if the job is not in the store."""
+        jobs = self._jobs.get(kind)
+        return jobs.get(key) if jobs is not None else None
