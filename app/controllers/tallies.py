@@ -31,12 +31,12 @@ class Tallies:
             self._count(new, 1)
 
     def _count(self, workload: Workload, times: int) -> None:
-        line = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
+        local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
         if workload.finished:
             admission = workload.status.admission
-            _add(self.finished, (admission.cluster_queue if admission is not None else "", line), times)
+            _add(self.finished, (admission.cluster_queue if admission is not None else "", local_queue), times)
         elif (why := unadmitted(workload)) is not None:
-            _add(self.unadmitted, (line, *why), times)
+            _add(self.unadmitted, (local_queue, *why), times)
 
 
 def _add(counts: Counter[K], key: K, times: int) -> None:

@@ -117,17 +117,17 @@ class Pending:
 
     def counts(self) -> tuple[int, int]:
         """How many are in line (those that a cycle works on included), and how many are inadmissible."""
-        parked = sum(self.parked_members().values())
-        return len(self) - len(self.inadmissible) - parked, len(self.inadmissible) + parked
+        inadmissible = len(self.inadmissible) + sum(self.inadmissible_members().values())
+        return len(self) - inadmissible, inadmissible
 
-    def parked_members(self) -> dict[str, int]:
-        """How many are parked with their class, by LocalQueue."""
-        parked: dict[str, int] = {}
+    def inadmissible_members(self) -> dict[str, int]:
+        """How many Workloads are inadmissible with their class, by LocalQueue."""
+        counts: dict[str, int] = {}
         if self.in_classes and self.bulk_moved:
-            for (name, line), count in self.members.items():
+            for (name, local_queue), count in self.members.items():
                 if name in self.bulk_moved:
-                    parked[line] = parked.get(line, 0) + count
-        return parked
+                    counts[local_queue] = counts.get(local_queue, 0) + count
+        return counts
 
     def _enter(self, info: "Info") -> None:
         if self.in_classes:
@@ -144,7 +144,7 @@ class Pending:
 
     # Where a workload is
 
-    def is_parked(self, info: "Info") -> bool:
+    def is_inadmissible(self, info: "Info") -> bool:
         """Whether it waits without being tried."""
         return info.key in self.inadmissible or (info.key in self.active and self._class_parked(info))
 

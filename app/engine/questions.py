@@ -162,7 +162,7 @@ class Questions(UsageSharing):
         if not queue.active or (self.ledger.broken and self.ledger.cyclic(queue.node)):
             return Why(suspended, f"ClusterQueue {queue.name} is inactive")
         reason = queue.pending.bulk_moved.get(info.hash) if queue.pending.bulk_moved else None
-        if reason is not None and queue.pending.is_parked(info) and key not in self.last_decisions:
+        if reason is not None and queue.pending.is_inadmissible(info) and key not in self.last_decisions:
             return Why(reason if observable else legacy(reason), BYPASSED)
         return None
 

@@ -264,7 +264,7 @@ class QueueCalls:
     def _places(queue: ClusterQueue, key: str) -> tuple[bool, bool]:
         pending = queue.pending
         info = pending.active.get(key) or pending.inadmissible.get(key)
-        parked = info is not None and pending.is_parked(info)
+        parked = info is not None and pending.is_inadmissible(info)
         return info is not None and not parked, parked
 
 

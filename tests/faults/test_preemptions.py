@@ -310,7 +310,7 @@ class TestAPreemptor:
         self.then(told, lets_in("first"), waiting=(HIGH, first), term=1)
         assert told.outcome() == ("not at the head", True)
 
-    def test_is_passed_over_once_it_is_parked(self) -> None:
+    def test_is_passed_over_once_it_is_inadmissible(self) -> None:
         """It counted on another one's victim alone, and was refused while a third one kept room for that cycle."""
         assert self.refused().outcome() == ("not at the head", True)
 
@@ -318,7 +318,7 @@ class TestAPreemptor:
         """Nobody kept its room."""
         assert "had to be at the head, and not Claim(uid='fourth'" in self.refused(kept=False).outcome()[0]
 
-    def test_is_parked_no_more_once_somebody_gave_room_back(self) -> None:
+    def test_is_inadmissible_no_more_once_somebody_gave_room_back(self) -> None:
         """It stands at the head again."""
         assert "had to be at the head, and not Claim(uid='fourth'" in self.refused(back=1).outcome()[0]
 
@@ -347,7 +347,7 @@ class TestAPreemptor:
         return told
 
     @pytest.mark.parametrize(("priority", "expected"), [(20, ("parked", True)), (0, None)])
-    def test_is_parked_once_it_was_outranked_though_others_leave_enough(
+    def test_is_inadmissible_once_it_was_outranked_though_others_leave_enough(
         self, priority: int, expected: tuple[str, bool] | None
     ) -> None:
         """`above` takes what is free. The victim of `beside` frees two cpus too many, so there is room for all in the

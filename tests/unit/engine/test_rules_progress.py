@@ -103,7 +103,7 @@ class TestASkippedHead:
         cycle(state, b.NOW)
         assert state.cluster_queues["z"].workloads["team/later"].totals[0].flavors == {"cpu": "y"}
 
-    def test_it_is_parked_if_no_flavor_is_left(self) -> None:
+    def test_it_is_inadmissible_if_no_flavor_is_left(self) -> None:
         """As in Kueue, in the cycle that tried the last one; the first is taken, and its end wakes it."""
         state, _ = self.start(y=0)
         result = cycle(state, b.NOW)

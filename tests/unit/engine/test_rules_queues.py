@@ -358,7 +358,7 @@ class TestPreemptor:
         state.put_workload(b.workload("urgent", cpu=1, priority=9), b.NOW)
         assert b.flavors_of(b.decide(state, "urgent")) == [{"cpu": "one"}]
 
-    def test_it_holds_nobody_up_once_it_is_parked(self) -> None:
+    def test_it_holds_nobody_up_once_it_is_inadmissible(self) -> None:
         """It fails after all and is parked with its equals; it is first again when they are tried again."""
         state = full()
         pending = state.cluster_queues["a"].pending
