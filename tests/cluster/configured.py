@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from testbed import ControlPlane
-from testbed.installation import MANAGED, Installation
+from testbed.client import resource_path
+from testbed.installation import MANAGED, NAMESPACE, RELEASE, Installation
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
 from tests.cluster.versions import wait_served
@@ -72,3 +73,12 @@ def configured(installation: Installation, directory: Path, text: str, *argument
     finally:
         for process in made.started:
             process.terminate()
+
+
+@contextmanager
+def as_the_chart_wrote(installation: Installation, directory: Path) -> Iterator[Configured]:
+    """Turnstile, not started yet, with the file of the chart's ConfigMap."""
+    path = resource_path("v1", "configmaps", f"{RELEASE}-config", namespace=NAMESPACE)
+    text = installation.control_plane.api.get(path)["data"]["config.yaml"]
+    with configured(installation, directory, text) as found:
+        yield found

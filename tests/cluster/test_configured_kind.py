@@ -10,9 +10,9 @@ import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.errors import ApiError
-from testbed.installation import MANAGED, NAMESPACE, Installation
+from testbed.installation import MANAGED, Installation
 from testbed.processes import Process
-from tests.cluster.configured import Configured, configured
+from tests.cluster.configured import Configured, as_the_chart_wrote
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
 from tests.cluster.test_task_pages import Reader
 from tests.documents import ROOT
@@ -90,9 +90,7 @@ def installed(
     page: Reader, idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Configured]:
     """Turnstile with the file that the chart wrote."""
-    path = resource_path("v1", "configmaps", "turnstile-config", namespace=NAMESPACE)
-    text = idle_installation.control_plane.api.get(path)["data"]["config.yaml"]
-    with configured(idle_installation, tmp_path_factory.mktemp("etc"), text) as found:
+    with as_the_chart_wrote(idle_installation, tmp_path_factory.mktemp("etc")) as found:
         yield found
 
 

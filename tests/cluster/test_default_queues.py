@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.client import Api, Json, resource_path
-from testbed.installation import MANAGED, NAMESPACE, Installation
-from tests.cluster.configured import Configured, configured
+from testbed.installation import MANAGED, Installation
+from tests.cluster.configured import Configured, as_the_chart_wrote
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job
 from tests.cluster.test_task_pages import Reader
 from tests.documents import ROOT
@@ -33,9 +33,7 @@ def installed(
     page: Reader, idle_installation: Installation, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Configured]:
     """Turnstile runs with the file that the chart wrote."""
-    path = resource_path("v1", "configmaps", "turnstile-config", namespace=NAMESPACE)
-    text = idle_installation.control_plane.api.get(path)["data"]["config.yaml"]
-    with configured(idle_installation, tmp_path_factory.mktemp("etc"), text) as found:
+    with as_the_chart_wrote(idle_installation, tmp_path_factory.mktemp("etc")) as found:
         found.start()
         yield found
 
