@@ -105,6 +105,10 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
+    async def clear(self, collection: str) -> None:
+        """Delete all objects of a collection; of thousands that takes longer than other clients wait."""
+        await self.call("DELETE", f"{collection}?propagationPolicy=Background")
+
     async def call(
         self, method: str, path: str, body: bytes | None = None, *, content: str = "application/json"
     ) -> bytes:

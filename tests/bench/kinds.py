@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed import resource_path
 from testbed.operators import OPERATORS, RunningOperator
 from tests.bench.bed import Bed, room
-from tests.bench.client import Client, Seen, paced
+from tests.bench.client import Seen, paced
 from tests.bench.figures import Figure, peak_memory_mib, percentile
 from tests.cluster.scenario import GROUP, QUEUE
 from tests.operators.jobsets import VERSION, jobset, replicated_job
@@ -67,7 +67,7 @@ async def groups(bed: Bed, *, count: int) -> list[Figure]:
             await _until(released, patience=300)
             spent = gauge.seconds()
             ours, all_users = _requests(log, start)
-            await _delete(client, pods)
+            await client.clear(pods)
         memory = peak_memory_mib(bed.turnstile.pid)
     waits = [at - began for at in ungated.values()]
     usual = total == 2000
@@ -126,7 +126,7 @@ async def jobsets(bed: Bed, *, count: int) -> list[Figure]:
                 resource_path("batch/v1", "jobs", namespace=scenario.namespace),
                 resource_path("v1", "pods", namespace=scenario.namespace),
             ):
-                await _delete(client, path)
+                await client.clear(path)
         memory = peak_memory_mib(bed.turnstile.pid)
     waits = [at - sent[name] for name, at in started.items()]
     last = max(started.values()) - min(sent.values())
@@ -163,11 +163,6 @@ def _member(namespace: str, group: str, name: str) -> bytes:
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-async def _delete(client: Client, collection: str) -> None:
-    """Delete all objects of a collection; of many that takes longer than other clients wait."""
-    await client.call("DELETE", f"{collection}?propagationPolicy=Background")
 
 
 async def _until(holds: Callable[[], Awaitable[bool]], *, patience: float) -> None:
