@@ -37,7 +37,6 @@ from app.controllers.reconcile import (
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
-from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.integration import (
     NOT_ADMITTED,
@@ -313,12 +312,14 @@ class _Job(Childhood, Matching, Sharing):
     def _can_start(self, workload: Workload) -> bool:
         """Whether the job no longer contradicts the admission with which it could not be started."""
         try:
-            self.integration.start(self.job, podsets.infos_of(workload, self.cluster.flavors.get))
+            self.integration.start(self.job, self.cluster.infos_of(workload))
         except (LookupError, PermanentError):
             return False
         return True
 
     def _reclaim(self, workload: Workload) -> bool:
+        if not self.cluster.options.reclaimable_pods:
+            return False
         wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
         if workload.quota_reserved:
             # The API refuses a smaller count while quota is reserved.
@@ -392,7 +393,7 @@ class _Job(Childhood, Matching, Sharing):
         if self._running_children():
             return "admitted, but pods of an earlier run are still there"
         try:
-            infos = podsets.infos_of(workload, self.cluster.flavors.get)
+            infos = self.cluster.infos_of(workload)
             started = self.integration.start(self.job, infos) or ()
         except PermanentError as error:
             if self._group is not None and self._to_stop:  # some members may run already

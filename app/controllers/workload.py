@@ -214,7 +214,7 @@ def _end_backoff(draft: StatusDraft) -> None:
 def _gated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
     removed, that is written before any other reason why the Workload waits."""
-    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    gates = cluster.options.gates_of(workload.metadata)
     draft = cluster.draft(workload)
     if not gates:
         said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
@@ -420,7 +420,7 @@ def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | N
     draft.unreserve(reason=reason, message=message)
     decision = ReconcileResult([draft.patch()], why=message)
     if reason == "AdmissionGated":
-        gates = workload.metadata.annotations[names.ADMISSION_GATED_BY]
+        gates = cluster.options.gates_of(workload.metadata)
         decision.actions.append(_gate_seen(workload, gates))
     return decision
 
@@ -446,7 +446,7 @@ _SAID_BY_SCHEDULER = (
 def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
     """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
     first: the client that set the gate is the client that waits for the Workload to be admitted."""
-    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    gates = cluster.options.gates_of(workload.metadata)
     if gates:
         return "AdmissionGated", _GATED_BY + gates
     name = workload.spec.queue_name or ""
