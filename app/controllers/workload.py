@@ -22,13 +22,12 @@ from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, every
 from app.controllers.reconcile import ended, released
-from app.controllers.status import StatusDraft
+from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
-MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
 
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
