@@ -4,7 +4,7 @@ The JobSet controller copies the scheduling directives to the child Jobs before 
 pkg/controller/jobs/jobset.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -12,6 +12,8 @@ from app.api.meta import Kind, Object
 from app.jobs import conditions
 from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from app.jobs.integration import Asked
+
+_RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 class _JobSpec(Object):
@@ -37,10 +39,20 @@ class _ReplicatedJob(Object):
         return parallelism if spec.completions is None else min(parallelism, spec.completions)
 
 
+class _FailureRule(Object):
+    action: str = ""
+
+
+class _FailurePolicy(Object):
+    max_restarts: int = 0
+    rules: list[_FailureRule] = []
+
+
 class _Spec(Object):
     suspend: bool | None = None
     managed_by: str | None = None
     replicated_jobs: list[_ReplicatedJob] = []
+    failure_policy: _FailurePolicy | None = None
 
 
 class _ReplicatedJobStatus(Object):
@@ -53,6 +65,7 @@ class _ReplicatedJobStatus(Object):
 class _Status(Object):
     conditions: list[JobCondition] = []
     replicated_jobs_status: list[_ReplicatedJobStatus] = []
+    restarts_count_towards_max: int = 0
 
 
 class JobSet(Kind):
@@ -100,7 +113,11 @@ class JobSets(TemplatedJob[JobSet]):
         return done == sum(each.replicas for each in job.spec.replicated_jobs)
 
     def reclaimable(self, job: JobSet) -> dict[str, int]:
-        """The pods of replicas that have succeeded."""
+        """The pods of replicas that have succeeded, once the JobSet cannot restart any more: a restart makes all
+        replicas again. Kueue releases their quota in any case, so that after a restart more pods run than are charged.
+        """
+        if _may_restart(job):
+            return {}
         pods = {each.name: each.pods_each for each in job.spec.replicated_jobs}
         return {
             each.name.lower(): each.succeeded * pods[each.name]
@@ -115,3 +132,12 @@ class JobSets(TemplatedJob[JobSet]):
     def managed_by(self, job: JobSet) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
+
+
+def _may_restart(job: JobSet) -> bool:
+    """Whether the failure of a replica may have all replicas made again, by the failure policy, which is immutable."""
+    policy = job.spec.failure_policy
+    if policy is None:
+        return False
+    left = policy.max_restarts > job.status.restarts_count_towards_max
+    return left or any(rule.action == _RESTARTS_ALWAYS for rule in policy.rules)

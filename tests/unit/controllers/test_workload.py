@@ -390,9 +390,7 @@ class TestTimeLimit:
     def test_one_that_is_stopped_is_not_deactivated_too(self) -> None:
         """Its limit has passed while its pods take their time to terminate."""
         evicted = condition("Evicted", "True", "Preempted", "preempted")
-        stopping = workload(
-            RESERVED, ADMITTED, evicted, admission=True, spec={"maximumExecutionTimeSeconds": 200}
-        )
+        stopping = workload(RESERVED, ADMITTED, evicted, admission=True, spec={"maximumExecutionTimeSeconds": 200})
         assert decide("ns/wl", world(stopping, local_queue(), cluster_queue())).actions == []
 
 
