@@ -65,7 +65,6 @@ class _ReplicatedJobStatus(Object):
 class _Status(Object):
     conditions: list[JobCondition] = []
     replicated_jobs_status: list[_ReplicatedJobStatus] = []
-    restarts_count_towards_max: int = 0
 
 
 class JobSet(Kind):
@@ -113,10 +112,9 @@ class JobSets(TemplatedJob[JobSet]):
         return done == sum(each.replicas for each in job.spec.replicated_jobs)
 
     def reclaimable(self, job: JobSet) -> dict[str, int]:
-        """The pods of replicas that have succeeded, once the JobSet cannot restart any more: a restart makes all
-        replicas again. Kueue releases their quota in any case, so that after a restart more pods run than are charged.
-        """
-        if _may_restart(job):
+        """The pods of replicas that have succeeded, unless the JobSet may restart: a restart makes all replicas again.
+        Kueue releases their quota in any case, so that after a restart more pods run than are charged."""
+        if _restarts(job):
             return {}
         pods = {each.name: each.pods_each for each in job.spec.replicated_jobs}
         return {
@@ -134,10 +132,10 @@ class JobSets(TemplatedJob[JobSet]):
         return job.spec.managed_by
 
 
-def _may_restart(job: JobSet) -> bool:
-    """Whether the failure of a replica may have all replicas made again, by the failure policy, which is immutable."""
+def _restarts(job: JobSet) -> bool:
+    """Whether the failure of a replica may have all replicas made again, by the failure policy, which is immutable.
+    Also if no restart is left: right after the last restart the counts are those of the run before."""
     policy = job.spec.failure_policy
-    if policy is None:
-        return False
-    left = policy.max_restarts > job.status.restarts_count_towards_max
-    return left or any(rule.action == _RESTARTS_ALWAYS for rule in policy.rules)
+    return policy is not None and (
+        policy.max_restarts > 0 or any(rule.action == _RESTARTS_ALWAYS for rule in policy.rules)
+    )

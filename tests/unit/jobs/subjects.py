@@ -503,7 +503,7 @@ def _jobset_pods(body: Json) -> int:
     done = {each["name"]: each.get("succeeded", 0) for each in body["status"].get("replicatedJobsStatus", [])}
     policy = body["spec"].get("failurePolicy") or {}
     endless = any(each.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for each in policy.get("rules", []))
-    if endless or policy.get("maxRestarts", 0) > body["status"].get("restartsCountTowardsMax", 0):
+    if endless or policy.get("maxRestarts", 0):
         done = {}  # a restart makes all replicas again
     pods = 0
     for each in body["spec"].get("replicatedJobs", []):

@@ -41,14 +41,14 @@ def _overrides(integration: Integration[Any]) -> bool:
 LEADER_DONE = [{"name": "leader", "succeeded": 1}, {"name": "workers", "succeeded": 1, "active": 1}]
 
 
-def jobset(*, policy: Json | None = None, restarts: int = 0) -> JobSet:
+def jobset(policy: Json | None) -> JobSet:
     """A leader that has succeeded, and two replicas of three workers of which one has."""
     replicated = [
         {"name": name, "replicas": replicas, "template": {"spec": {"parallelism": pods}}}
         for name, replicas, pods in (("leader", 1, 1), ("workers", 2, 3))
     ]
     spec = {"replicatedJobs": replicated, **({"failurePolicy": policy} if policy is not None else {})}
-    status = {"replicatedJobsStatus": LEADER_DONE, "restartsCountTowardsMax": restarts}
+    status = {"replicatedJobsStatus": LEADER_DONE}
     found: JobSet = decode(JobSets(), {"metadata": {"name": "a"}, "spec": spec, "status": status})
     return found
 
@@ -57,23 +57,20 @@ IGNORING = {"rules": [{"action": "FailJobSet"}, {"action": "RestartJobSetAndIgno
 
 
 @pytest.mark.parametrize(
-    ("policy", "restarts"),
-    [(None, 0), ({"maxRestarts": 0}, 0), ({"maxRestarts": 2}, 2), ({"rules": [{"action": "RestartJob"}]}, 0)],
-    ids=["without a policy", "without restarts", "after the last restart", "whose failed Jobs alone restart"],
+    "policy",
+    [None, {"maxRestarts": 0}, {"rules": [{"action": "RestartJobAndIgnoreMaxRestarts"}]}],
+    ids=["without a policy", "without restarts", "whose failed Jobs alone restart"],
 )
-def test_replicas_of_a_jobset_that_have_succeeded_release_their_quota(policy: Json | None, restarts: int) -> None:
+def test_replicas_of_a_jobset_that_have_succeeded_release_their_quota(policy: Json | None) -> None:
     """The leader, and three of six workers."""
-    assert JobSets().reclaimable(jobset(policy=policy, restarts=restarts)) == {"leader": 1, "workers": 3}
+    assert JobSets().reclaimable(jobset(policy)) == {"leader": 1, "workers": 3}
 
 
-@pytest.mark.parametrize(
-    ("policy", "restarts"),
-    [({"maxRestarts": 1}, 0), ({"maxRestarts": 3}, 2), (IGNORING, 0), ({"maxRestarts": 1, **IGNORING}, 1)],
-)
-def test_a_jobset_that_may_restart_keeps_its_quota(policy: Json, restarts: int) -> None:
+@pytest.mark.parametrize("policy", [{"maxRestarts": 1}, IGNORING, {"maxRestarts": 1, **IGNORING}])
+def test_a_jobset_that_may_restart_keeps_its_quota(policy: Json) -> None:
     """A restart makes all replicas again, also those that have succeeded; so of a TrainJob whose runtime has such a
     policy."""
-    assert JobSets().reclaimable(jobset(policy=policy, restarts=restarts)) == {}
-    rendered = TrainJobs().joined(TrainJob(), jobset(policy=policy, restarts=restarts))
+    assert JobSets().reclaimable(jobset(policy)) == {}
+    rendered = TrainJobs().joined(TrainJob(), jobset(policy))
     assert isinstance(rendered, Rendered)
     assert TrainJobs().reclaimable(rendered) == {}
