@@ -59,7 +59,7 @@ REFUSED = Backoff(first=1.0, limit=60.0)
 UNSAID_SECONDS = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
 CYCLES_PER_ANSWER = 2.0
-"""Maximum number of cycles in the time that the API server takes for the writes decided so far, unless cycles are short."""
+"""Maximum number of cycles, unless they are short, in the time that the API server takes for what was decided."""
 SHARE = 8.0
 """On a busy server a cycle begins this many times the duration of the last cycle after that cycle began."""
 LONGEST_APART = 1.0
@@ -171,9 +171,10 @@ class Scheduler:
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
         """Run cycles until no Workload is left to decide about."""
         failures = 0
-        await self._rest()
         await self._catch_up()
         while self.state.has_work:
+            await self._rest()
+            await self._catch_up()
             try:
                 await self._cycle(writes)
                 failures = 0
@@ -183,7 +184,6 @@ class Scheduler:
                 await asyncio.sleep(RETRY.delay(failures, random.random))
                 failures += 1
             self._moved()
-            await self._rest()
             await self._catch_up()
 
     async def _rest(self) -> None:

@@ -123,7 +123,7 @@ class Gate:
 
     @property
     def backlog_seconds(self) -> float:
-        """Seconds in which the server will have answered all urgent writes that wait now, as far as its latency tells."""
+        """Seconds in which the server will have answered all urgent writes that wait now, by its present latency."""
         return self.window.latency * (1.0 + len(self._urgent) / self.window.size)
 
     def in_flight(self, rank: Rank) -> int:
