@@ -195,7 +195,10 @@ RAY_JOB: Final = moments(
     {"rayClusterSpec": _CLUSTER, "entrypoint": "python x"},
     ("nothing is written yet", {}, False),
     ("its cluster begins", {"jobDeploymentStatus": "Initializing", "rayClusterStatus": {}}, False),
-    ("its cluster runs", {"jobDeploymentStatus": "Running", "rayClusterStatus": {"state": "ready"}}, True),
+    ("the job is submitted", {"jobDeploymentStatus": "Running", "rayClusterStatus": {}}, True),
+    ("it waits until a user submits the job", {"jobDeploymentStatus": "Waiting", "rayClusterStatus": {}}, True),
+    ("the job runs", {"jobDeploymentStatus": "Running", "rayClusterStatus": {"state": "ready"}}, True),
+    ("it is suspended", {"jobDeploymentStatus": "Suspended", "rayClusterStatus": {}}, False),
     ("it begins again with a new cluster", {"jobDeploymentStatus": "Retrying"}, False),
 )
 RAY_SERVICE: Final = moments(
