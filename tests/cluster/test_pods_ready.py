@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.api.conditions import timestamp
 from testbed.client import condition, resource_path
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
@@ -43,7 +44,8 @@ def world(impatient: Configured) -> Iterator[Scenario]:
 def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenario, impatient: Configured) -> None:
     """It is stopped, waits, is tried once more, and deactivated; meanwhile another job has its quota. While it has no
     ready pods, nothing else is admitted. Turnstile is killed after the eviction, and before the deactivation: each
-    eviction is counted once, and the back-off of the first one, which a user has made longer, is waited for."""
+    eviction is counted once, and the back-off, which a user makes longer and then ends, is waited for. When a user
+    activates the Workload again, the job is tried again."""
     world.queue("team", {world.flavor("plain"): {"cpu": 2}})
     world.queue("side", {world.named("plain"): {"cpu": 2}})
     stuck = job("stuck", namespace=world.namespace, queue="team", cpu="2")
@@ -55,21 +57,19 @@ def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenar
     evicted = world.wait_workload("stuck", lambda w: condition(w, "Evicted").get("status") == "True", timeout=15)
     assert condition(evicted, "Evicted")["reason"] == "PodsReadyTimeout"
     assert evicted["status"]["requeueState"]["count"] == 1
-    later = datetime.now(UTC) + timedelta(seconds=9)
     path = world.api.path_of(world.workload_of("stuck"))
-    back_off = {"requeueState": {"requeueAt": later.strftime("%Y-%m-%dT%H:%M:%SZ")}}
-    world.api.patch(f"{path}/status", {"status": back_off})
+    later, now = (timestamp(datetime.now(UTC) + timedelta(minutes=minutes)) for minutes in (5, 0))
+    world.api.patch(f"{path}/status", {"status": {"requeueState": {"requeueAt": later}}})
     impatient.started[-1].kill()
     impatient.start()
     waits = world.wait_workload("stuck", lambda w: condition(w, "Requeued").get("status") == "False", timeout=15)
-    assert waits["status"]["requeueState"] == {"count": 1, **back_off["requeueState"]}
+    assert waits["status"]["requeueState"] == {"count": 1, "requeueAt": later}
     assert waits["status"]["schedulingStats"]["evictions"] == [EVICTED_ONCE]
     world.wait_workload("beside", lambda w: condition(w, "PodsReady").get("status") == "True", timeout=15)
     world.job("other", queue="team", cpu="2", run_for="3s")
     started = world.wait_workload("other", lambda w: condition(w, "PodsReady").get("status") == "True", timeout=15)
     assert condition(started, "PodsReady")["reason"] == "Started"
-    again = world.wait_workload("stuck", lambda w: condition(w, "Admitted").get("status") == "True", timeout=30)
-    assert condition(again, "Admitted")["lastTransitionTime"] >= back_off["requeueState"]["requeueAt"]
+    world.api.patch(f"{path}/status", {"status": {"requeueState": {"requeueAt": now}}})
     world.wait_workload("stuck", lambda w: condition(w, "DeactivationTarget") or not w["spec"]["active"], timeout=30)
     impatient.started[-1].kill()
     impatient.start()
@@ -82,6 +82,9 @@ def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenar
     given_up = {"reason": "Deactivated", "underlyingCause": "RequeuingLimitExceeded", "count": 1}
     assert told["status"]["schedulingStats"]["evictions"] == [EVICTED_ONCE, given_up]
     world.wait_suspended("stuck")
+    world.wait_workload("stuck", lambda w: condition(w, "QuotaReserved")["status"] == "False")
+    world.api.patch(path, {"spec": {"active": True}})
+    world.wait_workload("stuck", lambda w: condition(w, "Admitted").get("status") == "True", timeout=15)
 
 
 def test_a_job_with_ready_pods_stays(world: Scenario) -> None:
