@@ -240,7 +240,8 @@ def empty(api: Api, namespace: str) -> None:
     """Delete all that runs or waits in a namespace. To delete the namespace would take the control plane more requests
     than most tests do: it goes through every kind that there is."""
     for api_version, plural in (("batch/v1", "jobs"), ("v1", "pods"), (GROUP, "workloads")):
-        api.delete(resource_path(api_version, plural, namespace=namespace))
+        # After a bench there may be thousands.
+        api.delete(resource_path(api_version, plural, namespace=namespace), timeout=600)
 
 
 def job_path(namespace: str, name: str) -> str:
