@@ -310,9 +310,9 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
             kind=ClusterQueue,
             decide=lambda name: decide_cluster_queue(name, cluster, books),
             watches=[
-                Watch(cluster.cluster_queues, itself),
+                Watch(cluster.cluster_queues, itself, after_ledger=True),
                 Watch(cluster.cohorts, many=cohort_changed, after_ledger=True),
-                Watch(cluster.admission_checks, check_changed),
+                Watch(cluster.admission_checks, check_changed, after_ledger=True),
             ],
             initial=lambda: every(cluster.cluster_queues),
             workers=2,
@@ -321,7 +321,10 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
             name=LocalQueue.KIND,
             kind=LocalQueue,
             decide=lambda key: decide_local_queue(key, cluster, books),
-            watches=[Watch(cluster.local_queues, itself), Watch(cluster.cluster_queues, many=cluster_queue_changed)],
+            watches=[
+                Watch(cluster.local_queues, itself, after_ledger=True),
+                Watch(cluster.cluster_queues, many=cluster_queue_changed, after_ledger=True),
+            ],
             initial=lambda: every(cluster.local_queues),
             workers=2,
         ),
