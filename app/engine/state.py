@@ -303,7 +303,7 @@ class State(Questions):
             self._carry_progress(info, again)
             self.wait(again, now)
             queue = self.cluster_queues.get(again.cluster_queue)
-            if queue is not None and again.key in queue.pending.inadmissible:
+            if queue is not None and queue.pending.is_inadmissible(again):
                 self.mark_retry(queue.name)  # limits may let it through now although its requests are the same
 
     def _carry_progress(self, old: Info, new: Info) -> None:

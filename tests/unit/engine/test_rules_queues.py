@@ -235,6 +235,18 @@ class TestParked:
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
 
+    def test_limits_that_come_are_a_new_reason_to_wait(self) -> None:
+        """Also for a Workload that was inadmissible together with its equals, as it is without quota."""
+        state = full()
+        state.put_workload(b.workload("w", cpu=2), b.NOW)
+        b.settle(state)
+        assert "insufficient" in str(state.why("team/w"))
+        limits = {"limits": [{"type": "Container", "min": {"cpu": "3"}}]}
+        body = {"metadata": {"name": "l", "namespace": "team"}, "spec": limits}
+        state.put_limit_range(msgspec.convert(body, LimitRange), b.NOW)
+        b.settle(state)
+        assert "LimitRange" in str(state.why("team/w"))
+
 
 class TestScanProgress:
     """How far a scan of flavors came, when the workload is seen anew."""
