@@ -123,12 +123,11 @@ class _Replay:
         """Replay a call."""
         package, _, name = op.rpartition("/")
         target, _, method = name.rpartition(".")
-        failed = any(isinstance(result, dict) and "$error" in result for result in results)
         match package, target:
             case "", "client" | "client.status":
                 self._client(method, args)
             case "cache", "scheduler.Cache" | "queue.Manager":
-                self._cache(f"{target}.{method}", args, results, failed=failed)
+                self._cache(f"{target}.{method}", args, results)
             case "cache/queue", "afs.AfsUsageLedger":
                 self._usage(method, args, results)
             case "controller", _ if target.startswith("core.") and not method.startswith(("New", "With")):
@@ -153,7 +152,7 @@ class _Replay:
             case _:
                 raise NotRead(f"the runner does not know client.{method}")
 
-    def _cache(self, name: str, args: Json, results: list[Json], *, failed: bool) -> None:
+    def _cache(self, name: str, args: Json, results: list[Json]) -> None:
         match name.rpartition(".")[2]:
             case "AddClusterQueue" | "UpdateClusterQueue":
                 self._add("ClusterQueue", args["cq"])
@@ -249,7 +248,7 @@ class _Replay:
             case "LocalQueueReconciler.Reconcile":
                 key = f"{args['req']['NamespacedName']['Namespace']}/{args['req']['NamespacedName']['Name']}"
                 self._follow_cluster_queues()
-                decision = queues.decide_local_queue(key, self.seen(), LedgerBooks(self.state))
+                decision = queues.decide_local_queue(key, self.seen(), _Books(self.state, self._activity_above(key)))
                 self._carry_out(decision, results)
                 self._compare_requeue(decision, results)
             case "ClusterQueueReconciler.Reconcile":
@@ -321,6 +320,15 @@ class _Replay:
                 self.state.drop_cluster_queue(name)
             else:
                 self.state.put_cluster_queue(world.load(ClusterQueue, item), self.instant)
+
+    def _activity_above(self, key: str) -> Activity:
+        """What the status of the ClusterQueue of a LocalQueue says. Kueue reads it there; here both are decided from
+        the ledger."""
+        queue = self.objects.get("LocalQueue", key) or {}
+        above = self.objects.get("ClusterQueue", (queue.get("spec") or {}).get("clusterQueue", "")) or {}
+        conditions = (above.get("status") or {}).get("conditions") or ()
+        active = any(each["type"] == "Active" and each["status"] == "True" for each in conditions)
+        return Activity(active, "", "")
 
     def _flavors(self) -> Controller:
         return next(each for each in inuse.controllers(self.seen()) if each.kind is ResourceFlavor)
