@@ -7,12 +7,13 @@ from typing import Any
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine.info import Info
-from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
-from app.engine.pending import Pending
-from app.engine.queues import IMMEDIATE_FOR_BEST_EFFORT, ClusterQueue, is_preemptor, push_or_update, requeue
-from app.engine.standing import backoff_over
+from app.engine.queue.admissible import backoff_over
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.heaps import Pending
+from app.engine.queue.localqueue import LocalQueue as LineOf
+from app.engine.queue.requeueing import IMMEDIATE_FOR_BEST_EFFORT, is_preemptor, push_or_update, requeue
+from app.engine.quota.info import Info
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead, pass_over

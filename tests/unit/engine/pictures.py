@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.engine import State
-from app.engine.queues import ClusterQueue
-from app.engine.state import LocalQueue
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.localqueue import LocalQueue
 
 
 def shape(state: State) -> Any:

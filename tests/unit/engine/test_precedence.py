@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.entries import Entry, after_their_preemptors
+from app.engine.cycle.entries import Entry, after_their_preemptors
+from app.engine.flavors.assignment import Assignment
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 

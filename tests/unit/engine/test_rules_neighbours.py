@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
-from app.engine import Decision, Options, State, cycle, tree
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.entries import Entry, after_their_preemptors
+from app.engine import Decision, Options, State, cycle
+from app.engine.cycle.entries import Entry, after_their_preemptors
+from app.engine.flavors.assignment import Assignment
 from app.engine.options import FairSharing, Gates
+from app.engine.quota import tree
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 TAKEN = "Workload no longer fits after processing another workload"

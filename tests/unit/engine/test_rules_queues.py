@@ -6,10 +6,10 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.core import LimitRange
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
-from app.engine.assignment import LastAssignment
-from app.engine.info import Info
 from app.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
-from app.engine.queues import requeue
+from app.engine.queue.requeueing import requeue
+from app.engine.quota.info import Info
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from app.engine import Cycle, Options, State, cycle, cycle_steps
 from app.engine.options import AdmissionFairSharing, FairSharing
-from app.engine.pace import Pace, Trial, arrange, finish
-from app.engine.tree import Node, add_usage, rebuild
+from app.engine.pace import Pace, arrange, finish
+from app.engine.quota.tree import Node, add_usage, rebuild
+from app.engine.quota.trial import Trial
 from tests.unit.engine import builders as b
 
 FAIR = Options(fair_sharing=FairSharing())
