@@ -140,7 +140,7 @@ class Questions(UsageSharing):
         """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage
         orders them, because it waits for the victims of its preemption."""
         queue = self.cluster_queues.get(cluster_queue)
-        return queue.pending.preemptor if queue is not None and queue.pending.sticky else None
+        return queue.pending.first if queue is not None else None
 
     def waits(self, key: str) -> Why | None:
         """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None

@@ -340,7 +340,7 @@ class State(Questions):
             self.drop_penalty(before)
         if info.finished:
             self.withdraw(key)
-            self.forget_preemptor(key)
+            self.end_nomination(key)
             self.release(key)
         elif info.reserved and workload.status.admission is not None:
             self.leave(key)
@@ -374,7 +374,7 @@ class State(Questions):
             self.repeats.forget(self.queue_of(gone))
             self.drop_penalty(gone)
         self.withdraw(key)
-        self.forget_preemptor(key)
+        self.end_nomination(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting):
             self.keep(table)

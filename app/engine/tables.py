@@ -145,7 +145,7 @@ class Lines:
         where = self.ledger.holders.get(key)
         self.keep(self.assumed)
         self.assumed.pop(key, None)
-        self.forget_preemptor(key)
+        self.end_nomination(key)
         self.track_readiness(info)
         self._track_leaving(info)
         queue = self.cluster_queues.get(admission.cluster_queue)
@@ -182,13 +182,13 @@ class Lines:
             name = local.cluster_queue if local is not None else ""
         return self.cluster_queues.get(name)
 
-    def forget_preemptor(self, key: str) -> None:
+    def end_nomination(self, key: str) -> None:
         """What was preempted for a workload that holds quota has served it: should it come back, it has no precedence
         any more."""
         queue = self.cluster_queues.get(self.ledger.holders.get(key, ""))
-        if queue is not None and queue.pending.preemptor == key:
+        if queue is not None and queue.pending.nomination is not None:
             self.touch(queue)
-            queue.pending.forget_preemptor(key)
+            queue.pending.end_nomination(key)
 
     def track_readiness(self, info: Info) -> None:
         """Remember reservations whose pods are not ready, if admission waits for them."""

@@ -14,6 +14,7 @@ from app.engine.options import Options
 from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
 from app.engine.preemption.search import Preemptor
 from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.queue.nomination import Nomination
 from app.engine.quota import tree
 from app.engine.quota.info import Info, Surroundings
 from app.engine.quota.ordering import effective_priority
@@ -66,7 +67,7 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
         entry = Entry(info, Queue("q"))
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = (item.get("assignment") or {}).get("Borrowing", 0)
-        entry.preemptor = bool(head.get("IsPreemptor"))
+        entry.nomination = Nomination(info.key) if head.get("IsPreemptor") else None
         entries.append(entry)
     places = {name: place for place, name in enumerate(body["wantOrder"] or ())}
     entries.sort(key=lambda entry: places.get(entry.info.workload.metadata.name, -1))  # equals in any order

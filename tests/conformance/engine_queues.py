@@ -64,7 +64,7 @@ class Replay(QueueCalls):
         elif name == "stickyMatches":
             queue = next(iter(self.queues.values()))
             key = args["workload"].lstrip("/")
-            self.expect(op, results[0], queue.pending.sticky and queue.pending.preemptor == key)
+            self.expect(op, results[0], queue.pending.first == key)
         elif name == "InsertInadmissible":
             info = self.info(args["wInfo"])
             next(iter(self.queues.values())).pending.inadmissible[info.key] = info

@@ -22,6 +22,7 @@ from app.engine.preemption.candidates import WITHOUT_BORROWING, Candidate
 from app.engine.preemption.search import Preemptor
 from app.engine.preemption.targets import Target, Targets
 from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.queue.nomination import Nomination
 from app.engine.quota import shares
 from app.engine.quota.info import Info
 from app.engine.quota.ordering import effective_priority
@@ -76,7 +77,7 @@ class Replay(engine_cache.Replay):
         head = recorded.get("Head") or {}
         info = Info(world.load(Workload, world.object_of(head.get("Info"))), self.state.surroundings)
         entry = Entry(info, Queue("q"))
-        entry.preemptor = bool(head.get("IsPreemptor"))
+        entry.nomination = Nomination(info.key) if head.get("IsPreemptor") else None
         return entry
 
     # Order
@@ -149,7 +150,7 @@ class Replay(engine_cache.Replay):
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
         entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
         if not args["usage"].get("TAS"):
-            self.expect("fits", results[0] in {0, "Ok"}, run.claims.fits(entry))
+            self.expect("fits", results[0] in {0, "Ok"}, finish(run.claims.fits_then(entry, Pace())))
 
     def _preemption_merge_with_targets(self, args: Json, results: list[Json]) -> None:
         """Victims of earlier entries, and those of one more: each once."""

@@ -6,25 +6,42 @@ one that is left early.
 
 from typing import Any
 
-from app.engine.cycle.entries import Entry, borrows_freely, ranks_below
-from app.engine.pace import Pace, Sliced, finish
+from app.engine.cycle.entries import Entry, precedes, waits_for_victims
+from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
 from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts
 from app.engine.quota.clusterqueue import ClusterQueue
 from app.engine.quota.ledger import Ledger
 from app.engine.quota.trial import Trial
+from app.engine.reasons import Mode
+
+Freed = dict[ClusterQueue, Amounts]
 
 
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = ("_coming", "_leaving", "_ledger", "_passing", "_preempting", "freed", "preempted")
+    __slots__ = (
+        "_admitted",
+        "_coming",
+        "_leaving",
+        "_ledger",
+        "_passing",
+        "_preempting",
+        "_reserved",
+        "freed",
+        "preempted",
+    )
 
     def __init__(self, ledger: Ledger[Any]) -> None:
         self._ledger = ledger
         self._passing: list[tuple[ClusterQueue, Amounts]] = []
         """Counted, and of no admission."""
+        self._reserved: list[tuple[ClusterQueue, Amounts]] = []
+        """Of that, what is of heads without candidates."""
+        self._admitted = False
+        """Whether anything was admitted so far."""
         self._leaving: list[tuple[ClusterQueue, Amounts]] = []
         """Counted as of an admission, and yet not to stay."""
         self._coming: list[tuple[ClusterQueue, Amounts]] = []
@@ -36,8 +53,14 @@ class Claims:
         self.freed: dict[ClusterQueue, Amounts] = {}
         """What they hold together."""
 
+    def reserve(self, queue: ClusterQueue, usage: Amounts) -> None:
+        """Usage that those after see until the cycle ends, for a head that no preemption helps."""
+        self.count(queue, usage)
+        self._reserved.append((queue, usage))
+
     def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
+        self._admitted = self._admitted or admitted
         if self._ledger.journal is not None:
             self._ledger.keep_usage(queue)
         tree.add_all(queue.node, usage)
@@ -67,20 +90,45 @@ class Claims:
             return True
         return any(target.info.key in self.preempted for target in entry.targets)
 
-    def fits(self, entry: Entry) -> bool:
-        """Whether the entry fits once all victims so far and its own, which are others, are gone."""
-        if not entry.targets and not self.preempted:
+    def fits(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether the entry fits then, once all victims so far and its own have released their quota; and whether that
+        is by its own victims, and leaves enough to the preemptors that precede it.
+
+        Kueue asks for the first only. But quota is given when it is free: victims may release more than their preemptor
+        needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
+        free, not on the victims of others: it would have more Workloads preempted, or find its own to be in vain.
+        """
+        keeps = bool(self._reserved) and waits_for_victims(entry)
+        if not entry.targets and not self.preempted and not keeps:
             return tree.fits(entry.queue.node, usage_of(entry))
-        return finish(self.fitting(entry, Pace()))
+        if not (yield from self.fits_then(entry, pace)):
+            return False
+        assert entry.assignment is not None
+        admits = entry.assignment.mode is Mode.FIT
+        if not self.preempted or not (admits or (self._admitted and not entry.recomputed)):
+            return True  # nothing was admitted since its victims were chosen
+        with Trial() as trial:
+            yield from self.without_passing(trial, pace)
+            if not (yield from _fits_without(entry.targets.freed, entry, pace)):
+                return False
+            if admits and len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
+                for other in self._preempting:
+                    if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
+                        return False
+            return True
 
-    def fitting(self, entry: Entry, pace: Pace) -> Sliced[bool]:
-        """As `fits`, in slices.
+    def fits_then(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether the entry fits once all victims so far and its own, which are others, have released their quota.
 
-        The workload slice that it replaces is counted on: only what is asked for beyond that must fit. Kueue takes the
-        old one off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
+        What a head without candidates keeps for itself is kept from those who come new, not from a preemptor for which
+        Workloads were preempted before. The workload slice that the entry replaces is counted on: only what is asked
+        for beyond that must fit. Kueue takes the old one off as well, and so gives the same quota twice if a neighbour
+        borrowed it in the same cycle.
         """
         with Trial() as trial:
             yield from self.free(trial, pace)
+            if waits_for_victims(entry):
+                yield from _take_off(trial, self._reserved, pace)
             yield from _free(trial, entry.targets.freed, pace)
             return tree.fits(entry.queue.node, usage_of(entry))
 
@@ -105,45 +153,9 @@ class Claims:
             trial.remove(queue.node, taken)
         trial.add(head.queue.node, usage)
 
-    def fits_beside_victims(self, entry: Entry, pace: Pace) -> Sliced[bool]:
-        """Whether the entry fits while the victims of others still run and those others do not yet.
-
-        Victims may free more than their preemptor needs. Kueue gives the rest away in the same cycle, and is over quota
-        until the victims are gone; here quota is given when it is free.
-
-        Nor may it take what is free now from a preemptor that would be short then, with its own victims gone. In the
-        end there may be room for all, where the victims of another free more than is asked for; but not knowing that,
-        the preemptor would have it, or a third one, preempted for what it took.
-        """
-        with Trial() as trial:
-            yield from self.without_passing(trial, pace)
-            if not tree.fits(entry.queue.node, usage_of(entry)):
-                return False
-            if len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
-                for other in self._preempting:
-                    if _gives_way(entry, other) and (yield from _leaves_short(entry, other, pace)):
-                        return False
-            return True
-
-    def fits_by_its_own(self, entry: Entry, pace: Pace) -> Sliced[bool]:
-        """Whether a preemptor fits once its own victims are gone, whatever those of others leave.
-
-        Somebody may have been let in before it in the cycle. Kueue has its victims preempted also if it is only by the
-        victims of another that there is room for it; the next search does not count on those, and finds it in vain.
-        """
-        with Trial() as trial:
-            yield from self.without_passing(trial, pace)
-            yield from _free(trial, entry.targets.freed, pace)
-            return tree.fits(entry.queue.node, usage_of(entry))
-
     def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
         """Try how it is with what was admitted, and without what was counted for this cycle only."""
-        for queue, usage in self._passing:
-            pace.left -= 1
-            if pace.left <= 0:
-                yield
-                pace.renew()
-            trial.remove(queue.node, usage)
+        return _take_off(trial, self._passing, pace)
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
@@ -162,24 +174,33 @@ class Claims:
                     pace.renew()
 
 
-def _gives_way(entry: Entry, preemptor: Entry) -> bool:
-    """Whether an entry is let in only if that leaves enough to the preemptor: having made way for it, or borrowing."""
-    chosen = preemptor.queue.pending.chosen if preemptor.preemptor else ()
-    return any(key == entry.info.key for key, _ in chosen) or (borrows_freely(entry) and ranks_below(entry, preemptor))
-
-
 def _leaves_short(entry: Entry, preemptor: Entry, pace: Pace) -> Sliced[bool]:
-    """Whether the preemptor, with its own victims gone, fits without the entry, and not with it."""
-    node, usage = preemptor.queue.node, usage_of(preemptor)
+    """Whether the preemptor, its own victims gone, fits without the entry, and not with it."""
+    freed = preemptor.targets.freed
+    if not (yield from _fits_without(freed, preemptor, pace)):
+        return False
     with Trial() as trial:
-        yield from _free(trial, preemptor.targets.freed, pace)
-        if not tree.fits(node, usage):
-            return False
         trial.add(entry.queue.node, usage_of(entry))
-        return not tree.fits(node, usage)
+        return not (yield from _fits_without(freed, preemptor, pace))
 
 
-def _free(trial: Trial, freed: dict[ClusterQueue, Amounts], pace: Pace) -> Sliced[None]:
+def _fits_without(freed: Freed, entry: Entry, pace: Pace) -> Sliced[bool]:
+    """Whether the entry fits with so much less in use."""
+    with Trial() as trial:
+        yield from _free(trial, freed, pace)
+        return tree.fits(entry.queue.node, usage_of(entry))
+
+
+def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: Pace) -> Sliced[None]:
+    for queue, usage in counted:
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        trial.remove(queue.node, usage)
+
+
+def _free(trial: Trial, freed: Freed, pace: Pace) -> Sliced[None]:
     for queue, amounts in freed.items():
         pace.left -= 1
         if pace.left <= 0:

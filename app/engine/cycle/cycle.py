@@ -19,7 +19,7 @@ from operator import attrgetter
 from app.engine.cycle import variants
 from app.engine.cycle.claims import Claims, usage_of
 from app.engine.cycle.entries import Entry, after_their_preemptors, entry_rank, holding, to_reserve
-from app.engine.cycle.nomination import Nomination
+from app.engine.cycle.nominator import Nominator
 from app.engine.cycle.outcomes import decision_on, evicts, late_victims, victims_of
 from app.engine.cycle.passing import Passing
 from app.engine.cycle.tournament import Tournament
@@ -28,9 +28,10 @@ from app.engine.flavors.assignment import Pins
 from app.engine.instants import Instant
 from app.engine.pace import STRETCH, Pace, Sliced, arrange, finish
 from app.engine.preemption.search import Preemptor, Unfinished
-from app.engine.preemption.targets import NOBODY, Target, Targets
+from app.engine.preemption.targets import NO_TARGETS, NOBODY, Target, Targets
 from app.engine.queue.admissible import backoff_over, preemption_gated
-from app.engine.queue.heaps import Pending, Precedence
+from app.engine.queue.heaps import Pending
+from app.engine.queue.nomination import Nomination
 from app.engine.queue.requeueing import requeue
 from app.engine.quota import tree
 from app.engine.quota.info import Info
@@ -95,13 +96,13 @@ class _Run:
         self.gates = state.options.gates
         self.claims = Claims(state.ledger)
         self.expected: list[str] = []
-        self.marks: list[tuple[Pending, Precedence]] = []
-        """Whose turn it was to come first."""
+        self.marks: list[tuple[Pending, Nomination | None]] = []
+        """Nominations as they were before."""
         self.ordered: list[Entry] = []
         self.admitted: list[tuple[Entry, Info]] = []
         self.preemptor = Preemptor(state, now, pace)
-        self.nomination = Nomination(state, self.preemptor)
-        self.passing = Passing(state, self.claims, self.nomination, pace)
+        self.nominator = Nominator(state, self.preemptor)
+        self.passing = Passing(state, self.claims, self.nominator, pace)
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
         """As it was before the cycle."""
 
@@ -121,7 +122,7 @@ class _Run:
             if state.retry_queues or state.retry_cohorts:
                 yield from state.retry_marked(self.now, self.pace)
             state.scheduling_cycle += 1
-            self.nomination.start(state.scheduling_cycle)
+            self.nominator.start(state.scheduling_cycle)
             for entry in self._heads():
                 if entry is not None:
                     yield from self._nominate(entry, result)
@@ -155,7 +156,7 @@ class _Run:
     def _nominate(self, entry: Entry, result: Cycle) -> Sliced[None]:
         """Find flavors and targets for an entry that may be processed."""
         try:
-            if self.nomination.accepts(entry):
+            if self.nominator.accepts(entry):
                 result.entries.append(entry)
                 if entry.beside is not None:
                     yield from self.passing.nominate(entry)
@@ -194,7 +195,7 @@ class _Run:
         """Find flavors and targets at one stretch, as most are; whether that was enough."""
         self.preemptor.start()
         try:
-            self.nomination.assign(entry, pins)
+            self.nominator.assign(entry, pins)
         except Unfinished:
             return False
         return True
@@ -204,7 +205,7 @@ class _Run:
         while True:
             yield from self.preemptor.go_on()
             try:
-                self.nomination.assign(entry, pins)
+                self.nominator.assign(entry, pins)
             except Unfinished:
                 continue
             return
@@ -285,7 +286,7 @@ class _Run:
             if queue.preemption.reclaim_within_cohort != "Any" or (
                 self.gates.prioritize_preemptor_workloads and entry.preemptor
             ):
-                self.claims.count(queue, to_reserve(queue, assignment))
+                self.claims.reserve(queue, to_reserve(queue, assignment))
             return
         if mode is Mode.PREEMPT and self._gated(info):
             self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
@@ -304,15 +305,7 @@ class _Run:
         if self.claims.overlap(entry):
             self._skip(entry, "Workload has overlapping preemption targets with another workload")
             return
-        if entry.targets or self.claims.preempted:
-            fits = yield from self.claims.fitting(entry, self.pace)
-        else:
-            fits = self.claims.fits(entry)
-        if fits and self.claims.preempted:
-            if mode is Mode.FIT:
-                fits = yield from self.claims.fits_beside_victims(entry, self.pace)
-            elif self.admitted and not entry.recomputed:
-                fits = yield from self.claims.fits_by_its_own(entry, self.pace)
+        fits = yield from self.claims.fits(entry, self.pace)
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
             fits, mode = True, Mode.PREEMPT
         if not fits:
@@ -348,25 +341,19 @@ class _Run:
         self.admitted.append((entry, entry.held))
 
     def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
-        """A preemptor found room while some of its victims were still there, and an entry before it took of that: it
-        waits for the others to go, if that is enough. Kueue leaves what they free to whoever comes next."""
+        """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have
+        released their quota: then it goes on waiting for them. Kueue leaves what they release to whoever comes next."""
         assert entry.assignment is not None
-        usage, targets = usage_of(entry), None
-        self.preemptor.start()
+        assert entry.nomination is not None
         self.preemptor.gone = self.claims.preempted
         try:
-            with Trial() as trial:
-                yield from self.claims.free(trial, self.pace)
-                while targets is None:
-                    try:
-                        targets = self.preemptor.standing(entry.queue, entry.info, usage)
-                    except Unfinished:
-                        yield from self.preemptor.go_on()
+            entry.targets = yield from self.preemptor.leaving(entry.nomination)
         finally:
             self.preemptor.gone = NOBODY
-        if not targets:
+        entry.assignment.mode = Mode.PREEMPT
+        if not entry.targets or not (yield from self.claims.fits_then(entry, self.pace)):
+            entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
             return False
-        entry.targets, entry.assignment.mode = targets, Mode.PREEMPT
         entry.message = "Workload no longer fits after processing another workload"
         return True
 
@@ -419,19 +406,16 @@ class _Run:
                 if entry.blocked or (entry.status and not entry.requeue_reason):
                     entry.requeue_reason = "FailedAfterNomination"
                 pending = entry.queue.pending
-                self.marks.append((pending, pending.precedence))
+                self.marks.append((pending, pending.nomination))
                 if entry.beside is None and self.passing.changed(entry):
                     changed = True
                 if self._went_on_in_vain(entry):
                     yield from self._look_back(entry)
                 in_line, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
-                    chosen = dict(pending.chosen) if entry.preemptor else {}
-                    chosen.update((target.info.key, target.reason) for target in entry.targets)
-                    pending.chosen = list(chosen.items())
-                    pending.room = entry.assignment
-                elif entry.requeue_reason == "PendingMigration" and not entry.preemptor:
-                    pending.chosen, pending.room = (), None  # of the preemptor before
+                    assert pending.nomination is not None
+                    victims_so_far = {target.info.key: target.reason for target in entry.targets}
+                    pending.nomination = pending.nomination.widened(victims_so_far, entry.assignment)
                 changed = changed or not in_line
                 progress = progress or fresh
             if not entry.blocked:
@@ -465,8 +449,8 @@ class _Run:
             del state.retry_queues[name]
         for key in self.expected:
             state.forget_eviction(key)
-        for pending, precedence in reversed(self.marks):
-            pending.precedence = precedence
+        for pending, nomination in reversed(self.marks):
+            pending.nomination = nomination
         for entry in (*result.entries, *result.inadmissible):
             entry.info.last_assignment = entry.before
             if entry.settled and entry.held is None:

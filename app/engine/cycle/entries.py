@@ -4,7 +4,6 @@ holds in the end.
 Must never decide; see `app.engine.cycle.cycle`.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 from app.engine.decisions import Status
@@ -13,7 +12,7 @@ from app.engine.instants import Instant
 from app.engine.options import Gates
 from app.engine.preemption.targets import NO_TARGETS, Target
 from app.engine.queue.clusterqueue import ClusterQueue
-from app.engine.queue.requeueing import is_preemptor
+from app.engine.queue.nomination import Nomination
 from app.engine.quota.amounts import Amounts
 from app.engine.quota.info import Info, PodSetTotals
 from app.engine.quota.progress import LastAssignment
@@ -32,7 +31,7 @@ class Entry:
         "hopeful",
         "info",
         "message",
-        "preemptor",
+        "nomination",
         "queue",
         "quota_reason",
         "rank",
@@ -70,7 +69,13 @@ class Entry:
         """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
         self.settled = False
         """Back in line, parked, or assumed."""
-        self.preemptor = queue.pending.preemptor is not None and is_preemptor(queue, info.key, info.generation)
+        self.nomination: Nomination | None = queue.pending.nominated(info.key, info.generation)
+        """What it was promised when it had others preempted in an earlier cycle."""
+
+    @property
+    def preemptor(self) -> bool:
+        """Whether it is the Workload of its queue that last had others preempted (Kueue: IsPreemptor)."""
+        return self.nomination is not None
 
     def set_aside(self, error: Exception) -> None:
         """It could not be looked at, by a fault of ours: it is parked."""
@@ -107,56 +112,58 @@ def entry_rank(entry: Entry, gates: Gates) -> tuple[bool, bool, int, int, float,
 
 
 def after_their_preemptors(entries: list[Entry], order: Iterable[Entry]) -> Iterator[Entry]:
-    """In the order given, but nobody before the one it was preempted for, nor, if it would borrow and has no higher
-    priority, before one of the same tree that had others preempted and has their room coming.
+    """In the order given, but no Workload before the one that it was preempted for, nor, if it would borrow and has no
+    higher priority, before one of the same tree that waits for its victims.
 
     In Kueue a victim that borrows less than its preemptor, or whose share is smaller, comes first; it is let in again,
-    and preempted again. Or a third one takes the room, and somebody was stopped for nothing.
+    and preempted again. Or a third one takes the quota, and Workloads were preempted for nothing.
     """
-    ahead = {entry.info.key: entry for entry in entries if entry.preemptor and entry.queue.pending.chosen}
+    ahead = {entry.info.key: entry for entry in entries if waits_for_victims(entry)}
     if not ahead:
         yield from order
         return
-    waits_for = {victim: key for key, entry in ahead.items() for victim, _ in entry.queue.pending.chosen}
-    held_up: list[Entry] = []
+    held_up: dict[str, Entry] = {}
 
     def must_wait(entry: Entry) -> bool:
-        if waits_for.get(entry.info.key) in ahead:
-            return True
-        return borrows_freely(entry) and any(ranks_below(entry, other) for other in ahead.values())
+        return any(precedes(preemptor, entry) for preemptor in ahead.values())
 
-    def gone_ahead(entry: Entry) -> Iterator[Entry]:
-        """It went; those who waited for it follow, and those who waited for them."""
-        went = deque([entry])
-        while went:
-            if ahead.pop(went.popleft().info.key, None) is None:
-                continue
-            again = held_up.copy()
-            held_up.clear()
-            for other in again:
-                if ahead and must_wait(other):
-                    held_up.append(other)
-                else:
-                    yield other
-                    went.append(other)
+    def go(entry: Entry) -> Iterator[Entry]:
+        """Its turn, and then that of those who waited for it."""
+        yield entry
+        if ahead.pop(entry.info.key, None) is not None:
+            for key, other in list(held_up.items()):
+                if key in held_up and not must_wait(other):
+                    yield from go(held_up.pop(key))
 
     for entry in order:
-        if ahead and must_wait(entry):
-            held_up.append(entry)
+        if must_wait(entry):
+            held_up[entry.info.key] = entry
         else:
-            yield entry
-            yield from gone_ahead(entry)
+            yield from go(entry)
     while held_up:  # each made way for another of them: the first preemptor goes
-        first = next((entry for entry in held_up if entry.info.key in ahead), held_up[0])
-        held_up.remove(first)
-        yield first
-        yield from gone_ahead(first)
+        yield from go(held_up.pop(next((key for key in held_up if key in ahead), next(iter(held_up)))))
+
+
+def waits_for_victims(entry: Entry) -> bool:
+    """Whether Workloads were preempted for it in an earlier cycle."""
+    return entry.nomination is not None and bool(entry.nomination.victims)
+
+
+def precedes(preemptor: Entry, entry: Entry) -> bool:
+    """Whether the nomination of a preemptor holds against another entry: a victim of it, or one of no higher priority
+    that would borrow, and has no victims itself."""
+    if preemptor is entry:
+        return False
+    nomination = preemptor.nomination
+    if nomination is not None and entry.info.key in nomination.victims:
+        return True
+    return borrows_freely(entry) and ranks_below(entry, preemptor)
 
 
 def borrows_freely(entry: Entry) -> bool:
     """Whether it would borrow, and not what others were preempted for."""
     assert entry.assignment is not None
-    return entry.assignment.borrowing > 0 and not (entry.preemptor and entry.queue.pending.chosen)
+    return entry.assignment.borrowing > 0 and not waits_for_victims(entry)
 
 
 def ranks_below(entry: Entry, preemptor: Entry) -> bool:

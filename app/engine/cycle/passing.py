@@ -9,7 +9,7 @@ inadmissible until quota is released or the claim ends (`Lines.passed_over`). Mu
 
 from app.engine.cycle.claims import Claims, usage_of
 from app.engine.cycle.entries import Entry
-from app.engine.cycle.nomination import Nomination
+from app.engine.cycle.nominator import Nominator
 from app.engine.instants import Instant
 from app.engine.pace import Pace, Sliced
 from app.engine.queue.admissible import backoff_over
@@ -24,12 +24,12 @@ from app.engine.tables import Claim
 class Passing:
     """The second round of one cycle."""
 
-    __slots__ = ("_claims", "_nomination", "_pace", "_state")
+    __slots__ = ("_claims", "_nominator", "_pace", "_state")
 
-    def __init__(self, state: State, claims: Claims, nomination: Nomination, pace: Pace) -> None:
+    def __init__(self, state: State, claims: Claims, nominator: Nominator, pace: Pace) -> None:
         self._state = state
         self._claims = claims
-        self._nomination = nomination
+        self._nominator = nominator
         self._pace = pace
 
     def waits(self, head: Entry) -> bool:
@@ -60,11 +60,11 @@ class Passing:
         assert entry.beside is not None
         info = entry.info
         info.last_assignment = None  # where a scan goes on is for its turn at the head
-        self._nomination.borrow(False)
+        self._nominator.borrow(False)
         try:
             with Trial() as trial:
                 yield from self._claims.beside(trial, entry.beside, self._pace)
-                self._nomination.assign(entry)
+                self._nominator.assign(entry)
             assert entry.assignment is not None
             if entry.assignment.mode is not Mode.FIT:
                 entry.requeue_reason = "NoFit"
@@ -76,7 +76,7 @@ class Passing:
                     entry.requeue_reason, entry.quota_reason = "NoFit", WAITING_FOR_PREEMPTED_WORKLOADS
                     entry.message = "Workload fits only after preempted workloads have released their quota"
         finally:
-            self._nomination.borrow(True)
+            self._nominator.borrow(True)
             info.last_assignment = entry.before
 
     def claim(self, head: Entry) -> Claim | None:

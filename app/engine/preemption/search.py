@@ -16,7 +16,6 @@ from app.engine.preemption.classical import Classical
 from app.engine.preemption.fair import FairPreemption
 from app.engine.preemption.repeats import Repeats
 from app.engine.preemption.targets import NO_TARGETS, NOBODY, Target, Targets, fill_back, fits, held_by_queue
-from app.engine.queue.requeueing import is_preemptor
 from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts, FlavorResource
 from app.engine.quota.tree import Node
@@ -25,7 +24,7 @@ from app.engine.reasons import Possibility
 
 if TYPE_CHECKING:
     from app.engine.flavors.assignment import Assignment
-    from app.engine.queue.clusterqueue import ClusterQueue as Queue
+    from app.engine.queue.nomination import Nomination
     from app.engine.quota.clusterqueue import ClusterQueue
     from app.engine.quota.info import Info
     from app.engine.quota.ledger import Ledger
@@ -116,47 +115,40 @@ class Preemptor:
         """The ClusterQueue of that name."""
         return self._state.cluster_queues[name]
 
-    def targets(self, queue: "Queue", info: "Info", assignment: "Assignment") -> Targets:
+    def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> Targets:
         """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
         pairs = assignment.needing_preemption(self._state.ledger.catalog.pair)
         requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
-        if queue.pending.chosen and is_preemptor(queue, info.key, info.workload.metadata.generation):
-            standing = self.standing(queue, info, requests)
-            if standing:
-                return standing
         return self.find(queue, info, requests, pairs)
 
-    def standing(self, queue: "Queue", info: "Info", requests: Amounts) -> Targets:
-        """Those whom this preemptor had evicted and who are on their way out still, if `requests` fit once they are
-        gone; else none. Raises Unfinished."""
-        question = f"{info.key} again", frozenset(requests.items()), _NO_PAIRS
-        return self._answer(question, lambda: self._standing(queue, requests))
+    def nominated(self, queue: "ClusterQueue", nomination: "Nomination", usage: Amounts) -> Targets:
+        """The victims of a nomination that have not released their quota, if the usage fits once they have; else none.
+        Raises Unfinished."""
+        requests = {pair: amount for pair, amount in usage.items() if amount}
+        question = f"{nomination.preemptor} again", frozenset(requests.items()), _NO_PAIRS
+        return self._answer(question, lambda: self._nominated(queue, nomination, requests))
 
-    def _standing(self, queue: "Queue", requests: Amounts) -> Sliced[Targets]:
-        """Those that were preempted for this workload before and are on their way out still, if it fits once they are
-        gone; else none.
+    def _nominated(self, queue: "ClusterQueue", nomination: "Nomination", requests: Amounts) -> Sliced[Targets]:
+        targets = yield from self.leaving(nomination)
+        with Trial() as trial:
+            for other, amounts in targets.freed.items():
+                trial.remove(other.node, amounts)
+            return targets if targets and fits(queue.node, requests, borrow=True) else NO_TARGETS
 
-        They go one by one. Kueue searches anew each time, and may find that those who are left may not be preempted any
-        more, now that their queue is within its quota: then it lets the ones that went come back, and preempts again.
-        """
+    def leaving(self, nomination: "Nomination") -> Sliced[Targets]:
+        """The victims of a nomination that were evicted and hold their quota still, but for those that are overdue."""
         state, pace = self._state, self.pace
         targets = Targets()
-        with Trial() as trial:
-            for key, reason in queue.pending.chosen:
-                pace.left -= 2
-                if pace.left <= 0:
-                    yield
-                held = state.ledger.holder(key)
-                if held is None or key in self.gone or key in state.overdue:
-                    continue
-                if not (held.evicted or key in state.evicting):
-                    continue
-                other = state.cluster_queues.get(state.ledger.holders[key])
-                if other is not None:
-                    trial.remove(other.node, held.usage)
-                    targets.append(Target(held, other, reason))
-            if not targets or not fits(queue.node, requests, borrow=True):
-                return NO_TARGETS
+        for key, reason in nomination.victims.items():
+            pace.left -= 2
+            if pace.left <= 0:
+                yield
+            held = state.ledger.holder(key)
+            if held is None or key in self.gone or key in state.overdue:
+                continue
+            other = state.cluster_queues.get(state.ledger.holders[key])
+            if other is not None and (held.evicted or key in state.evicting):
+                targets.append(Target(held, other, reason))
         targets.freed = yield from held_by_queue(targets, pace)
         return targets
 

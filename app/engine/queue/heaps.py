@@ -5,20 +5,17 @@ the head waits for its victims, a cycle looks at the next Workload too (`app.eng
 Sources: Kueue's queue cache. Must never look at quota.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from app.engine.pace import Pace, Sliced
+from app.engine.queue.nomination import Nomination
 from app.engine.quota.ordering import OrderKey as Order
 
 if TYPE_CHECKING:
-    from app.engine.flavors.assignment import Assignment
     from app.engine.quota.info import Info
     from app.engine.quota.journal import Journal
-
-Precedence = tuple[str | None, int, bool, Sequence[tuple[str, str]], "Assignment | None"]
-"""Preemptor, its generation, whether it is sticky, its victims, and the room that they leave."""
 
 
 class Pending:
@@ -34,7 +31,6 @@ class Pending:
     __slots__ = (
         "active",
         "bulk_moved",
-        "chosen",
         "classes",
         "heads",
         "in_classes",
@@ -43,14 +39,11 @@ class Pending:
         "last_generation",
         "line_usage",
         "members",
+        "nomination",
         "offered",
         "passing",
         "pop_cycle",
-        "preemptor",
-        "preemptor_generation",
         "retry_cycle",
-        "room",
-        "sticky",
     )
 
     def __init__(self) -> None:
@@ -73,28 +66,14 @@ class Pending:
         self.in_classes = False
         self.pop_cycle = 0
         self.retry_cycle = -1
-        self.preemptor: str | None = None
-        self.preemptor_generation = 0
-        self.chosen: Sequence[tuple[str, str]] = ()
-        """Whom the preemptor had preempted: key and reason of each."""
-        self.room: Assignment | None = None
-        """For what: flavors, and counts if it is for a part of the preemptor."""
-        self.sticky = False
+        self.nomination: Nomination | None = None
+        """Of the Workload that last had others preempted."""
         self.last_generation: dict[str, int] = {}
         self.line_usage: Callable[[str], float] | None = None
 
     def __len__(self) -> int:
         under_way = (self.inflight is not None) + (self.passing is not None)
         return len(self.active) + len(self.inadmissible) + under_way
-
-    @property
-    def precedence(self) -> Precedence:
-        """Who comes first for having had others preempted."""
-        return self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.room
-
-    @precedence.setter
-    def precedence(self, given: Precedence) -> None:
-        self.preemptor, self.preemptor_generation, self.sticky, self.chosen, self.room = given
 
     def keep(self, journal: "Journal") -> None:
         """Let a fork remember everything that may change here."""
@@ -267,7 +246,8 @@ class Pending:
 
     def peek(self) -> "Info | None":
         """Who is first: by LocalQueue usage if that counts, then the sticky one, then priority, time, UID."""
-        sticky = self.active.get(self.preemptor) if self.sticky and self.preemptor is not None else None
+        first = self.first
+        sticky = self.active.get(first) if first is not None else None
         if sticky is not None and self._class_parked(sticky):
             sticky = None
         if self.line_usage is None:
@@ -329,9 +309,11 @@ class Pending:
     def in_order(self, infos: "list[Info] | None" = None) -> "list[Info]":
         """The line from first to last, or the workloads given in the order of the line."""
 
+        first = self.first
+
         def rank(info: "Info") -> tuple[float, bool, Order]:
             usage = self.line_usage(info.local_queue) if self.line_usage is not None else 0.0
-            return usage, not (self.sticky and info.key == self.preemptor), info.order
+            return usage, info.key != first, info.order
 
         return sorted(self.active_infos() if infos is None else infos, key=rank)
 
@@ -401,13 +383,29 @@ class Pending:
         found = self.put_down(key) or found
         self.last_generation.pop(key, None)
         if forget:
-            self.forget_preemptor(key)
+            self.end_nomination(key)
         return found or parked
 
-    def forget_preemptor(self, key: str) -> None:
-        """The workload is through: it comes first no more for having had others preempted."""
-        if self.preemptor == key:
-            self.preemptor = None
-            self.chosen = ()
-            self.room = None
-            self.sticky = False
+    # The preemptor
+
+    @property
+    def first(self) -> str | None:
+        """The Workload that comes first for having had others preempted."""
+        nomination = self.nomination
+        return nomination.preemptor if nomination is not None and nomination.sticky else None
+
+    def nominated(self, key: str, generation: int) -> "Nomination | None":
+        """The nomination of a Workload in that generation."""
+        nomination = self.nomination
+        return nomination if nomination is not None and nomination.of(key, generation) else None
+
+    def nominate(self, key: str, *, sticky: bool) -> None:
+        """A Workload has others preempted, or migrated. It replaces the preemptor before it."""
+        generation = self.last_generation.get(key, 0)
+        if self.nominated(key, generation) is None:
+            self.nomination = Nomination(key, generation, sticky)
+
+    def end_nomination(self, key: str) -> None:
+        """The Workload has quota, or waits no more."""
+        if self.nomination is not None and self.nomination.preemptor == key:
+            self.nomination = None

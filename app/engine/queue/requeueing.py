@@ -33,9 +33,7 @@ def requeue(
     pending = queue.pending
     key = info.key
     if reason in {"PendingPreemption", "PendingMigration"}:
-        pending.preemptor = key
-        pending.preemptor_generation = pending.last_generation.get(key, 0)
-        pending.sticky = queue.best_effort
+        pending.nominate(key, sticky=queue.best_effort)
     pending.put_down(key)
     immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
     last = info.last_assignment
@@ -69,11 +67,6 @@ def _park(pending: Pending, info: "Info", quota_reason: str, *, together: bool, 
         pending.push(info)
     else:
         pending.inadmissible[info.key] = info
-
-
-def is_preemptor(queue: ClusterQueue, key: str, generation: int) -> bool:
-    """Whether a workload, in this generation, is the one that last had others preempted for it."""
-    return queue.pending.preemptor == key and queue.pending.preemptor_generation == generation
 
 
 def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> None:

@@ -70,7 +70,7 @@ def dump(state: State) -> Any:
             queue.generation,
             [info.key for info in pending.in_order()],
             sorted(pending.inadmissible),
-            (pending.precedence, pending.pop_cycle, pending.retry_cycle),
+            (pending.nomination, pending.pop_cycle, pending.retry_cycle),
             sorted(pending.bulk_moved.items()),
             sorted(pending.last_generation.items()),
             {key: list(heap) for key, heap in pending.classes.items()},

@@ -440,8 +440,7 @@ def everything(state: State) -> tuple[Any, ...]:
             queue.name: (
                 [info.key for info in queue.pending.in_order()],
                 sorted(info.key for info in queue.pending.inadmissible_infos()),
-                queue.pending.preemptor,
-                queue.pending.sticky,
+                queue.pending.nomination,
             )
             for queue in state.cluster_queues.values()
         },

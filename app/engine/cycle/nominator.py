@@ -12,12 +12,13 @@ from app.engine.flavors.assignment import Assignment, Pins
 from app.engine.preemption.search import Preemptor
 from app.engine.preemption.targets import NO_TARGETS, Target, Targets
 from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.nomination import Nomination
 from app.engine.quota.info import Info
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, WAITING_FOR_QUOTA, Mode
 from app.engine.state import State
 
 
-class Nomination:
+class Nominator:
     """Nominates the heads of one cycle."""
 
     __slots__ = ("_assigner", "_gates", "_preemptor", "_state")
@@ -84,12 +85,12 @@ class Nomination:
         old_info = replaced.info if replaced is not None else None
         full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
         entry.assignment, entry.targets = full, NO_TARGETS
-        if full.mode is Mode.PREEMPT:
-            entry.targets = self._preemptor.targets(queue, info, full)
-        if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
-            entry.replaced = None
-        if pins is None and entry.preemptor and queue.pending.room is not None:
-            self._keep_to_room(entry, replaced, queue.pending.room)
+        settled = full.mode is Mode.FIT and not full.borrowing
+        if pins is not None or settled or not self._as_nominated(entry, replaced):
+            if full.mode is Mode.PREEMPT:
+                entry.targets = self._preemptor.targets(queue, info, full)
+            if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):
+                entry.replaced = None
         assert entry.assignment is not None
         entry.message = "" if entry.assignment.mode is Mode.FIT else entry.assignment.message or full.message
         last, before = entry.assignment.last, info.last_assignment
@@ -100,67 +101,45 @@ class Nomination:
             last.since = queue.pending.pop_cycle
         info.last_assignment = last
 
-    def _keep_to_room(self, entry: Entry, replaced: Target | None, room: Assignment) -> None:
-        """The very flavors, and pods, that others were preempted for, if that is enough for them; unless what was found
-        is too, and borrows from no farther, and nothing for more pods.
+    def _as_nominated(self, entry: Entry, replaced: Target | None) -> bool:
+        """The flavors and pods for which others were preempted, if there is quota for them, or will be once the rest of
+        the victims have released theirs.
 
-        Here Kueue may go on for ever, for a search begins anew once victims were chosen:
-
-        - Where it takes several cycles to come to the same flavors again, the victims are let in meanwhile, and
-          preempted again.
-        - A part of a workload, or a later flavor, may give a right to preempt whom the whole, or the first flavor, does
-          not. Once there is room for either, the latter is taken, borrows, and is preempted by those who made way.
+        In Kueue a preemptor is assigned anew in each cycle. Where it takes several cycles to come to the same flavors
+        again, or where a search would not be begun any more, the victims are let in meanwhile, and preempted again. And
+        where the whole fits now by borrowing, those who made way for a part preempt it.
         """
-        info, queue = entry.info, entry.queue
-        found, part = entry.assignment, [item.count for item in room.pod_sets]
-        assert found is not None
-        wanted_back = self._wanted_back(queue)
-
-        def good(assignment: Assignment, targets: Targets) -> bool:
-            if assignment.mode is not Mode.FIT and not (targets and self._on_their_way(targets)):
-                return False
-            more = any(item.count > count for item, count in zip(assignment.pod_sets, part, strict=True))
-            return not wanted_back or assignment.borrowing <= (0 if more else room.borrowing)
-
-        all_pods = [item.count for item in info.totals]
-        if good(found, entry.targets) or any(count > pods for count, pods in zip(part, all_pods, strict=True)):
-            return
+        nomination, info, queue = entry.nomination, entry.info, entry.queue
+        if nomination is None or nomination.assignment is None or not self._wanted_back(nomination):
+            return False
+        found = nomination.assignment
+        counts, all_pods = [item.count for item in found.pod_sets], [item.count for item in info.totals]
+        if any(count > pods for count, pods in zip(counts, all_pods, strict=True)):
+            return False
+        part = counts if counts != all_pods else None
+        old = replaced.info if replaced is not None and part is None else None
         progress, info.last_assignment = info.last_assignment, None
         try:
-            for counts in (None,) if part == all_pods else (None, part):
-                old = replaced.info if replaced is not None and counts is None else None
-                kept = self._assigner.assign(queue, info, counts=counts, pins=room.pins(), replaced=old)
-                targets = self._preemptor.targets(queue, info, kept) if kept.mode is Mode.PREEMPT else NO_TARGETS
-                if kept.mode is Mode.NO_FIT and kept.no_fit_reason == WAITING_FOR_QUOTA:
-                    targets = self._standing(entry, room, counts or all_pods)
-                    kept = room.again() if targets else kept
-                if good(kept, targets):
-                    entry.assignment, entry.targets = kept, targets
-                    entry.replaced = replaced if counts is None else None
-                    return
+            kept = self._assigner.assign(queue, info, counts=part, pins=found.pins(), replaced=old)
         finally:
             info.last_assignment = progress
+        targets = NO_TARGETS
+        if kept.mode is not Mode.FIT:
+            if kept.mode is Mode.NO_FIT and (part is not None or kept.no_fit_reason != WAITING_FOR_QUOTA):
+                return False
+            targets = self._preemptor.nominated(queue, nomination, found.usage)
+            if not targets:
+                return False
+            if kept.mode is Mode.NO_FIT:
+                kept = found.again()
+        entry.assignment, entry.targets = kept, targets
+        entry.replaced = replaced if part is None else None
+        return True
 
-    def _standing(self, entry: Entry, room: Assignment, counts: list[int]) -> Targets:
-        """Those on their way out who leave that room, if it is what so many pods ask for still.
-
-        Whether a search is worth while depends on what others hold now, and in Kueue a head that has had others
-        preempted is parked when they came between; then its victims leave for nothing.
-        """
-        same = all(
-            item.count == count == pods.count and item.requests == pods.requests
-            for item, count, pods in zip(room.pod_sets, counts, entry.info.totals, strict=True)
-        )
-        return self._preemptor.standing(entry.queue, entry.info, room.usage) if same else NO_TARGETS
-
-    def _on_their_way(self, targets: Targets) -> bool:
-        """Whether all of them were evicted before."""
-        return all(target.info.evicted or target.info.key in self._state.evicting for target in targets)
-
-    def _wanted_back(self, queue: ClusterQueue) -> bool:
-        """Whether somebody who made way would still take the room."""
+    def _wanted_back(self, nomination: Nomination) -> bool:
+        """Whether a victim waits, or holds quota: otherwise the preemptor may take more than was promised."""
         holders, waiting = self._state.ledger.holders, self._state.waiting
-        return any(key in waiting or key in holders for key, _ in queue.pending.chosen)
+        return any(key in waiting or key in holders for key in nomination.victims)
 
     def _partial(self, entry: Entry, pins: Pins | None) -> bool:
         """Fewer pods, if the pod sets allow it: the smallest cut by which the workload fits (or can preempt to).
