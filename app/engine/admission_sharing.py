@@ -77,11 +77,16 @@ class UsageSharing(Lines):
         line = self.lines.get(local_queue)
         return (to_quantities(line.consumed), line.last_update) if line is not None else ({}, None)
 
+    def last_sample(self, local_queue: str) -> Instant | None:
+        """When a LocalQueue's usage was last sampled; None if it was not yet."""
+        line = self.lines.get(local_queue)
+        return line.sampled if line is not None else None
+
     def sample_usage(self, local_queue: str, now: Instant) -> float | None:
         """Let time work on a LocalQueue's usage; seconds until it is due again, None if usage is not counted at all or
         its ClusterQueue does not exist. To be called for every LocalQueue, whether or not usage orders its
-        ClusterQueue, and then its status written from `consumed`. While a cycle is under way, which sorts by usage,
-        nothing is counted before its end: it is due again at once."""
+        ClusterQueue, and then its status written from `consumed` if it is older than `last_sample`. While a cycle is
+        under way, which sorts by usage, nothing is counted before its end: it is due again at once."""
         local = self.local_queues.get(local_queue)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
         sharing = self.usage_sharing

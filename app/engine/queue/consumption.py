@@ -81,14 +81,16 @@ def weighted(
 
 
 class LineUsage:
-    """What one LocalQueue consumed. `penalties` by workload are not part of `consumed` yet."""
+    """What one LocalQueue consumed. `penalties` by workload are not part of `consumed` yet; `sampled` is the time of
+    the last sample, None if this process took none yet."""
 
-    __slots__ = ("consumed", "last_update", "penalties", "seeded")
+    __slots__ = ("consumed", "last_update", "penalties", "sampled", "seeded")
 
     def __init__(self) -> None:
         self.consumed: Consumed = {}
         self.last_update: Instant | None = None
         self.penalties: dict[str, Consumed] = {}
+        self.sampled: Instant | None = None
         self.seeded = False
 
     @property
@@ -127,5 +129,5 @@ class LineUsage:
         else:
             elapsed = max(0.0, now - self.last_update)
             self.consumed = decayed(self.consumed, current, elapsed=elapsed, half_life=sharing.usage_half_life)
-        self.last_update = max(now, self.last_update)
+        self.sampled = self.last_update = max(now, self.last_update)
         return interval

@@ -3,7 +3,7 @@
 import msgspec
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.core import LimitRange
+from app.api.core import LimitRange, RuntimeClass
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
 from app.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
@@ -235,6 +235,37 @@ class TestParked:
         state.put_limit_range(limit("2"), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
+
+    def test_limits_that_come_are_a_new_reason_to_wait(self) -> None:
+        """Also for a Workload that was inadmissible together with its equals, as it is without quota."""
+        state = full()
+        state.put_workload(b.workload("w", cpu=2), b.NOW)
+        b.settle(state)
+        assert "insufficient" in str(state.why("team/w"))
+        limits = {"limits": [{"type": "Container", "min": {"cpu": "3"}}]}
+        body = {"metadata": {"name": "l", "namespace": "team"}, "spec": limits}
+        state.put_limit_range(msgspec.convert(body, LimitRange), b.NOW)
+        b.settle(state)
+        assert "LimitRange" in str(state.why("team/w"))
+
+    def test_limits_and_overheads_that_stay_the_same_wake_nothing(self) -> None:
+        """Their annotations may change; with many pending Workloads it is costly to count the requests anew."""
+        state = full()
+        limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "3"}}]}
+        for seen in ("1", "2"):
+            meta = {"namespace": "team", "resourceVersion": seen, "annotations": {"seen": seen}}
+            state.put_limit_range(
+                msgspec.convert({"metadata": {"name": "l", **meta}, "spec": limits}, LimitRange), b.NOW
+            )
+            overhead = {"podFixed": {"cpu": "1"}}
+            state.put_runtime_class(
+                msgspec.convert({"metadata": {"name": "r", **meta}, "overhead": overhead}, RuntimeClass), b.NOW
+            )
+            if seen == "1":
+                state.put_workload(b.workload("w", cpu=2), b.NOW)
+                b.settle(state)
+                before = state.epoch, state.waiting["team/w"]
+        assert (state.epoch, state.waiting["team/w"]) == before
 
 
 class TestScanProgress:
