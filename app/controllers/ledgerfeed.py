@@ -12,7 +12,7 @@ from app.api.meta import Kind
 from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.engine import State
-from app.engine.fairness import Share
+from app.engine.quota.shares import Share
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)

@@ -21,7 +21,7 @@ from app.api.meta import Kind
 from app.api.pods import PodSpec
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB
-from app.engine.requests import amount, effective_pod, pod_requests
+from app.engine.quota.requests import amount, effective_pod, pod_requests
 from app.jobs.bases.pods import is_over, unschedulable
 from app.jobs.naming import split_job_key
 from app.jobs.options import JobOptions

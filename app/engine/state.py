@@ -16,15 +16,18 @@ from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, PREEMPTED, Workload
 from app.engine.decisions import preemptor_uid
-from app.engine.info import Info
 from app.engine.instants import Instant, instant_or_zero
-from app.engine.ledger import weight_of
-from app.engine.lines import Assumed, Check, LocalQueue, Overdue, is_terminating
 from app.engine.options import Options
 from app.engine.questions import Counts, Questions, Usage, Why
-from app.engine.queues import ClusterQueue, could_help
-from app.engine.requests import summarize
-from app.engine.standing import is_admissible, pods_ready
+from app.engine.queue.activity import Check
+from app.engine.queue.admissible import is_admissible, pods_ready
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.localqueue import LocalQueue
+from app.engine.queue.requeueing import could_help
+from app.engine.quota.info import Info
+from app.engine.quota.ledger import weight_of
+from app.engine.quota.requests import summarize
+from app.engine.tables import Assumed, Overdue, is_terminating
 
 if TYPE_CHECKING:
     from app.engine.decisions import Decision
@@ -345,7 +348,7 @@ class State(Questions):
             self.drop_penalty(before)
         if info.finished:
             self.withdraw(key)
-            self.forget_preemptor(key)
+            self.end_nomination(key)
             self.release(key)
         elif info.reserved and workload.status.admission is not None:
             self.leave(key)
@@ -379,7 +382,7 @@ class State(Questions):
             self.repeats.forget(self.queue_of(gone))
             self.drop_penalty(gone)
         self.withdraw(key)
-        self.forget_preemptor(key)
+        self.end_nomination(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting):
             self.keep(table)

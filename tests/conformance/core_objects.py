@@ -28,7 +28,8 @@ from app.controllers.metriclabels import MetricOptions
 from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.queues import Activity
 from app.controllers.tallies import Tallies
-from app.engine import Options, State, usage
+from app.engine import Options, State
+from app.engine.queue import consumption as usage
 from app.jobs.options import JobOptions
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead, pass_over

@@ -6,10 +6,11 @@ from app.api.clusterqueue import ClusterQueue
 from app.api.core import LimitRange, RuntimeClass
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
-from app.engine.assignment import LastAssignment
-from app.engine.info import Info
 from app.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
-from app.engine.queues import requeue
+from app.engine.queue.nomination import Nomination
+from app.engine.queue.requeueing import requeue
+from app.engine.quota.info import Info
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 
@@ -125,7 +126,7 @@ class TestOrder:
             state.put_workload(b.workload("heavy", "x", priority=100), b.NOW)
             state.put_workload(b.workload("light", "y"), b.NOW)
             pending = state.cluster_queues["a"].pending
-            pending.preemptor, pending.sticky = "team/heavy", True
+            pending.nomination = Nomination("team/heavy", sticky=True)
             assert in_line(state)[0] == first
             head = pending.peek()
             assert head is not None
@@ -306,7 +307,7 @@ class TestPreemptor:
         state.put_workload(high, b.NOW)
         b.settle(state)
         pending = state.cluster_queues["a"].pending
-        assert (pending.preemptor, pending.sticky) == ("team/high", True)
+        assert pending.first == "team/high"
         state.put_workload(b.with_conditions(b.released(low), Requeued=("True", "Preempted")), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/high"}
@@ -393,7 +394,7 @@ class TestPreemptor:
         """It fails after all and is parked with its equals; it is first again when they are tried again."""
         state = full()
         pending = state.cluster_queues["a"].pending
-        pending.preemptor, pending.sticky = "team/w1", True
+        pending.nomination = Nomination("team/w1", sticky=True)
         for number in range(2):
             state.put_workload(b.workload(f"w{number}", cpu=3, second=number), b.NOW)
         assert [decision.key for decision in b.settle(state)] == ["team/w1"]
