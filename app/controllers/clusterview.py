@@ -21,7 +21,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
-from app.engine.requests import Exact, effective_pod, pod_requests, summarize
+from app.engine.quota.requests import Exact, effective_pod, pod_requests, summarize
 from app.jobs import podsets
 from app.jobs.options import JobOptions
 from app.jobs.podsets import PodSetInfo

@@ -18,7 +18,7 @@ from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
-from app.controllers import charges, podsready
+from app.controllers import charges, podsready, podsscheduled
 from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
@@ -238,6 +238,8 @@ class _Job(Childhood, Matching, Sharing):
             return "says whether its pods are ready"
         if workload.evicted:
             return self._evicted(workload)
+        if self._tell_pods_scheduled(workload):
+            return "says whether kube-scheduler finds nodes for its pods"
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
@@ -342,6 +344,16 @@ class _Job(Childhood, Matching, Sharing):
         draft = self.cluster.draft(workload)
         draft.set(wl.PODS_READY, status, reason=reason, message=message)
         self.actions.append(draft.patch())
+        return True
+
+    def _tell_pods_scheduled(self, workload: Workload) -> bool:
+        patch, seconds = podsscheduled.report(workload, self.cluster)
+        if seconds is not None:
+            self.actions.append(RequeueAfter(seconds))
+        if patch is None:
+            return False
+        self.actions.append(patch)
+        self.rank = Rank.REASON
         return True
 
     def _evicted(self, workload: Workload) -> str:

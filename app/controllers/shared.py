@@ -22,7 +22,7 @@ from app.controllers import charges
 from app.controllers.actions import Delete
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import Reconcile, job_patch
-from app.engine.requests import Exact
+from app.engine.quota.requests import Exact
 from app.jobs.bases import pods
 from app.jobs.integration import NOT_ADMITTED, Change
 from app.jobs.kinds.pod import PlainPod

@@ -83,6 +83,7 @@ class StatusDraft:
                 self.set(kind, "False", reason="QuotaReserved", message=f"Previously: {past.message}")
         if admitted:
             self.set(wl.ADMITTED, "True", reason="Admitted", message="The workload is admitted")
+        self.remove(wl.PODS_SCHEDULED)  # it was about the pods of an earlier run
         self._admission = admission
         self.field("admission", to_plain(admission))
         if self.workload.status.resource_requests:
@@ -151,6 +152,7 @@ class StatusDraft:
 
     def finish(self, reason: str, message: str) -> None:
         """Set Finished, unless it is True already."""
+        self.remove(wl.PODS_SCHEDULED)
         if not is_true(self.conditions, wl.FINISHED):
             self.set(wl.FINISHED, "True", reason=reason, message=message)
 

@@ -170,7 +170,7 @@ def _requeue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     queue = cluster.local_queue_of(workload)
     cluster_queue = _cluster_queue(queue, cluster)
     match held.reason:
-        case "Deactivated":
+        case reason if reason.startswith(DEACTIVATED):
             draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
         case "PodsReadyTimeout" | "AdmissionCheck":
             if (waiting := _backoff(workload, cluster, draft=draft)) is not None:

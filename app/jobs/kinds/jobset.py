@@ -26,9 +26,15 @@ class _JobTemplate(Object):
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
 
 
+class _Dependency(Object):
+    name: str = ""
+    status: str = ""
+
+
 class _ReplicatedJob(Object):
     name: str = ""
     replicas: int = 1
+    depends_on: list[_Dependency] = []
     template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
 
     @property
@@ -60,6 +66,11 @@ class _ReplicatedJobStatus(Object):
     ready: int = 0
     succeeded: int = 0
     active: int = 0
+
+    @property
+    def up(self) -> int:
+        """Replicas whose pods are all ready or have succeeded."""
+        return self.ready + self.succeeded
 
 
 class _Status(Object):
@@ -107,9 +118,23 @@ class JobSets(TemplatedJob[JobSet]):
         return any(each.active > 0 for each in job.status.replicated_jobs_status)
 
     def pods_ready(self, job: JobSet) -> bool:
-        """Whether every replica is ready or has succeeded."""
-        done = sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
-        return done == sum(each.replicas for each in job.spec.replicated_jobs)
+        """Whether every replica is ready or has succeeded, of the replicated Jobs that need not wait until another one
+        is complete: the JobSet controller has made no pods of those yet. Kueue waits for them too."""
+        status = {each.name: each for each in job.status.replicated_jobs_status}
+        wanted = {each.name: each.replicas for each in job.spec.replicated_jobs}
+
+        def succeeded(name: str) -> int:
+            return status[name].succeeded if name in status else 0
+
+        def waits(each: _ReplicatedJob) -> bool:
+            return any(
+                on.status == "Complete" and succeeded(on.name) < wanted.get(on.name, 0) for on in each.depends_on
+            )
+
+        return all(
+            waits(each) or (each.name in status and status[each.name].up >= each.replicas) or not each.replicas
+            for each in job.spec.replicated_jobs
+        )
 
     def reclaimable(self, job: JobSet) -> dict[str, int]:
         """The pods of replicas that have succeeded, unless the JobSet may restart: a restart makes all replicas again.

@@ -98,9 +98,13 @@ class TestDeactivation:
         decision = decide("ns/wl", world(stopped, local_queue(), cluster_queue()))
         assert conditions(decision)["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
 
-    def test_reactivation_puts_it_back_in_the_queue(self) -> None:
-        """Requeued turns True with reason Reactivated."""
-        held = condition("Requeued", "False", "Deactivated")
+    @pytest.mark.parametrize(
+        "reason",
+        ["Deactivated", *(f"DeactivatedDueTo{cause}" for cause in ("RequeuingLimitExceeded", "AdmissionCheck"))],
+    )
+    def test_reactivation_puts_it_back_in_the_queue(self, reason: str) -> None:
+        """Requeued turns True with reason Reactivated, also if not a user has deactivated it."""
+        held = condition("Requeued", "False", reason)
         decision = decide("ns/wl", world(workload(held), local_queue(), cluster_queue()))
         assert conditions(decision)["Requeued"][:2] == ("True", "Reactivated")
 
