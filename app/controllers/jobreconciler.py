@@ -280,9 +280,7 @@ class _Job(Childhood, Matching, Sharing):
             return "pods of an earlier run are still there"
         if why := self.integration.unread(self.job):
             return why  # a change of the object that has the pod templates requeues the job
-        keys = self.cluster.options.label_keys_to_copy
-        body = build.body(self.integration, self.job, self.pod_sets, self._priority(), label_keys=keys)
-        body = build.with_measured(body, self.job, self.cluster.options)
+        body = build.body(self.integration, self.job, self.pod_sets, self._priority(), self.cluster.options)
         namespace, name = self.job.metadata.namespace, self.integration.workload_name(self.job)
         self._remove_excess()
         self.actions.append(Create(Workload, namespace, name, orjson.dumps(body)))

@@ -155,9 +155,7 @@ class _Set(Childhood, Matching):
         return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
     def _create(self, component: Component, priority: build.Priority) -> None:
-        keys = self.cluster.options.label_keys_to_copy
-        body = build.component_body(self._integration, self.job, component, priority, label_keys=keys)
-        body = build.with_measured(body, self.job, self.cluster.options)
+        body = build.component_body(self._integration, self.job, component, priority, self.cluster.options)
         namespace = self.job.metadata.namespace
         self.actions.append(Create(Workload, namespace, component.workload, orjson.dumps(body)))
         self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")

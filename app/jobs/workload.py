@@ -136,11 +136,10 @@ def body(
     job: Kind,
     pod_sets: Sequence[JobPodSet],
     priority: Priority,
-    *,
-    label_keys: Iterable[str] = (),
+    options: JobOptions,
 ) -> dict[str, Any]:
-    """The Workload to create for a job, with the labels of these keys. Raises CannotCompose if the objects of a group
-    have different values of a label."""
+    """The Workload to create for a job. Raises CannotCompose if the objects of a group have different values of a label
+    that is copied."""
     own = job_uid_label(job) if integration.controls else {}
     return _body(
         job,
@@ -148,15 +147,15 @@ def body(
         spec_body(job, pod_sets, priority),
         owners=[owner_reference(integration, member) for member in integration.owners(job)],
         annotations=integration.annotations(job),
-        labels=_copied_labels(integration.members(job), label_keys) | own,
+        labels=_copied_labels(integration.members(job), options.label_keys_to_copy) | own,
+        options=options,
     )
 
 
 def component_body(
-    integration: ServingSet[Any], job: Kind, component: Component, priority: Priority, *, label_keys: Iterable[str] = ()
+    integration: ServingSet[Any], job: Kind, component: Component, priority: Priority, options: JobOptions
 ) -> dict[str, Any]:
-    """The Workload to create for a gang of a serving set: a pod group's, which the set owns; with the labels of these
-    keys."""
+    """The Workload to create for a gang of a serving set: a pod group's, which the set owns."""
     kind = integration.kind
     annotations = {
         names.IS_GROUP_WORKLOAD: "true",
@@ -173,7 +172,8 @@ def component_body(
         spec_body(job, component.pod_sets, priority),
         owners=[owner_reference(integration, job)],
         annotations=annotations,
-        labels=_copied_labels([job], label_keys) | job_uid_label(job),
+        labels=_copied_labels([job], options.label_keys_to_copy) | job_uid_label(job),
+        options=options,
     )
 
 
@@ -185,6 +185,7 @@ def _body(
     owners: list[dict[str, Any]],
     annotations: Mapping[str, str],
     labels: Mapping[str, str],
+    options: JobOptions,
 ) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": name,
@@ -194,21 +195,16 @@ def _body(
     }
     if labels:
         metadata["labels"] = labels
-    if annotations := {**annotations, **copied_annotations(job)}:
+    if annotations := {**annotations, **_copied_annotations(job, options)}:
         metadata["annotations"] = annotations
-    return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
-
-
-def with_measured(body: dict[str, Any], job: Kind, options: JobOptions) -> dict[str, Any]:
-    """The Workload to create, with the labels and annotations of its job that metrics show."""
-    meta = job.metadata
-    for field, keys, present in (
-        ("labels", options.copied_labels, meta.labels),
-        ("annotations", options.copied_annotations, meta.annotations),
-    ):
+    measured = (
+        ("labels", options.copied_labels, job.metadata.labels),
+        ("annotations", options.copied_annotations, job.metadata.annotations),
+    )
+    for field, keys, present in measured:
         if found := {key: present[key] for key in keys if key in present}:
-            body["metadata"][field] = {**found, **body["metadata"].get(field, {})}
-    return body
+            metadata[field] = {**found, **metadata.get(field, {})}
+    return {"apiVersion": names.API_VERSION, "kind": Workload.KIND, "metadata": metadata, "spec": spec}
 
 
 def of_a_set(workload: Workload) -> bool:
@@ -246,11 +242,9 @@ def _copied_labels(members: Sequence[Kind], keys: Iterable[str]) -> dict[str, st
     return found
 
 
-def copied_annotations(job: Kind) -> dict[str, str]:
+def _copied_annotations(job: Kind, options: JobOptions) -> dict[str, str]:
     """Annotations that a Workload copies from its job: provisioning parameters and admission gates."""
     annotations = job.metadata.annotations
-    return {
-        key: annotations[key]
-        for key in sorted(annotations)
-        if key.startswith(names.PROVISIONING_PREFIX) or (key == names.ADMISSION_GATED_BY and annotations[key])
-    }
+    found = {key: annotations[key] for key in sorted(annotations) if key.startswith(names.PROVISIONING_PREFIX)}
+    gates = options.gates_of(job.metadata)
+    return {names.ADMISSION_GATED_BY: gates, **found} if gates else found

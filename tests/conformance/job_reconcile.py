@@ -22,7 +22,7 @@ from app.jobs.registry import ALL
 from tests.conformance import kind_trainjob, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import bare
+from tests.conformance.workload_calls import bare, gates_of
 from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
@@ -57,7 +57,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     after = left_by_kueue(before, run)
     framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
-    options = options_of(case)
+    gated = gates_of(case, run).get("AdmissionGatedBy", True)
+    options = dataclasses.replace(options_of(case), admission_gates=gated)
     named = bool(before.get((kind, name), {}).get("metadata", {}).get("uid"))
     ours, theirs = (_cluster(each, options, named=named) for each in (before, after))
     for each in (ours, theirs):

@@ -90,7 +90,7 @@ def check_rules(case: Case, run: dict[str, Json]) -> list[str] | None:
                     OwnerReference(api_version=f"{kind.group}/{kind.version}", kind=kind.kind, name="", uid="")
                 )
                 assert integration is not None
-                have = create_errors(decoded(BatchJob(), table["job"]).metadata, kind, integration)
+                have = create_errors(decoded(BatchJob(), table["job"]).metadata, kind, integration, JobOptions())
             case "ValidateJobOnUpdate":
                 old, new = (decoded(BatchJob(), table[name]) for name in ("oldJob", "newJob"))
                 have = update_errors(
@@ -98,6 +98,7 @@ def check_rules(case: Case, run: dict[str, Json]) -> list[str] | None:
                     new.metadata,
                     GroupVersionKind(group="batch", version="v1", kind="Job"),
                     BatchJob(),
+                    JobOptions(),
                     was_suspended=BatchJob().suspended(old),
                     suspended=BatchJob().suspended(new),
                     default_queue=table["nsHasDefaultQueue"],

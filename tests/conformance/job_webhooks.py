@@ -7,8 +7,8 @@ read.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import jsonpatch
 import msgspec
@@ -26,6 +26,9 @@ from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 
 Json = Any
+
+_ADMISSION_GATED_BY: Final = known.ADMISSION_GATED_BY
+_CLASS_DEFAULTING: Final = "WorkloadPriorityClassDefaulting"
 
 
 @dataclass
@@ -67,8 +70,13 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     enabled = set(table.get("enableIntegrations") or under_test)
     if "pod" not in under_test:  # a test of another webhook calls it, whatever else is enabled
         enabled |= under_test
-    cluster = Cluster(options_of(table), Registry(enabled))
     gates = _gates(case, run)
+    options = replace(
+        options_of(table),
+        admission_gates=_ADMISSION_GATED_BY in gates,
+        default_priority_class=_CLASS_DEFAULTING in gates,
+    )
+    cluster = Cluster(options, Registry(enabled))
     handlers = routes(cluster, gates=gates)
     found: list[str] = []
     compared = False
@@ -118,7 +126,7 @@ def options_of(table: Json) -> JobOptions:
 
 
 def _gates(case: Case, run: dict[str, Json]) -> set[str]:
-    chosen = set(known.ON_BY_DEFAULT)
+    chosen = {*known.ON_BY_DEFAULT, _CLASS_DEFAULTING}
     for each in (case.body.get("featureGates"), (case.body.get("case") or {}).get("featureGates"), run.get("gates")):
         for name, on in (each or {}).items():
             (chosen.add if on else chosen.discard)(name)

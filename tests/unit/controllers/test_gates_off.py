@@ -56,9 +56,10 @@ class TestAdmissionGatedBy:
         assert validating(BatchJob(), asked)(reviews.request(body)) == ALLOWED
         assert validating(BatchJob(), reviews.Cluster())(reviews.request(body)) != ALLOWED
         cluster = Cluster(options=self.OFF)
-        cluster.job()
+        cluster.job(annotations=GATED)
         cluster.settle()
-        cluster.patch(Job, "team/train", {"metadata": {"annotations": GATED}})
+        assert "annotations" not in cluster.workload["metadata"]
+        cluster.patch(Job, "team/train", {"metadata": {"annotations": dict.fromkeys(GATED, "example.com/b")}})
         cluster.settle()
         assert "annotations" not in cluster.workload["metadata"]
 
