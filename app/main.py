@@ -188,15 +188,13 @@ class Turnstile:
         return Follower(path, read, started, self._take_options)
 
     def _take_options(self, loaded: Loaded) -> None:
-        """Reconcile every job under the changed file; times and gates keep their values from the start."""
-        started = self.settings.jobs
+        """Reconcile every job under the changed file; only the fields in RELOADED change while a process runs."""
+        read = self.settings.flags.options(loaded)
         self.options = replace(
-            self.settings.flags.options(loaded),
-            pods_ready=started.pods_ready,
-            granular_reasons=started.granular_reasons,
-            copied_labels=started.copied_labels,
-            copied_annotations=started.copied_annotations,
-            provisioning_cleanup=started.provisioning_cleanup,
+            self.settings.jobs,
+            manage_jobs_without_queue_name=read.manage_jobs_without_queue_name,
+            managed_jobs_namespace_selector=read.managed_jobs_namespace_selector,
+            default_local_queues=read.default_local_queues,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options

@@ -16,6 +16,7 @@ from app.api.topology import TopologyAssignment, TopologyRequest
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
 PODS_READY = "PodsReady"
+PODS_SCHEDULED = "PodsScheduled"
 FINISHED = "Finished"
 EVICTED = "Evicted"
 PREEMPTED = "Preempted"

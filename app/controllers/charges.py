@@ -28,6 +28,8 @@ from app.kube.store import Store
 PODS_BY_CHARGE: Final = "charge"
 """Index of the pods that may run: by the key of the Workload that their annotation names, and by the uid of their
 controller."""
+UNSCHEDULABLE_PODS: Final = "unschedulable"
+"""Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
 UNSEEN_SECONDS: Final = 5.0
 """Seconds after its admission in which a job that was deleted, or was stopped and does not acknowledge that, may have
 pods that no watch has reported yet: its controller may have read the job before, and creates pods until it reads the
@@ -35,8 +37,9 @@ job again."""
 
 
 def index_pods(store: Store[Pod]) -> None:
-    """Declare the index by which `held` finds pods."""
+    """Declare the indexes by which `held` and `unschedulable_pods` find pods."""
     store.add_index(PODS_BY_CHARGE, _charged_to)
+    store.add_index(UNSCHEDULABLE_PODS, lambda pod: _charged_to(pod) if pods.unschedulable(pod) is not None else [])
 
 
 def may_run(pod: Pod) -> bool:
@@ -65,6 +68,12 @@ def pods_of(workload: Workload, cluster: ClusterView) -> list[Pod]:
     """The pods of a job that a Workload is charged for and that may run, by key."""
     found = [pod for each in _charges_of(workload) for pod in cluster.pods.by_index(PODS_BY_CHARGE, each)]
     return list({pod.metadata.key: pod for pod in found}.values())
+
+
+def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
+    """Keys of the pods that a Workload is charged for and for which kube-scheduler found no node."""
+    keys = (cluster.pods.keys_by_index(UNSCHEDULABLE_PODS, each, ordered=False) for each in _charges_of(workload))
+    return set().union(*keys)
 
 
 def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:

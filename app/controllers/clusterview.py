@@ -21,8 +21,10 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
-from app.engine.requests import Exact, effective_pod, pod_requests, summarize
+from app.engine.quota.requests import Exact, effective_pod, pod_requests, summarize
+from app.jobs import podsets
 from app.jobs.options import JobOptions
+from app.jobs.podsets import PodSetInfo
 from app.jobs.registry import Registry
 from app.kube.store import Store
 
@@ -98,6 +100,12 @@ class ClusterView:
     def draft(self, workload: Workload) -> StatusDraft:
         """An empty draft of changes to the status of a Workload, as of now."""
         return StatusDraft(workload, self.now, granular=self.options.granular_reasons)
+
+    def infos_of(self, workload: Workload, *, instead: ResourceFlavor | None = None) -> list[PodSetInfo]:
+        """What the admission of a Workload adds to its pods, with `instead` in the place of flavors that are gone.
+        Raises as `podsets.infos_of` does."""
+        labels = self.options.queue_labels_on_pods
+        return podsets.infos_of(workload, lambda name: self.flavors.get(name) or instead, queue_labels=labels)
 
     def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
         """What a pod of a spec requests in a namespace, with what LimitRange and RuntimeClass add. The function raises

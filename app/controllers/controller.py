@@ -26,7 +26,7 @@ class Watch(Generic[T, K]):
 
     `keys(key, old, new)` returns a few keys, which are added at once. `many(key, old, new)` returns None or an iterator
     of possibly thousands of keys, which are added later, in slices; each `None` it yields is a step without a key. With
-    `after_ledger` the iteration starts only after the change was applied to the ledger.
+    `after_ledger` they are added only after the change was applied to the ledger.
     """
 
     store: Store[T]

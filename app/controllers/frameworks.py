@@ -184,8 +184,9 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
     def pod_changed(_: str, old: Pod | None, new: Pod | None) -> list[Target]:
         """The end of the last pod that a Workload waited for: until then the changes of pods decide nothing, except of
-        those that share what their job has reserved, and new pods of a job whose pods are counted."""
-        return [*shared_changed(old, new), *counted(old, new), *end_of(old, new)]
+        those that share what their job has reserved, new pods of a job whose pods are counted, and pods for which
+        kube-scheduler finds no node."""
+        return [*shared_changed(old, new), *counted(old, new), *end_of(old, new), *unschedulable(old, new)]
 
     def shared_changed(old: Pod | None, new: Pod | None) -> list[Target]:
         """The job that a pod names, which starts it, when the pod is created, starts or ends."""
@@ -204,6 +205,21 @@ def dispatch(cluster: ClusterView) -> Dispatch:
             return []
         jobs = (each for workload in charges.workloads_of(new, cluster) for each in _targets(workload))
         return [each for each in jobs if (found := registry.by_framework(each[0])) is not None and found.counts_pods]
+
+    def unschedulable(old: Pod | None, new: Pod | None) -> list[Target]:
+        """The jobs of the first pod of a Workload for which kube-scheduler finds no node, and of the last such pod when
+        that is over: the others of a large gang change nothing."""
+        before, now = (pod is not None and pods.unschedulable(pod) is not None for pod in (old, new))
+        latest = new or old
+        if latest is None or before == now:
+            return []
+        alone = 1 if now else 0
+        return [
+            target
+            for workload in charges.workloads_of(latest, cluster)
+            if workload.admitted and len(charges.unschedulable_pods(workload, cluster)) <= alone
+            for target in _targets(workload)
+        ]
 
     def _targets(workload: Workload) -> list[Target]:
         """What is reconciled for a Workload: its jobs, or the Workload itself if it has no owner any more."""

@@ -17,8 +17,8 @@ from app.controllers.metriclabels import MetricOptions
 from app.controllers.series import Values, labelled
 from app.controllers.tallies import Tallies
 from app.engine import State
-from app.engine.info import Info
-from app.engine.queues import ClusterQueue
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.quota.info import Info
 from app.http.exposition import Lazy, Steps
 
 Row = tuple[Values, float] | None

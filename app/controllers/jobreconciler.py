@@ -18,7 +18,7 @@ from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
-from app.controllers import charges, podsready
+from app.controllers import charges, podsready, podsscheduled
 from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
@@ -37,7 +37,6 @@ from app.controllers.reconcile import (
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
 from app.controllers.writes import fresh_patch
-from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.integration import (
     NOT_ADMITTED,
@@ -239,6 +238,8 @@ class _Job(Childhood, Matching, Sharing):
             return "says whether its pods are ready"
         if workload.evicted:
             return self._evicted(workload)
+        if self._tell_pods_scheduled(workload):
+            return "says whether kube-scheduler finds nodes for its pods"
         if workload.admitted:
             if self.integration.waits(self.job) or self._half_stopped:
                 return self._start(workload)
@@ -313,12 +314,14 @@ class _Job(Childhood, Matching, Sharing):
     def _can_start(self, workload: Workload) -> bool:
         """Whether the job no longer contradicts the admission with which it could not be started."""
         try:
-            self.integration.start(self.job, podsets.infos_of(workload, self.cluster.flavors.get))
+            self.integration.start(self.job, self.cluster.infos_of(workload))
         except (LookupError, PermanentError):
             return False
         return True
 
     def _reclaim(self, workload: Workload) -> bool:
+        if not self.cluster.options.reclaimable_pods:
+            return False
         wanted = build.limited_reclaimable(workload, self.integration.reclaimable(self.job))
         if workload.quota_reserved:
             # The API refuses a smaller count while quota is reserved.
@@ -341,6 +344,16 @@ class _Job(Childhood, Matching, Sharing):
         draft = self.cluster.draft(workload)
         draft.set(wl.PODS_READY, status, reason=reason, message=message)
         self.actions.append(draft.patch())
+        return True
+
+    def _tell_pods_scheduled(self, workload: Workload) -> bool:
+        patch, seconds = podsscheduled.report(workload, self.cluster)
+        if seconds is not None:
+            self.actions.append(RequeueAfter(seconds))
+        if patch is None:
+            return False
+        self.actions.append(patch)
+        self.rank = Rank.REASON
         return True
 
     def _evicted(self, workload: Workload) -> str:
@@ -393,7 +406,7 @@ class _Job(Childhood, Matching, Sharing):
         if self._running_children():
             return "admitted, but pods of an earlier run are still there"
         try:
-            infos = podsets.infos_of(workload, self.cluster.flavors.get)
+            infos = self.cluster.infos_of(workload)
             started = self.integration.start(self.job, infos) or ()
         except PermanentError as error:
             if self._group is not None and self._to_stop:  # some members may run already

@@ -12,7 +12,7 @@ from app.api.meta import Kind
 from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.engine import State
-from app.engine.fairness import Share
+from app.engine.quota.shares import Share
 from app.kube.store import Store
 
 T = TypeVar("T", bound=Kind)
@@ -140,7 +140,13 @@ class LedgerBooks:
             return None
         resources, since = state.consumed(key)
         counted = now if since is None else datetime.fromtimestamp(since, UTC)
-        return Consumption(resources=resources, counted=counted, due=due)
+        sampled = state.last_sample(key)
+        return Consumption(
+            resources=resources,
+            counted=counted,
+            sampled=datetime.fromtimestamp(sampled, UTC) if sampled is not None else None,
+            due=due,
+        )
 
     def admits(self, name: str) -> str:
         """A Workload whose admission to a ClusterQueue is assumed; or the cycle or the change that the ledger has yet

@@ -12,7 +12,7 @@ from app.api.localqueue import LocalQueue
 from app.controllers.gauges import Gauges, Row, Rows, amount, gauge_of, resting
 from app.controllers.queues import local_queue_activity
 from app.controllers.series import Values
-from app.engine.pending import Pending
+from app.engine.queue.heaps import Pending
 
 
 class LocalQueueMetrics(Gauges):

@@ -8,6 +8,7 @@ decoded, unless they carry a mark of Turnstile. Of a pod that a controller made,
 until the job was read again.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -20,8 +21,8 @@ from app.api.meta import Kind
 from app.api.pods import PodSpec
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB
-from app.engine.requests import amount, effective_pod, pod_requests
-from app.jobs.bases.pods import is_over
+from app.engine.quota.requests import amount, effective_pod, pod_requests
+from app.jobs.bases.pods import is_over, unschedulable
 from app.jobs.naming import split_job_key
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -124,7 +125,10 @@ def _reduce(pod: Pod) -> None:
     meta = pod.metadata
     meta.labels = {key: value for key, value in meta.labels.items() if _OURS in key}
     meta.annotations = {key: value for key, value in meta.annotations.items() if _OURS in key}
-    pod.status.conditions = []
+    refused = unschedulable(pod)
+    if refused is not None:
+        refused.message = sys.intern(refused.message)  # the pods of a job that do not fit all have the same text
+    pod.status.conditions = [refused] if refused is not None else []
     pod.status.message = ""
     try:
         spec = _decode_spec(pod.spec)

@@ -115,7 +115,7 @@ class Matching(Grouping):
             return True
         if workload.quota_reserved:
             try:
-                infos = podsets.infos_of(workload, lambda name: self.cluster.flavors.get(name) or _DELETED_FLAVOR)
+                infos = self.cluster.infos_of(workload, instead=_DELETED_FLAVOR)
             except PermanentError:
                 infos = None
             if infos is not None and podsets.equivalent(self.pod_sets, workload, infos):
@@ -137,9 +137,10 @@ class Matching(Grouping):
         if workload.finished or meta.deletion_timestamp:
             return False
         body: dict[str, Any] = {}
-        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
-        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
-            body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates}}
+        options = self.cluster.options
+        gates = options.gates_of(self.job.metadata)
+        if gates != options.gates_of(meta):
+            body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates or None}}
             self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
         priority = self._class_priority(workload)
         if priority is not None:

@@ -39,6 +39,7 @@ _CONDITIONS: Final = frozenset(
         wl.QUOTA_RESERVED,
         wl.ADMITTED,
         wl.PODS_READY,
+        wl.PODS_SCHEDULED,
         wl.FINISHED,
         wl.EVICTED,
         wl.PREEMPTED,

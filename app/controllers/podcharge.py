@@ -18,7 +18,7 @@ from app.api.errors import InvalidValue
 from app.api.pods import PodSpec
 from app.api.workload import PodSetAssignment, Workload
 from app.controllers.clusterview import ClusterView
-from app.engine.requests import Exact, effective_pod, exact, pod_requests
+from app.engine.quota.requests import Exact, effective_pod, exact, pod_requests
 
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
 

@@ -19,9 +19,9 @@ from app.api.quantity import MAX_INT64
 from app.controllers.gauges import Gauges, Row, Rows, amount, gauge_of, meta_of, resting
 from app.controllers.localqueuemetrics import LocalQueueMetrics
 from app.controllers.series import Values
-from app.engine.amounts import Amounts
-from app.engine.fairness import Share
-from app.engine.tree import Node
+from app.engine.quota.amounts import Amounts
+from app.engine.quota.shares import Share
+from app.engine.quota.tree import Node
 from app.http.exposition import Lazy, Steps
 
 _STATES: Final = ("pending", "active", "terminating")

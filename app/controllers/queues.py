@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.conditions import set_condition, timestamp
-from app.api.localqueue import LocalQueue
+from app.api.localqueue import AdmissionFairSharingStatus, LocalQueue
 from app.api.meta import Condition, find_condition, to_plain
 from app.api.quantity import from_int
 from app.controllers import wakes
@@ -67,10 +67,12 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """Decayed usage of a LocalQueue as quantities, the time of the sample, and the seconds until the next sample."""
+    """Decayed usage of a LocalQueue as quantities, the time at which it was that, the time of the last sample, None if
+    this process took none yet, and the seconds until the next sample."""
 
     resources: dict[str, str]
     counted: datetime
+    sampled: datetime | None
     due: float
 
 
@@ -169,17 +171,38 @@ def decide_local_queue(key: str, cluster: ClusterView, books: Books) -> Reconcil
     later: list[Action] = []
     consumption = books.consumption(key, cluster.now)
     if consumption is not None:
-        shared = queue.status.fair_sharing
-        status["fairSharing"] = {
-            "weightedShare": shared.weighted_share if shared is not None else 0,
-            "admissionFairSharingStatus": {
-                "consumedResources": consumption.resources,
-                "lastUpdate": timestamp(consumption.counted),
-            },
-        }
+        if _sample_is_due(queue, consumption):
+            status["fairSharing"] = _consumed(queue, consumption)
         later.append(RequeueAfter(max(consumption.due, MIN_SAMPLE_SECONDS)))
     actions = _status(queue, queue.status.conditions, activity, status, cluster)
     return ReconcileResult([*actions, *later], why=activity.message)
+
+
+def _sample_is_due(queue: LocalQueue, consumption: Consumption) -> bool:
+    """Whether the status has no sample or an older one. Between two samples nothing is written, although an admitted
+    Workload changes the consumption at once: the next leader finds that admission in the Workload."""
+    told = _told_consumption(queue)
+    if consumption.sampled is None or told is None:
+        return consumption.sampled is not None
+    return not told.last_update or datetime.fromisoformat(told.last_update) < consumption.sampled.replace(microsecond=0)
+
+
+def _consumed(queue: LocalQueue, consumption: Consumption) -> dict[str, Any]:
+    told = _told_consumption(queue)
+    dropped = dict.fromkeys(told.consumed_resources, None) if told is not None else {}
+    return {
+        "weightedShare": queue.status.fair_sharing.weighted_share if queue.status.fair_sharing is not None else 0,
+        "admissionFairSharingStatus": {
+            # The patch is a merge: a resource that is only left out would keep its old amount.
+            "consumedResources": {**dropped, **consumption.resources},
+            "lastUpdate": timestamp(consumption.counted),
+        },
+    }
+
+
+def _told_consumption(queue: LocalQueue) -> AdmissionFairSharingStatus | None:
+    shared = queue.status.fair_sharing
+    return shared.admission_fair_sharing_status if shared is not None else None
 
 
 def local_queue_activity(queue: LocalQueue, cluster: ClusterView, books: Books) -> Activity:
@@ -261,7 +284,8 @@ def _by_flavor(amounts: tuple[Amount, ...], *, with_borrowed: bool) -> list[dict
 
 def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
     """The controllers that reconcile queues and Cohorts when these change; `controllers.queuefigures` adds the keys of
-    those whose figures have changed."""
+    those whose figures have changed. Statuses are read from the ledger, so each change is applied to the ledger
+    first."""
 
     def cohort_changed(_: str, old: Cohort | None, new: Cohort | None) -> Keys | None:
         """A new parent may create a cycle of Cohorts, in which no Workload is admitted, or break a cycle."""
@@ -286,9 +310,9 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
             kind=ClusterQueue,
             decide=lambda name: decide_cluster_queue(name, cluster, books),
             watches=[
-                Watch(cluster.cluster_queues, itself),
+                Watch(cluster.cluster_queues, itself, after_ledger=True),
                 Watch(cluster.cohorts, many=cohort_changed, after_ledger=True),
-                Watch(cluster.admission_checks, check_changed),
+                Watch(cluster.admission_checks, check_changed, after_ledger=True),
             ],
             initial=lambda: every(cluster.cluster_queues),
             workers=2,
@@ -297,7 +321,10 @@ def controllers(cluster: ClusterView, books: Books) -> list[Controller]:
             name=LocalQueue.KIND,
             kind=LocalQueue,
             decide=lambda key: decide_local_queue(key, cluster, books),
-            watches=[Watch(cluster.local_queues, itself), Watch(cluster.cluster_queues, many=cluster_queue_changed)],
+            watches=[
+                Watch(cluster.local_queues, itself, after_ledger=True),
+                Watch(cluster.cluster_queues, many=cluster_queue_changed, after_ledger=True),
+            ],
             initial=lambda: every(cluster.local_queues),
             workers=2,
         ),

@@ -130,23 +130,27 @@ class Reconcile:
         return {each.metadata.uid for each in self.integration.members(self.job)}
 
     @cached_property
-    def _unfinished(self) -> list[Workload]:
-        """The unfinished Workloads of this very job, not of an earlier job of the same name."""
+    def _owned(self) -> list[Workload]:
+        """The Workloads of this very job, not of an earlier job of the same name."""
         uids = self._uids
         return [
             each
             for each in self.workloads
-            if not each.finished
-            and (
-                any(owner.uid in uids for owner in each.metadata.owner_references)
-                or (self._group is not None and build.of_a_set(each))
-            )
+            if any(owner.uid in uids for owner in each.metadata.owner_references)
+            or (self._group is not None and build.of_a_set(each))
         ]
+
+    @property
+    def _unfinished(self) -> list[Workload]:
+        return [each for each in self._owned if not each.finished]
 
     def _unless_followed(self, why: str) -> str:
         """`why` the job is not managed; empty if the job is reconciled all the same, because its Workload holds quota
         or is still needed to stop or finish the job. A Workload that is not needed any more is deleted."""
-        if not why or not self._unfinished:
+        if not why:
+            return ""
+        if not self._unfinished:
+            self._let_go()
             return why
         if raws.stripped(self.job):
             return TEMPLATES_ARE_READ
@@ -156,6 +160,16 @@ class Reconcile:
         for workload in self._unfinished:
             self._discard(workload)
         return why
+
+    def _let_go(self) -> None:
+        """Remove the finalizers of a job that is not managed any more and has no unfinished Workload: the removal may
+        have been cut short, and no other step does it."""
+        if self._owned:
+            self._finalize()
+        elif self._group is not None and not self.workloads:
+            self._add(self._group.dissolve(self.job))
+        for each in self._owned:
+            self.actions.extend(released(each, deferrable=each.metadata.deletion_timestamp is None))
 
     @property
     def _group(self) -> GroupIntegration[Any] | None:

@@ -105,15 +105,18 @@ class Runner:
 
     def _follow(self, watch: Watch[Any, K], add: Callable[[K], None]) -> Callable[[], None]:
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:
-            for each in watch.keys(key, old, new):
-                add(each)
-            steps = watch.many(key, old, new)
-            if steps is None:
-                return
-            if watch.after_ledger:
-                self._ledger_has(lambda: self._later(steps, add))
+            keys, steps = tuple(watch.keys(key, old, new)), watch.many(key, old, new)
+
+            def add_all() -> None:
+                for each in keys:
+                    add(each)
+                if steps is not None:
+                    self._later(steps, add)
+
+            if watch.after_ledger and (keys or steps is not None):
+                self._ledger_has(add_all)
             else:
-                self._later(steps, add)
+                add_all()
 
         return watch.store.subscribe(changed)
 

@@ -14,6 +14,7 @@ decide about quota and never touch a job.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -57,6 +58,12 @@ REFUSED = Backoff(first=1.0, limit=60.0)
 """Back-off of a Workload whose admission the API server refuses repeatedly."""
 UNSAID_SECONDS = 1.0
 """Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
+CYCLES_PER_ANSWER = 2.0
+"""Maximum number of cycles, unless they are short, in the time that the API server takes for what was decided."""
+SHARE = 8.0
+"""On a busy server a cycle begins this many times the duration of the last cycle after that cycle began."""
+LONGEST_APART = 1.0
+"""Maximum of these seconds."""
 OVERDUE_SECONDS = 1.0
 """Seconds between two looks for victims that hold quota for too long after their eviction."""
 QUOTA_STILL_HELD = "QuotaStillHeld"
@@ -65,6 +72,18 @@ INSUFFICIENT_QUOTA = "InsufficientQuota"
 """Reason of the event that names amounts; Kueue has no event with this reason."""
 _IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
 """Errors after which the API server may still accept the write, or may have applied it already."""
+
+
+def seconds_apart(*, writes: float, cycle: float) -> float:
+    """Minimum seconds between the beginnings of two cycles, from the seconds in which the API server will have answered
+    the writes decided so far, and those that the last cycle took.
+
+    On a busy server every event of a watch would cause a cycle over the heads of many ClusterQueues, whose decisions
+    only wait for their turn to be written. After a rest one cycle decides about all that came meanwhile, and finds free
+    what would have needed victims. The rest follows the duration of the cycle, because a cycle takes only one head of
+    each ClusterQueue: a short cycle may be one of many over the same ClusterQueue.
+    """
+    return min(LONGEST_APART, writes / CYCLES_PER_ANSWER, SHARE * cycle)
 
 
 class Scheduler:
@@ -92,6 +111,8 @@ class Scheduler:
         self._reasons = asyncio.Event()
         self._unsaid = asyncio.Event()
         self._moved_at: float | None = None
+        self._cycle_began = -math.inf
+        self._cycle_seconds = 0.0
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
@@ -152,6 +173,8 @@ class Scheduler:
         failures = 0
         await self._catch_up()
         while self.state.has_work:
+            await self._rest()
+            await self._catch_up()
             try:
                 await self._cycle(writes)
                 failures = 0
@@ -162,7 +185,11 @@ class Scheduler:
                 failures += 1
             self._moved()
             await self._catch_up()
-            await asyncio.sleep(0)
+
+    async def _rest(self) -> None:
+        """Wait until the next cycle may begin."""
+        apart = seconds_apart(writes=self.executor.gate.backlog_seconds, cycle=self._cycle_seconds)
+        await asyncio.sleep(max(0.0, self._cycle_began + apart - time.perf_counter()))
 
     async def _catch_up(self) -> None:
         """Apply the queued changes to the ledger; a change that fails does not stop the others."""
@@ -191,6 +218,7 @@ class Scheduler:
     async def _cycle(self, writes: asyncio.TaskGroup) -> None:
         self.cycles += 1
         turn, began = Slice(), time.perf_counter()
+        self._cycle_began = began
         result: Cycle | None = None
         with closing(cycle_steps(self.state, self.cluster.now.timestamp())) as steps:
             while result is None:
@@ -203,7 +231,8 @@ class Scheduler:
                         await turn.rest()
         for key, error in result.faults:
             self.executor.report(Workload, key, error)
-        self.decided(result.decisions, time.perf_counter() - began)
+        self._cycle_seconds = time.perf_counter() - began
+        self.decided(result.decisions, self._cycle_seconds)
         for decision in result:
             if turn.over:
                 await turn.rest()

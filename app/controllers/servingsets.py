@@ -202,7 +202,8 @@ class _Set(Childhood, Matching):
             self._discard(workload)
         elif _alike(workload, component, fewer=True):
             draft = self.cluster.draft(workload)
-            draft.reclaim(self._given_back(workload, component))
+            if self.cluster.options.reclaimable_pods:
+                draft.reclaim(self._given_back(workload, component))
             if draft.changed:
                 self.actions.append(draft.patch())
         else:
@@ -233,10 +234,10 @@ class _Set(Childhood, Matching):
         if (priority := self._class_priority(workload)) is not None:
             spec |= {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
             self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
-        gates = self.job.metadata.annotations.get(names.ADMISSION_GATED_BY) or None
-        if gates != (meta.annotations.get(names.ADMISSION_GATED_BY) or None):
-            annotations[names.ADMISSION_GATED_BY] = gates
-            self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates or ""}"')
+        gates = self.cluster.options.gates_of(self.job.metadata)
+        if gates != self.cluster.options.gates_of(meta):
+            annotations[names.ADMISSION_GATED_BY] = gates or None
+            self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"')
         if component.rollout != meta.annotations.get(rollout.WORKLOAD, ""):
             annotations[rollout.WORKLOAD] = component.rollout or None
         if annotations:
@@ -253,7 +254,7 @@ class _Set(Childhood, Matching):
         if finished is None or finished.reason != _FAILED_TO_START:
             return True
         try:
-            infos = podsets.infos_of(workload, self.cluster.flavors.get)
+            infos = self.cluster.infos_of(workload)
             wanted = {each.name: each.view for each in self.integration.pod_sets(self.job)}
             for info in infos:
                 podsets.merge(podsets.Directives.of(wanted[info.name]), info)

@@ -22,8 +22,7 @@ from app.controllers import charges
 from app.controllers.actions import Delete
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.reconcile import Reconcile, job_patch
-from app.engine.requests import Exact
-from app.jobs import podsets
+from app.engine.quota.requests import Exact
 from app.jobs.bases import pods
 from app.jobs.integration import NOT_ADMITTED, Change
 from app.jobs.kinds.pod import PlainPod
@@ -101,7 +100,7 @@ class Sharing(Reconcile):
                 self._delete(pod, workload)
         if not admitted:
             return
-        info = podsets.infos_of(workload, cluster.flavors.get)[0]
+        info = cluster.infos_of(workload)[0]
         for pod in sorted(named, key=_age):
             if not pods.is_gated(pod) or pod.metadata.deletion_timestamp or pods.is_over(pod):
                 continue

@@ -22,6 +22,8 @@ from app.controllers.admissionchecks import reset
 from app.controllers.ownership import claim
 from app.controllers.writes import fresh_patch
 
+MAXIMUM_EXECUTION_TIME: Final = "MaximumExecutionTimeExceeded"
+"""Why a Workload is deactivated that ran for as long as it may."""
 _BEFORE_GRANULAR: Final = {
     "PendingEvaluation": "Pending",
     "Misconfigured": "Inadmissible",
@@ -81,6 +83,7 @@ class StatusDraft:
                 self.set(kind, "False", reason="QuotaReserved", message=f"Previously: {past.message}")
         if admitted:
             self.set(wl.ADMITTED, "True", reason="Admitted", message="The workload is admitted")
+        self.remove(wl.PODS_SCHEDULED)  # it was about the pods of an earlier run
         self._admission = admission
         self.field("admission", to_plain(admission))
         if self.workload.status.resource_requests:
@@ -106,13 +109,19 @@ class StatusDraft:
         was = before is not None and before.status == "True"
         if was == (missing is None) and (was or not self.granular):
             return False
-        if before is not None and was:
+        if before is not None and was and not self._at_time_limit():
             since = instant(before.last_transition_time) or self.now
             past = self.workload.status.accumulated_past_execution_time_seconds or 0
             self.field("accumulatedPastExecutionTimeSeconds", past + max(0, int((self.now - since).total_seconds())))
         reason, message = missing or ("Admitted", "The workload is admitted")
         self.set(wl.ADMITTED, "True" if missing is None else "False", reason=self.reason(reason), message=message)
         return before != find_condition(self.conditions, wl.ADMITTED)
+
+    def _at_time_limit(self) -> bool:
+        """Whether the Workload was deactivated at its maximum execution time: the time of that run is not added to the
+        past, or the Workload would be deactivated again at its next admission."""
+        evicted = find_condition(self.conditions, wl.EVICTED)
+        return evicted is not None and evicted.status == "True" and evicted.reason.endswith(MAXIMUM_EXECUTION_TIME)
 
     def _missing_to_be_admitted(self) -> tuple[str, str] | None:
         unsatisfied = any(check.state != "Ready" for check in self.checks)
@@ -143,6 +152,7 @@ class StatusDraft:
 
     def finish(self, reason: str, message: str) -> None:
         """Set Finished, unless it is True already."""
+        self.remove(wl.PODS_SCHEDULED)
         if not is_true(self.conditions, wl.FINISHED):
             self.set(wl.FINISHED, "True", reason=reason, message=message)
 

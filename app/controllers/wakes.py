@@ -79,6 +79,7 @@ def _told_to_job(workload: Workload) -> tuple[object, ...]:
         find_condition(status.conditions, wl.EVICTED),
         find_condition(status.conditions, wl.FINISHED),
         find_condition(status.conditions, wl.PODS_READY),
+        find_condition(status.conditions, wl.PODS_SCHEDULED),
         find_condition(status.conditions, wl.WAITING_FOR_REPLACEMENT_PODS),
         status.admission,
         status.admission_checks,

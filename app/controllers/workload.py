@@ -22,13 +22,12 @@ from app.controllers.admissionchecks import in_state, listed, required, retry_at
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller, every
 from app.controllers.reconcile import ended, released
-from app.controllers.status import StatusDraft
+from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
-MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
 
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
@@ -171,7 +170,7 @@ def _requeue(workload: Workload, cluster: ClusterView) -> ReconcileResult | None
     queue = cluster.local_queue_of(workload)
     cluster_queue = _cluster_queue(queue, cluster)
     match held.reason:
-        case "Deactivated":
+        case reason if reason.startswith(DEACTIVATED):
             draft.set(wl.REQUEUED, "True", reason="Reactivated", message="The workload was reactivated")
         case "PodsReadyTimeout" | "AdmissionCheck":
             if (waiting := _backoff(workload, cluster, draft=draft)) is not None:
@@ -214,7 +213,7 @@ def _end_backoff(draft: StatusDraft) -> None:
 def _gated(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
     """Release the reservation of a Workload that gets an admission gate before it is admitted. When the last gate is
     removed, that is written before any other reason why the Workload waits."""
-    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    gates = cluster.options.gates_of(workload.metadata)
     draft = cluster.draft(workload)
     if not gates:
         said = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
@@ -420,7 +419,7 @@ def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | N
     draft.unreserve(reason=reason, message=message)
     decision = ReconcileResult([draft.patch()], why=message)
     if reason == "AdmissionGated":
-        gates = workload.metadata.annotations[names.ADMISSION_GATED_BY]
+        gates = cluster.options.gates_of(workload.metadata)
         decision.actions.append(_gate_seen(workload, gates))
     return decision
 
@@ -446,7 +445,7 @@ _SAID_BY_SCHEDULER = (
 def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
     """Reason and message for what keeps a Workload out of every queue; empty strings if nothing does. A gate comes
     first: the client that set the gate is the client that waits for the Workload to be admitted."""
-    gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY, "")
+    gates = cluster.options.gates_of(workload.metadata)
     if gates:
         return "AdmissionGated", _GATED_BY + gates
     name = workload.spec.queue_name or ""

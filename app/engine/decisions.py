@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from app.api import names
 from app.api.workload import Admission, PodSetAssignment, PodSetRequest, Workload
-from app.engine.amounts import quantity
-from app.engine.assignment import Assignment
-from app.engine.info import Info
+from app.engine.flavors.assignment import Assignment
+from app.engine.quota.amounts import quantity
+from app.engine.quota.info import Info
 from app.engine.reasons import PREEMPTION_TEXT, Figure, Mode, RequeueReason, considered
 
 Outcome = Literal["admit", "preempting", "migrating", "skipped", "pending", "gated", "inadmissible"]

@@ -8,12 +8,7 @@ on them. Must never read a clock, and never know what the work is for.
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Generator
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
-
-from app.engine import tree
-from app.engine.amounts import Amounts
-from app.engine.tree import Node
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -90,47 +85,3 @@ def discard(items: list[T], pace: Pace) -> Sliced[None]:
             yield
             pace.renew()
     items.clear()
-
-
-class Trial:
-    """Usage as it would be, on the ledger itself: `remove` and `add`, look, and on leaving all is as it was.
-
-    Nodes that are touched get a copy of their usage to try things on, so that leaving costs next to nothing however
-    many there are, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open
-    nobody but the cycle may read or change usage, and the tree must keep its shape.
-    """
-
-    __slots__ = ("_before", "_kept")
-
-    def __init__(self) -> None:
-        self._kept: set[int] = set()
-        self._before: list[tuple[Node, Amounts]] = []
-
-    def _keep(self, node: Node) -> None:
-        above: Node | None = node
-        while above is not None and id(above) not in self._kept:
-            self._kept.add(id(above))
-            self._before.append((above, above.usage))
-            above.usage = above.usage.copy()
-            above = above.parent
-
-    def remove(self, node: Node, amounts: Amounts) -> None:
-        """As if so much less were in use in a ClusterQueue."""
-        if id(node) not in self._kept:
-            self._keep(node)
-        tree.remove_all(node, amounts)
-
-    def add(self, node: Node, amounts: Amounts) -> None:
-        """As if so much more were in use in a ClusterQueue."""
-        if id(node) not in self._kept:
-            self._keep(node)
-        tree.add_all(node, amounts)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for node, usage in self._before:
-            node.usage = usage

@@ -6,11 +6,11 @@ tree. Shares alone come from there, and are to be asked for between cycles. Must
 
 from typing import Final, NamedTuple
 
-from app.engine import fairness
-from app.engine.amounts import Amounts, bounded
-from app.engine.queues import ClusterQueue
+from app.engine.admission_sharing import UsageSharing
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.quota import shares
+from app.engine.quota.amounts import Amounts, bounded
 from app.engine.reasons import MISCONFIGURED, PENDING_EVALUATION, SUSPENDED, legacy
-from app.engine.sharing import UsageSharing
 
 
 class Counts(NamedTuple):
@@ -100,7 +100,7 @@ class Questions(UsageSharing):
             return []
         return [cohort.name for cohort in queue.node.ancestors()]
 
-    def weighted_share(self, name: str, *, cohort: bool) -> fairness.Share | None:
+    def weighted_share(self, name: str, *, cohort: bool) -> shares.Share | None:
         """Weighted share of a ClusterQueue or Cohort; None if there is none of that name, or while a
         cycle is under way. In a cycle of Cohorts no ClusterQueue borrows."""
         queue = None if cohort else self.cluster_queues.get(name)
@@ -108,9 +108,9 @@ class Questions(UsageSharing):
         if node is None or self.cycling:
             return None
         if self.ledger.cyclic(node):
-            return fairness.ZERO
+            return shares.ZERO
         self.ledger.settle()
-        return fairness.share(node)
+        return shares.share(node)
 
     def active_reason(self, cluster_queue: str) -> tuple[bool, str, str]:
         """Status, reason and message of the Active condition of a ClusterQueue."""
@@ -140,7 +140,7 @@ class Questions(UsageSharing):
         """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage
         orders them, because it waits for the victims of its preemption."""
         queue = self.cluster_queues.get(cluster_queue)
-        return queue.pending.preemptor if queue is not None and queue.pending.sticky else None
+        return queue.pending.first if queue is not None else None
 
     def waits(self, key: str) -> Why | None:
         """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
 
-from app.engine.amounts import text
+from app.engine.quota.amounts import text
 
 NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"

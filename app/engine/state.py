@@ -16,15 +16,18 @@ from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, PREEMPTED, Workload
 from app.engine.decisions import preemptor_uid
-from app.engine.info import Info
 from app.engine.instants import Instant, instant_or_zero
-from app.engine.ledger import weight_of
-from app.engine.lines import Assumed, Check, LocalQueue, Overdue, is_terminating
 from app.engine.options import Options
 from app.engine.questions import Counts, Questions, Usage, Why
-from app.engine.queues import ClusterQueue, could_help
-from app.engine.requests import summarize
-from app.engine.standing import is_admissible, pods_ready
+from app.engine.queue.activity import Check
+from app.engine.queue.admissible import is_admissible, pods_ready
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.localqueue import LocalQueue
+from app.engine.queue.requeueing import could_help
+from app.engine.quota.info import Info
+from app.engine.quota.ledger import weight_of
+from app.engine.quota.requests import summarize
+from app.engine.tables import Assumed, Overdue, is_terminating
 
 if TYPE_CHECKING:
     from app.engine.decisions import Decision
@@ -253,11 +256,14 @@ class State(Questions):
             del self.local_queues[key]
 
     @_event
-    def put_limit_range(self, limit_range: LimitRange, now: Instant) -> None:
+    def put_limit_range(self, limit_range: LimitRange, now: Instant) -> bool | None:
         """A LimitRange exists or changed: the requests of what waits in its namespace are counted anew."""
-        namespace = limit_range.metadata.namespace
-        ranges = {**self.limit_ranges.get(namespace, {}), limit_range.metadata.name: limit_range}
-        self._set_limits(namespace, ranges, now)
+        namespace, name = limit_range.metadata.namespace, limit_range.metadata.name
+        ranges = self.limit_ranges.get(namespace, {})
+        if name in ranges and ranges[name].spec == limit_range.spec:
+            return False
+        self._set_limits(namespace, {**ranges, name: limit_range}, now)
+        return None
 
     @_event
     def drop_limit_range(self, key: str, now: Instant) -> None:
@@ -275,26 +281,31 @@ class State(Questions):
         self._count_again(lambda info: info.namespace == namespace, now)
 
     @_event
-    def put_runtime_class(self, runtime_class: RuntimeClass, now: Instant) -> None:
+    def put_runtime_class(self, runtime_class: RuntimeClass, now: Instant) -> bool | None:
         """A RuntimeClass exists or changed."""
-        self._set_overhead(runtime_class.metadata.name, runtime_class, now)
+        return self._set_overhead(runtime_class.metadata.name, runtime_class, now)
 
     @_event
-    def drop_runtime_class(self, name: str, now: Instant) -> None:
+    def drop_runtime_class(self, name: str, now: Instant) -> bool | None:
         """A RuntimeClass is gone."""
-        self._set_overhead(name, None, now)
+        return self._set_overhead(name, None, now)
 
-    def _set_overhead(self, name: str, runtime_class: RuntimeClass | None, now: Instant) -> None:
+    def _set_overhead(self, name: str, runtime_class: RuntimeClass | None, now: Instant) -> bool | None:
         overheads = self.surroundings.overheads
+        overhead = runtime_class.overhead if runtime_class is not None else None
+        wanted = overhead.pod_fixed if overhead is not None else None
+        if overheads.get(name) == wanted:
+            return False
         self.keep(overheads)
-        if runtime_class is None or runtime_class.overhead is None:
-            overheads.pop(name, None)
+        if wanted is None:
+            del overheads[name]
         else:
-            overheads[name] = runtime_class.overhead.pod_fixed
+            overheads[name] = wanted
         self._count_again(
             lambda info: any(item.template.spec.runtime_class_name == name for item in info.workload.spec.pod_sets),
             now,
         )
+        return None
 
     def _count_again(self, chosen: Callable[[Info], bool], now: Instant) -> None:
         waiting = [info for local in self.local_queues.values() for info in local.items.values() if chosen(info)]
@@ -303,7 +314,7 @@ class State(Questions):
             self._carry_progress(info, again)
             self.wait(again, now)
             queue = self.cluster_queues.get(again.cluster_queue)
-            if queue is not None and again.key in queue.pending.inadmissible:
+            if queue is not None and queue.pending.is_inadmissible(again):
                 self.mark_retry(queue.name)  # limits may let it through now although its requests are the same
 
     def _carry_progress(self, old: Info, new: Info) -> None:
@@ -337,7 +348,7 @@ class State(Questions):
             self.drop_penalty(before)
         if info.finished:
             self.withdraw(key)
-            self.forget_preemptor(key)
+            self.end_nomination(key)
             self.release(key)
         elif info.reserved and workload.status.admission is not None:
             self.leave(key)
@@ -371,7 +382,7 @@ class State(Questions):
             self.repeats.forget(self.queue_of(gone))
             self.drop_penalty(gone)
         self.withdraw(key)
-        self.forget_preemptor(key)
+        self.end_nomination(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting):
             self.keep(table)

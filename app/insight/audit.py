@@ -20,9 +20,10 @@ from app.api.core import Pod
 from app.api.errors import InvalidValue
 from app.api.pods import PodSpec
 from app.api.workload import Workload
-from app.engine.amounts import Catalog, text
-from app.engine.ledger import Ledger
 from app.engine.pace import STRETCH, Pace
+from app.engine.quota.amounts import Catalog, text
+from app.engine.quota.clusterqueue import ClusterQueue
+from app.engine.quota.ledger import Ledger
 from app.insight.capacity import Excess, Places, excesses
 from app.insight.evidence import (
     Chain,
@@ -98,7 +99,7 @@ class _Audit:
         self.owners = Owners(evidence)
         self.requests = Requests(evidence.options)
         self.pods_are_queued = pods_are_queued(evidence.registry)
-        self.ledger = Ledger(Catalog())
+        self.ledger = Ledger(Catalog(), ClusterQueue)
         self.queues = {each.metadata.name: each for each in evidence.cluster_queues}
         self.flavors = {each.metadata.name: each.spec.node_labels for each in evidence.flavors}
         self.labels = {label for labels in self.flavors.values() for label in labels}

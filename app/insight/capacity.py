@@ -11,9 +11,10 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.engine.amounts import UNLIMITED
-from app.engine.ledger import Ledger
-from app.engine.tree import Node
+from app.engine.quota.amounts import UNLIMITED
+from app.engine.quota.clusterqueue import ClusterQueue
+from app.engine.quota.ledger import Ledger
+from app.engine.quota.tree import Node
 
 Place = tuple[str, str]
 """A ClusterQueue and a flavor, by their names."""
@@ -39,7 +40,9 @@ class Excess:
     """The topmost ClusterQueues or Cohorts above the places."""
 
 
-def excesses(ledger: Ledger, resource: str, demands: Mapping[Places, int]) -> Generator[None, None, list[Excess]]:
+def excesses(
+    ledger: Ledger[ClusterQueue], resource: str, demands: Mapping[Places, int]
+) -> Generator[None, None, list[Excess]]:
     """The demands that no way of charging fits into the quotas of a settled ledger, in slices.
 
     A demand that may be charged nowhere is left out, and so is one that may be charged to a ClusterQueue whose Cohorts
@@ -73,7 +76,7 @@ def _merged(unmet: Iterable[tuple[set[_Vertex], int]]) -> list[tuple[set[_Vertex
 class _Network:
     """What may still flow from each vertex to each other one."""
 
-    def __init__(self, ledger: Ledger, resource: str) -> None:
+    def __init__(self, ledger: Ledger[ClusterQueue], resource: str) -> None:
         self._ledger = ledger
         self._resource = resource
         self._residual: dict[_Vertex, dict[_Vertex, int]] = {}

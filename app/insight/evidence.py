@@ -23,7 +23,7 @@ from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Admission, Workload
 from app.engine.options import Options
-from app.engine.requests import amounts, counted, effective_pod, pod_requests
+from app.engine.quota.requests import amounts, counted, effective_pod, pod_requests
 from app.jobs.ancestors import MAX_DEPTH
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.labels import queue_name

@@ -1,9 +1,9 @@
 """The positions of pending Workloads in their ClusterQueue and LocalQueue, in the order in which cycles try them.
 
-The order is that of the engine's queues, from the same key (`app.engine.standing.order_key`): a ClusterQueue with usage
-based admission tries the LocalQueue with the least usage first; the preemptor that waits for its victims comes before
-the others; then priority, queue timestamp and UID decide. Inadmissible Workloads keep their place in it, as in Kueue's
-visibility API.
+The order is that of the engine's queues, from the same key (`app.engine.quota.ordering.order_key`): a ClusterQueue with
+usage based admission tries the LocalQueue with the least usage first; the preemptor that waits for its victims comes
+before the others; then priority, queue timestamp and UID decide. Inadmissible Workloads keep their place in it, as in
+Kueue's visibility API.
 
 The order of each LocalQueue is kept as a sorted list, and so is the order of LocalQueues that are ordered together
 (all of a ClusterQueue, or those of equal usage). A change costs a binary search, and a page costs its items. Reads no
@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine.ledger import weight_of
 from app.engine.options import AdmissionFairSharing, Options
-from app.engine.standing import OrderKey, is_admissible, order_key
-from app.engine.usage import from_quantities, weighted
+from app.engine.queue.admissible import is_admissible
+from app.engine.queue.consumption import from_quantities, weighted
+from app.engine.quota.ledger import weight_of
+from app.engine.quota.ordering import OrderKey, order_key
 
 MERGED: Final = 256
 """Entries that are merged in one step."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.api import names
+from app.api.meta import ObjectMeta
 from app.api.selectors import LabelSelector, LabelSelectorRequirement
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -79,3 +81,15 @@ class JobOptions:
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
     label_keys_to_copy: tuple[str, ...] = ()
     provisioning_cleanup: bool = True
+    admission_gates: bool = True
+    """Gate AdmissionGatedBy."""
+    default_priority_class: bool = True
+    """Gate WorkloadPriorityClassDefaulting."""
+    reclaimable_pods: bool = True
+    """Gate ReclaimablePods: pods that are done release their quota while the job runs."""
+    queue_labels_on_pods: bool = True
+    """Gate AssignQueueLabelsForPods: an admission adds the names of both queues to the labels of the pods."""
+
+    def gates_of(self, meta: ObjectMeta) -> str:
+        """The admission gates of a job or Workload, as its annotation lists them; empty while they do not count."""
+        return meta.annotations.get(names.ADMISSION_GATED_BY, "") if self.admission_gates else ""

@@ -175,15 +175,17 @@ def info_of(
     *,
     workload: Workload,
     flavors: Callable[[str], ResourceFlavor | None],
+    queue_labels: bool = True,
 ) -> PodSetInfo:
-    """What admission adds to the pods of one pod set (Kueue's FromAssignment, then each admission check's updates).
+    """What admission adds to the pods of one pod set (Kueue's FromAssignment, then each admission check's updates);
+    with `queue_labels` the names of both queues.
 
     Raises LookupError if the cache does not have a flavor, PermanentError if two sources set different values.
     """
     info = PodSetInfo(
         name=pod_set.name,
         count=pod_set.count if assignment.count is None else assignment.count,
-        labels=_pod_labels(pod_set.name, workload),
+        labels=_pod_labels(pod_set.name, workload if queue_labels else None),
         annotations={names.WORKLOAD: workload.metadata.name},
     )
     selector, tolerations = flavor_directives(assignment, flavors)
@@ -213,7 +215,9 @@ def flavor_directives(
     return selector, tolerations
 
 
-def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]) -> list[PodSetInfo]:
+def infos_of(
+    workload: Workload, flavors: Callable[[str], ResourceFlavor | None], *, queue_labels: bool = True
+) -> list[PodSetInfo]:
     """What admission adds to each pod set, in the order of `spec.podSets`.
 
     Raises like `info_of`, and PermanentError if admission and spec do not have the same pod sets.
@@ -227,7 +231,10 @@ def infos_of(workload: Workload, flavors: Callable[[str], ResourceFlavor | None]
             f"status.admission.podSetAssignments: {sorted(assignments)} does not have the pod sets of the spec, "
             f"{sorted(pod_set.name for pod_set in pod_sets)}: one assignment a pod set is needed"
         )
-    return [info_of(each, assignments[each.name], workload=workload, flavors=flavors) for each in pod_sets]
+    return [
+        info_of(each, assignments[each.name], workload=workload, flavors=flavors, queue_labels=queue_labels)
+        for each in pod_sets
+    ]
 
 
 def equivalent(job: Sequence[JobPodSet], workload: Workload, infos: Sequence[PodSetInfo] | None) -> bool:
@@ -281,9 +288,12 @@ def _differ(mine: Mapping[str, Quantity], theirs: Mapping[str, Quantity]) -> boo
     return mine.keys() != theirs.keys() or any(compare(mine[key], theirs[key]) for key in mine)
 
 
-def _pod_labels(pod_set: str, workload: Workload) -> dict[str, str]:
-    """Labels that name a pod's pod set and queues; the ClusterQueue only if its name is a valid label value."""
+def _pod_labels(pod_set: str, workload: Workload | None) -> dict[str, str]:
+    """Labels that name a pod's pod set, and the queues of `workload`; the ClusterQueue only if its name is a valid
+    label value."""
     labels = {names.PODSET_LABEL: pod_set}
+    if workload is None:
+        return labels
     if workload.spec.queue_name:
         labels[names.LOCAL_QUEUE_LABEL] = workload.spec.queue_name
     admission = workload.status.admission

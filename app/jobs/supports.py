@@ -33,7 +33,7 @@ class Supports:
 def supports(integration: Integration[Any]) -> Supports:
     """What a kind supports in Turnstile. No kind is elastic yet.
 
-    The pods of a kind that is not watched are queued, and report that they are ready, by themselves.
+    Pods that are gated one by one are queued, and report that they are ready, by themselves or as a group of Pods.
     """
     return Supports(
         partial=integration.partial,
@@ -41,7 +41,7 @@ def supports(integration: Integration[Any]) -> Supports:
         prebuilt=integration.takes_prebuilt,
         serves=integration.serves,
         managed_by=_overrides(integration, "managed_by"),
-        ready=_overrides(integration, "pods_ready") or not integration.watched,
+        ready=_overrides(integration, "pods_ready") or integration.gates_pods or not integration.watched,
     )
 
 

@@ -121,6 +121,11 @@ class Gate:
         """Number of writes of a rank that wait for a turn."""
         return self._waiting[rank]
 
+    @property
+    def backlog_seconds(self) -> float:
+        """Seconds in which the server will have answered all urgent writes that wait now, by its present latency."""
+        return self.window.latency * (1.0 + len(self._urgent) / self.window.size)
+
     def in_flight(self, rank: Rank) -> int:
         """Number of writes of a rank that have a turn."""
         return self._in_flight[rank]

@@ -72,6 +72,10 @@ def job_options(loaded: Loaded) -> JobOptions:
         ),
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
+        admission_gates="AdmissionGatedBy" in loaded.gates,
+        default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,
+        reclaimable_pods="ReclaimablePods" in loaded.gates,
+        queue_labels_on_pods="AssignQueueLabelsForPods" in loaded.gates,
     )
 
 

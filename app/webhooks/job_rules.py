@@ -14,6 +14,7 @@ from app.api.validation.labels import subdomain_faults
 from app.api.validation.workload import admission_gated_by_errors, admission_gated_by_update_errors
 from app.jobs.integration import Integration
 from app.jobs.labels import identifier, is_elastic
+from app.jobs.options import JobOptions
 from app.webhooks.review import GroupVersionKind
 
 QUEUE_PATH: Final = f"metadata.labels[{names.QUEUE_LABEL}]"
@@ -22,14 +23,16 @@ MAX_EXEC_TIME_PATH: Final = f"metadata.labels[{names.MAX_EXEC_TIME_LABEL}]"
 ELASTIC_PATH: Final = f"metadata.annotations[{names.ELASTIC_JOB}]"
 
 
-def create_errors(meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any]) -> list[FieldError]:
+def create_errors(
+    meta: ObjectMeta, kind: GroupVersionKind, integration: Integration[Any], options: JobOptions
+) -> list[FieldError]:
     """Errors of a job's metadata, regardless of its previous version."""
     return [
         *_queue_name(meta),
         *_prebuilt(meta, kind, integration),
         *_max_exec_time(meta),
         *_elastic(meta, kind, integration),
-        *admission_gated_by_errors(meta.annotations.get(names.ADMISSION_GATED_BY, "")),
+        *admission_gated_by_errors(options.gates_of(meta)),
     ]
 
 
@@ -38,6 +41,7 @@ def update_errors(
     new: ObjectMeta,
     kind: GroupVersionKind,
     integration: Integration[Any],
+    options: JobOptions,
     *,
     was_suspended: bool,
     suspended: bool,
@@ -67,8 +71,7 @@ def update_errors(
     errors += _priority_class_change(old, new, suspended=suspended)
     if integration.takes_slices and is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
-    gates, old_gates = (each.annotations.get(names.ADMISSION_GATED_BY, "") for each in (new, old))
-    return errors + admission_gated_by_update_errors(gates, old_gates)
+    return errors + admission_gated_by_update_errors(options.gates_of(new), options.gates_of(old))
 
 
 def _queue_name(meta: ObjectMeta) -> list[FieldError]:

@@ -34,7 +34,8 @@ def add_default_labels(patch: JsonPatch, job: Kind, lookups: Lookups) -> None:
         and namespace_is_managed(meta.namespace, lookups)
     ):
         _add_label(patch, meta, names.QUEUE_LABEL, names.DEFAULT_LOCAL_QUEUE)
-    if not meta.labels.get(names.PRIORITY_CLASS_LABEL) and lookups.default_priority_class():
+    by_default = lookups.options.default_priority_class and lookups.default_priority_class()
+    if by_default and not meta.labels.get(names.PRIORITY_CLASS_LABEL):
         _add_label(patch, meta, names.PRIORITY_CLASS_LABEL, names.DEFAULT_PRIORITY_CLASS)
 
 
@@ -167,7 +168,9 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
             if not _is_queued(lookups, *versions):
                 return ALLOWED
         if request.operation == CREATE:
-            errors = create_errors(new.metadata, request.kind, integration) + integration.create_errors(new)
+            errors = create_errors(
+                new.metadata, request.kind, integration, lookups.options
+            ) + integration.create_errors(new)
         elif new.metadata.deletion_timestamp is not None:
             return ALLOWED  # nothing may block the removal of finalizers
         else:
@@ -177,13 +180,14 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 new.metadata,
                 request.kind,
                 integration,
+                lookups.options,
                 was_suspended=integration.suspended(old),
                 suspended=integration.suspended(new),
                 default_queue=lookups.default_local_queue(request.namespace or new.metadata.namespace),
             )
             errors += brought(
-                create_errors(new.metadata, request.kind, integration),
-                lambda: create_errors(old.metadata, request.kind, integration),
+                create_errors(new.metadata, request.kind, integration, lookups.options),
+                lambda: create_errors(old.metadata, request.kind, integration, lookups.options),
             )
             errors += integration.update_errors(old, new)
         warnings = integration.warnings(new, owned=lookups.registry.manages(new.metadata.controller))

@@ -10,9 +10,10 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from testbed import ControlPlane, resource_path
-from testbed.client import condition
+from testbed.client import ApiError, condition, wait_until
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.bench.client import Client, Seen, paced
@@ -74,7 +75,7 @@ class Bed:
         try:
             yield scenario
         finally:
-            scenario.remove()
+            wait_until(lambda: _removed(scenario), timeout=600, describe=lambda: f"{namespace} is not empty")
 
     @asynccontextmanager
     async def client(self, *, as_controller: bool = False) -> AsyncIterator[Client]:
@@ -85,6 +86,19 @@ class Bed:
         )
         async with Client(kubeconfig) as client:
             yield client
+
+
+def _removed(scenario: Scenario) -> bool:
+    """Remove what was made; False if the server did not delete so many objects within the time of one request."""
+    try:
+        scenario.remove()
+    except ApiError as error:
+        if error.code != HTTPStatus.GATEWAY_TIMEOUT:
+            raise
+        return False
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

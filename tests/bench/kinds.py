@@ -67,7 +67,6 @@ async def groups(bed: Bed, *, count: int) -> list[Figure]:
             await _until(released, patience=300)
             spent = gauge.seconds()
             ours, all_users = _requests(log, start)
-            await client.clear(pods)
         memory = peak_memory_mib(bed.turnstile.pid)
     waits = [at - began for at in ungated.values()]
     usual = total == 2000
@@ -121,12 +120,7 @@ async def jobsets(bed: Bed, *, count: int) -> list[Figure]:
                 await paced(count, rate=JOBSETS, one=one)
                 await _until(all_started, patience=300)
             spent = gauge.seconds()
-            for path in (
-                collection,
-                resource_path("batch/v1", "jobs", namespace=scenario.namespace),
-                resource_path("v1", "pods", namespace=scenario.namespace),
-            ):
-                await client.clear(path)
+            await client.clear(collection)
         memory = peak_memory_mib(bed.turnstile.pid)
     waits = [at - sent[name] for name, at in started.items()]
     last = max(started.values()) - min(sent.values())

@@ -32,7 +32,6 @@ async def neighbours(bed: Bed, *, flood: int) -> list[Figure]:
                     client, quiet.namespace, lambda: len(many.started) == flood, prefix="beside"
                 )
                 await creating
-            await crowd.clear(_jobs(busy.namespace))
     created = max(many.answered.values()) - began
     note = f"{flood} Jobs created in {created:.1f} s, the last one started after {many.last_started:.1f} s"
     floors = {percent: percentile(calm.waits, percent) for percent in (50, 99)}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from testbed.client import Json, condition
+from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.scenario import GROUP, Scenario
 
 pytestmark = pytest.mark.cluster
@@ -101,3 +101,59 @@ def test_a_cluster_queue_stays_while_it_holds_quota(scenario: Scenario) -> None:
     scenario.api.wait_for(path, terminating, describe="terminating")
     scenario.delete_job("runs")
     scenario.api.wait_gone(path)
+
+
+def _everything(scenario: Scenario) -> list[Json]:
+    """One of each kind, the used before its user: a Job runs in one ClusterQueue, and a Job waits in another."""
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    topology = _object(scenario, "Topology", "levels", {"levels": levels})
+    check = _object(scenario, "AdmissionCheck", "check", {"controllerName": "example.com/check"})
+    placed = {"topologyName": scenario.named("levels"), "nodeLabels": {"pool": "a"}}
+    for obj in (topology, check, _object(scenario, "ResourceFlavor", "placed", placed)):
+        scenario.create(obj)
+    scenario.cohort("all")
+    scenario.queue("runs", {scenario.flavor("plain"): {"cpu": 1}}, cohort="all")
+    checks = {"admissionChecks": [{"name": scenario.named("check")}]}
+    scenario.queue("waits", {scenario.named("placed"): {"cpu": 1}}, cohort="all", admissionChecksStrategy=checks)
+    for name in ("runs", "waits"):
+        scenario.job(name, queue=name)
+    scenario.wait_started("runs")
+    scenario.wait_pending("waits")
+    return scenario.made
+
+
+@pytest.mark.parametrize("order", ["the used first", "the users first", "the Jobs between"])
+def test_everything_goes_whatever_is_deleted_first(scenario: Scenario, order: str) -> None:
+    """Each deletion ends once its last user is gone, and leaves no Workload behind."""
+    objects = _everything(scenario)
+    jobs = [obj for obj in objects if obj["kind"] == "Job"]
+    others = [obj for obj in objects if obj["kind"] != "Job"]
+    match order:
+        case "the used first":
+            objects = [*others, *jobs]
+        case "the users first":
+            objects = [*jobs, *reversed(others)]
+        case _:
+            objects = [*others[::2], *jobs, *others[1::2]]
+    for obj in objects:
+        scenario.api.delete(scenario.api.path_of(obj))
+    for obj in objects:
+        scenario.api.wait_gone(scenario.api.path_of(obj), timeout=30)
+    workloads = resource_path(GROUP, "workloads", namespace=scenario.namespace)
+    wait_until(lambda: not scenario.api.items(workloads), timeout=15, describe=lambda: "a Workload is left")
+
+
+@pytest.mark.parametrize("kind", ["Cohort", "LocalQueue"])
+def test_a_kind_without_a_finalizer_goes_at_once(scenario: Scenario, kind: str) -> None:
+    """As in Kueue: its Workloads keep their quota, and its members their own."""
+    scenario.cohort("all")
+    queue = scenario.queue("team", {scenario.flavor("plain"): {"cpu": 1}}, cohort="all")
+    scenario.job("runs", queue="team")
+    scenario.wait_started("runs")
+    used = next(obj for obj in scenario.made if obj["kind"] == kind)
+    scenario.api.delete(scenario.api.path_of(used))
+    scenario.api.wait_gone(scenario.api.path_of(used), timeout=5)
+    path = resource_path(GROUP, "clusterqueues", queue)
+    holds = lambda found: found["status"].get("admittedWorkloads") == 1  # noqa: E731
+    scenario.api.wait_for(path, holds, describe="the Job holds its quota")
+    assert not scenario.suspended("runs")

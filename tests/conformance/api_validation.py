@@ -20,7 +20,7 @@ from app.api.validation import (
     validate_workload,
 )
 from app.api.workload import Workload
-from app.engine import requests
+from app.engine.quota import requests
 from tests.conformance import world
 from tests.conformance.cases import Case
 

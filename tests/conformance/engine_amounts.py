@@ -7,9 +7,9 @@ as floats are printed, so they are compared as floats.
 from typing import Any
 
 from app.api.quantity import MAX_INT64, to_int
-from app.engine import requests
-from app.engine.amounts import UNLIMITED, bounded, endless
-from app.engine.info import PodSetTotals, same_requests
+from app.engine.quota import requests
+from app.engine.quota.amounts import UNLIMITED, bounded, endless
+from app.engine.quota.info import PodSetTotals, same_requests
 from tests.conformance import api_validation
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs

@@ -4,10 +4,11 @@ from typing import Any
 
 from app.api.clusterqueue import FlavorFungibility
 from app.api.workload import PodSet, Workload
-from app.engine import partial, tree
-from app.engine.flavors import Assigner
-from app.engine.fungibility import better
-from app.engine.info import Info, PodSetTotals
+from app.engine.flavors import partial
+from app.engine.flavors.assigner import Assigner
+from app.engine.flavors.fungibility import better
+from app.engine.quota import tree
+from app.engine.quota.info import Info, PodSetTotals
 from app.engine.reasons import Possibility
 from app.engine.state import State
 from tests.conformance import world

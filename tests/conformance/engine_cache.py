@@ -13,14 +13,14 @@ from app.api.localqueue import LocalQueue
 from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.engine import fairness, tree
-from app.engine.amounts import Amounts, bounded
-from app.engine.info import Info
 from app.engine.options import Options
 from app.engine.questions import Usage
-from app.engine.queues import ClusterQueue as Queue
+from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.quota import shares, tree
+from app.engine.quota.amounts import Amounts, bounded
+from app.engine.quota.info import Info
+from app.engine.quota.tree import Node
 from app.engine.state import State
-from app.engine.tree import Node
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import Dumps, number
@@ -377,7 +377,7 @@ class Replay(Dumps):
     def _on_drs_precise_weighted_share_serialized(self, args: Json, results: list[Json]) -> None:
         """A share as people read it."""
         ratio, weight = float(args["$recv"].get("unweightedRatio", 0)), float(args["$recv"].get("fairWeight", 0))
-        share = fairness.weighted(ratio, weight)
+        share = shares.weighted(ratio, weight)
         self.expect("share", results[0], "+Inf" if share.infinite else f"{share.value:.15g}")
 
     def end(self) -> None:

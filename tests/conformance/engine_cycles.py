@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Any
 
 from app.api.quantity import to_int
-from app.engine.assignment import PodSetAssignment
-from app.engine.cycle import Cycle, cycle
-from app.engine.entries import Entry
+from app.engine.cycle.cycle import Cycle, cycle
+from app.engine.cycle.entries import Entry
+from app.engine.flavors.assignment import PodSetAssignment
 from app.engine.reasons import POSSIBILITY_TEXT, Mode
 from app.engine.state import State
 from tests.conformance import engine_scheduler, world

@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 from app.api.quantity import MAX_INT64
-from app.engine.amounts import Amounts, bounded
-from app.engine.queues import ClusterQueue as Queue
+from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.quota.amounts import Amounts, bounded
+from app.engine.quota.tree import Node
 from app.engine.state import State
-from app.engine.tree import Node
 
 Json = Any
 

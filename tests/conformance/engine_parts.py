@@ -8,16 +8,18 @@ from app.api.localqueue import LocalQueue
 from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.engine import tree
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.candidates import WITHIN_QUEUE, Candidate, with_usage
-from app.engine.entries import Entry, entry_rank, outdated, to_reserve
-from app.engine.info import Info, Surroundings
+from app.engine.cycle.entries import Entry, entry_rank, outdated, to_reserve
+from app.engine.flavors.assignment import Assignment
 from app.engine.options import Options
-from app.engine.preemption import Preemptor
-from app.engine.queues import ClusterQueue as Queue
+from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
+from app.engine.preemption.search import Preemptor
+from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.queue.nomination import Nomination
+from app.engine.quota import tree
+from app.engine.quota.info import Info, Surroundings
+from app.engine.quota.ordering import effective_priority
+from app.engine.quota.progress import LastAssignment
 from app.engine.reasons import Mode
-from app.engine.standing import effective_priority
 from app.engine.state import State
 from tests.conformance import engine_preemption, world
 from tests.conformance.cases import Case
@@ -65,7 +67,7 @@ def entry_order(case: Case, run: dict[str, Json]) -> list[str]:
         entry = Entry(info, Queue("q"))
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = (item.get("assignment") or {}).get("Borrowing", 0)
-        entry.preemptor = bool(head.get("IsPreemptor"))
+        entry.nomination = Nomination(info.key) if head.get("IsPreemptor") else None
         entries.append(entry)
     places = {name: place for place, name in enumerate(body["wantOrder"] or ())}
     entries.sort(key=lambda entry: places.get(entry.info.workload.metadata.name, -1))  # equals in any order

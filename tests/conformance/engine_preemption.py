@@ -3,12 +3,13 @@
 from typing import Any
 
 from app.api.workload import Workload
-from app.engine.assignment import Assignment, LastAssignment, PodSetAssignment
-from app.engine.candidates import satisfies
 from app.engine.decisions import preempted_message
-from app.engine.info import Info, Surroundings
+from app.engine.flavors.assignment import Assignment, PodSetAssignment
 from app.engine.options import Options
-from app.engine.preemption import Preemptor
+from app.engine.preemption.candidates import satisfies
+from app.engine.preemption.search import Preemptor
+from app.engine.quota.info import Info, Surroundings
+from app.engine.quota.progress import LastAssignment
 from app.engine.reasons import FlavorChoice, Mode
 from app.engine.state import State
 from tests.conformance import world

@@ -7,12 +7,13 @@ from typing import Any
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine.info import Info
-from app.engine.lines import LocalQueue as LineOf
 from app.engine.options import Options
-from app.engine.pending import Pending
-from app.engine.queues import IMMEDIATE_FOR_BEST_EFFORT, ClusterQueue, is_preemptor, push_or_update, requeue
-from app.engine.standing import backoff_over
+from app.engine.queue.admissible import backoff_over
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.heaps import Pending
+from app.engine.queue.localqueue import LocalQueue as LineOf
+from app.engine.queue.requeueing import IMMEDIATE_FOR_BEST_EFFORT, push_or_update, requeue
+from app.engine.quota.info import Info
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, NotRead, pass_over
@@ -181,9 +182,8 @@ class QueueCalls:
                 pending.remove(args["wlKey"].lstrip("/"))
             case "IsPreemptor":
                 info = self.info(args["wInfo"])
-                self.expect(
-                    name, results[0], is_preemptor(queue, info.key, args["wInfo"].get("LastEvaluatedGeneration", 0))
-                )
+                nominated = queue.pending.nominated(info.key, args["wInfo"].get("LastEvaluatedGeneration", 0))
+                self.expect(name, results[0], nominated is not None)
             case "GetNoFitReason":
                 info = next((each for each in pending.inadmissible_infos() if each.key == args["wl"]), None)
                 reason = pending.bulk_moved.get(info.hash) if info is not None else None
@@ -232,7 +232,7 @@ class QueueCalls:
 
         def rank(info: Info) -> tuple[Any, ...]:
             usage = pending.line_usage(info.local_queue) if pending.line_usage is not None else 0.0
-            return (usage, pending.sticky and info.key == pending.preemptor, *info.order[:2], info.uid)
+            return (usage, info.key == pending.first, *info.order[:2], info.uid)
 
         return [
             info.key

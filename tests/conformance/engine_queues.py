@@ -7,13 +7,13 @@ from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine import usage
-from app.engine.info import Info
 from app.engine.options import Options
-from app.engine.pending import Pending
-from app.engine.queues import requeue
+from app.engine.queue import consumption as usage
+from app.engine.queue.admissible import backoff_over, is_admissible
+from app.engine.queue.heaps import Pending
+from app.engine.queue.requeueing import requeue
+from app.engine.quota.info import Info
 from app.engine.reasons import PENDING_EVALUATION
-from app.engine.standing import backoff_over, is_admissible
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
@@ -64,7 +64,7 @@ class Replay(QueueCalls):
         elif name == "stickyMatches":
             queue = next(iter(self.queues.values()))
             key = args["workload"].lstrip("/")
-            self.expect(op, results[0], queue.pending.sticky and queue.pending.preemptor == key)
+            self.expect(op, results[0], queue.pending.first == key)
         elif name == "InsertInadmissible":
             info = self.info(args["wInfo"])
             next(iter(self.queues.values())).pending.inadmissible[info.key] = info

@@ -12,18 +12,23 @@ from typing import Any
 from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine import fairness
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.candidates import WITHOUT_BORROWING, Candidate
-from app.engine.cycle import Cycle, _Run
-from app.engine.entries import Entry, to_reserve
-from app.engine.info import Info
-from app.engine.pace import Pace, Sliced, Trial, finish
-from app.engine.preemption import Preemptor
-from app.engine.queues import ClusterQueue as Queue
-from app.engine.standing import effective_priority
+from app.engine.cycle import tournament as order
+from app.engine.cycle.cycle import Cycle, _Run
+from app.engine.cycle.entries import Entry, to_reserve
+from app.engine.flavors.assignment import Assignment
+from app.engine.pace import Pace, Sliced, finish
+from app.engine.preemption import fair
+from app.engine.preemption.candidates import WITHOUT_BORROWING, Candidate
+from app.engine.preemption.search import Preemptor
+from app.engine.preemption.targets import Target, Targets
+from app.engine.queue.clusterqueue import ClusterQueue as Queue
+from app.engine.queue.nomination import Nomination
+from app.engine.quota import shares
+from app.engine.quota.info import Info
+from app.engine.quota.ordering import effective_priority
+from app.engine.quota.progress import LastAssignment
+from app.engine.quota.trial import Trial
 from app.engine.state import State
-from app.engine.targets import Target, Targets
 from tests.conformance import engine_cache, world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import number
@@ -72,7 +77,7 @@ class Replay(engine_cache.Replay):
         head = recorded.get("Head") or {}
         info = Info(world.load(Workload, world.object_of(head.get("Info"))), self.state.surroundings)
         entry = Entry(info, Queue("q"))
-        entry.preemptor = bool(head.get("IsPreemptor"))
+        entry.nomination = Nomination(info.key) if head.get("IsPreemptor") else None
         return entry
 
     # Order
@@ -80,7 +85,7 @@ class Replay(engine_cache.Replay):
     def _scheduler_less(self, args: Json, results: list[Json]) -> None:
         """Which of two comes first in a tournament; their shares and what they borrow are given."""
         gates = self.gates
-        tournament = fairness.Tournament(
+        tournament = order.Tournament(
             lambda _: {},
             non_borrowing_first=gates.fair_sharing_prioritize_non_borrowing,
             priority_first=gates.priority_sorting_within_cohort,
@@ -92,12 +97,12 @@ class Replay(engine_cache.Replay):
         }
         wanted = self.table.get("requestedFRs") or {}
 
-        def rank(recorded: Json) -> fairness.Rank:
+        def rank(recorded: Json) -> order.Rank:
             entry = self.entry(recorded)
             share = values.get((args.get("parentCohort", ""), entry.info.key), {})
             asked = {key for key, amount in (wanted.get(entry.info.key) or {}).items() if number(amount) > 0}
             borrowed = {f"{each['Flavor']}/{each['Resource']}" for each in share.get("borrowedFRs") or ()}
-            value = fairness.weighted(float(share.get("unweightedRatio", 0)), float(share.get("fairWeight", 0)))
+            value = shares.weighted(float(share.get("unweightedRatio", 0)), float(share.get("fairWeight", 0)))
             return tournament.rank(entry, value, borrows=not asked.isdisjoint(borrowed), direct=False)
 
         self.expect("less", results, [rank(args["a"])[:5] < rank(args["b"])[:5]])
@@ -145,7 +150,7 @@ class Replay(engine_cache.Replay):
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
         entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
         if not args["usage"].get("TAS"):
-            self.expect("fits", results[0] in {0, "Ok"}, run.claims.fits(entry))
+            self.expect("fits", results[0] in {0, "Ok"}, finish(run.claims.fits_then(entry, Pace())))
 
     def _preemption_merge_with_targets(self, args: Json, results: list[Json]) -> None:
         """Victims of earlier entries, and those of one more: each once."""
@@ -170,7 +175,7 @@ class Replay(engine_cache.Replay):
 
     def _preemption_run_second_fs_strategy(self, args: Json, results: list[Json]) -> None:
         """Victims by the second strategy."""
-        strategy = fairness.STRATEGIES["LessThanInitialShare"]
+        strategy = fair.STRATEGIES["LessThanInitialShare"]
         self.search(args, "retryCandidates", results, lambda each, found: each._second(found, strategy))
 
     def search(
@@ -178,7 +183,7 @@ class Replay(engine_cache.Replay):
         args: Json,
         given: str,
         results: list[Json],
-        step: Callable[[fairness.FairPreemption, list[Candidate]], Sliced[bool]],
+        step: Callable[[fair.FairPreemption, list[Candidate]], Sliced[bool]],
     ) -> None:
         """A step of the search for victims under fair sharing; what the preemptor asks for is counted already."""
         context, state, pair = args["preemptionCtx"], self.seen, self.seen.surroundings.catalog.pair
@@ -191,7 +196,7 @@ class Replay(engine_cache.Replay):
             assert queue is not None
             candidates.append(Candidate(info, queue, ranking.rank(info, queue, own), WITHOUT_BORROWING, None))
         with Trial() as trial:
-            search = fairness.FairPreemption(
+            search = fair.FairPreemption(
                 own,
                 {pair(*key.split("/", 1)): number(amount) for key, amount in asked.items()},
                 {pair(*key.split("/", 1)) for key in context["frsNeedPreemption"]},

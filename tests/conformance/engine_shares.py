@@ -9,11 +9,11 @@ from app.api.meta import to_plain
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, Workload
 from app.engine import Options, State
-from app.engine.amounts import Amounts
-from app.engine.candidates import WITHIN_QUEUE, Candidate, by_rank
-from app.engine.fairness import TargetOrdering
-from app.engine.info import Info, PodSetTotals, Surroundings
-from app.engine.preemption import Preemptor
+from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, by_rank
+from app.engine.preemption.fair import TargetOrdering
+from app.engine.preemption.search import Preemptor
+from app.engine.quota.amounts import Amounts
+from app.engine.quota.info import Info, PodSetTotals, Surroundings
 from app.jobs.podsets import Directives, PodSetInfo, changes, info_of, merge
 from tests.conformance import world
 from tests.conformance.cases import Case

@@ -11,12 +11,13 @@ from app.api.pods import PodSpec
 from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.engine import fairness, requests, tree, usage
-from app.engine.amounts import bounded, quota
-from app.engine.info import Info, Surroundings
 from app.engine.options import Options
-from app.engine.requests import LimitSummary, effective_pod
-from app.engine.standing import effective_priority, queue_timestamp
+from app.engine.queue import consumption as usage
+from app.engine.quota import requests, shares, tree
+from app.engine.quota.amounts import bounded, quota
+from app.engine.quota.info import Info, Surroundings
+from app.engine.quota.ordering import effective_priority, queue_timestamp
+from app.engine.quota.requests import LimitSummary, effective_pod
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
@@ -101,8 +102,8 @@ def dominant_share(case: Case, run: dict[str, Json]) -> list[str]:
         extra = step["args"].get("wlReq") or {}
         for key, amount in extra.items():
             tree.add_usage(node, pair(*key.split("/", 1)), int(amount))
-        share = fairness.share(node)
-        ratio, resource = fairness.dominant(node)
+        share = shares.share(node)
+        ratio, resource = shares.dominant(node)
         borrowed = {str(key) for key in node.subtree if node.parent is not None and tree.borrowing_with(node, key, 0)}
         for key, amount in extra.items():
             tree.remove_usage(node, pair(*key.split("/", 1)), int(amount))

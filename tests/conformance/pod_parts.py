@@ -11,8 +11,8 @@ import msgspec
 from app.api.core import Pod
 from app.api.pods import Toleration
 from app.api.workload import PodSet, Workload
-from app.engine.info import Info, Surroundings
 from app.engine.options import Options
+from app.engine.quota.info import Info, Surroundings
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.podsets import Directives, JobPodSet, PodSetInfo, equivalent, merge
 from tests.conformance import world

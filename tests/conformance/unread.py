@@ -224,6 +224,7 @@ def unjudged(found: Unread) -> list[str]:
 
 REPLAYS = frozenset(
     (
+        "core_objects.check",
         "engine_amounts.check",
         "engine_cache.check",
         "engine_cycles.check",

@@ -19,10 +19,11 @@ from app.api.workload import Admission, AdmissionCheckState, CheckState, PodSet,
 from app.controllers import admissionchecks, podsready, workloadtimes
 from app.controllers.status import StatusDraft
 from app.engine.decisions import requested
-from app.engine.info import Info, Surroundings
+from app.engine.flavors.topology import asks_for_topology
 from app.engine.options import Options
-from app.engine.standing import is_admissible, queue_timestamp
-from app.engine.topology import asks_for_topology
+from app.engine.queue.admissible import is_admissible
+from app.engine.quota.info import Info, Surroundings
+from app.engine.quota.ordering import queue_timestamp
 from app.jobs.options import PodsReadyOptions
 from app.jobs.workload import limited_reclaimable
 from tests.conformance import world

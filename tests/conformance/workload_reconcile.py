@@ -84,13 +84,17 @@ class Objects:
         """All objects, by kind and key."""
         return sorted(self._found.items())
 
+    def shown(self, item: Json) -> Json:
+        """An object as reconcilers see it."""
+        return _inactive(item) if item.get("kind") == "ClusterQueue" else item
+
     def seen(self, options: JobOptions, now: datetime) -> ClusterView:
         """The same as reconcilers see it."""
         stores: dict[str, Store[Any]] = {name: Store() for name, _ in _STORES.values()}
         for number, ((kind, _), item) in enumerate(sorted(self._found.items()), 1):
             if kind in _STORES:
                 name, struct = _STORES[kind]
-                obj = world.load(struct, _inactive(item) if kind == "ClusterQueue" else item)
+                obj = world.load(struct, self.shown(item))
                 obj.metadata.resource_version = obj.metadata.resource_version or str(number)
                 stores[name].observe(obj)
         pods: Store[Pod] = Store()

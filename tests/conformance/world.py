@@ -15,15 +15,8 @@ from app.api.localqueue import LocalQueue
 from app.api.quantity import parse
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
-from app.engine.assignment import LastAssignment
-from app.engine.options import (
-    AdmissionFairSharing,
-    FairSharing,
-    Gates,
-    Options,
-    Transformation,
-    WaitForPodsReady,
-)
+from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Options, Transformation, WaitForPodsReady
+from app.engine.quota.progress import LastAssignment
 from app.engine.state import State
 from tests.conformance.cases import NotRead
 

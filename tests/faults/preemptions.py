@@ -359,9 +359,11 @@ class _Fate:
         if self._sticky(look, two.queue) == self._uid == two.uid and not self._may_pass(look, one, first):
             return False
         if not self._fair:
-            # Who had to look for other victims is told with the level of those; the order was that of the first ones.
-            level = look.tree.level(second.queue, second.cpus, look.usage(without=self._leaving & look.going))
-            return (one.borrowing, *_line(first)) <= (max(two.borrowing, level), *_line(second))
+            # Who had to look for other victims is told with the level of those; the order was that of the first ones,
+            # of both.
+            usage = look.usage(without=self._leaving & look.going)
+            theirs_then, mine_then = (look.tree.level(each.queue, each.cpus, usage) for each in (first, second))
+            return (min(one.borrowing, theirs_then), *_line(first)) <= (max(two.borrowing, mine_then), *_line(second))
         if look.tree.root(first.queue) != look.tree.root(second.queue):
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
@@ -370,11 +372,17 @@ class _Fate:
             best = look.waiting.get(look.decisions[number].uid)
             if best is None or ours not in (best.queue, *look.tree.above(best.queue)):
                 continue
+            if number != mine and self._made_way(best.uid, one.uid):
+                continue  # it comes after that one, however its side of the tree stands
             before = self._standing(look, place, theirs, first)
             return any(a <= b for a in before for b in self._standing(look, place, ours, best)) and (
                 number == mine or self._comes_first(look, number, mine)
             )
         return False
+
+    def _made_way(self, victim: str, preemptor: str) -> bool:
+        """Whether one was ever evicted for the other."""
+        return any(each.decided.uid == preemptor and victim in each.decided.gone for each in self._all)
 
     def _may_pass(self, look: Look, one: Decided, claim: Claim) -> bool:
         """Nobody is let in before the one he was preempted for, nor, if he would borrow and has no higher priority,

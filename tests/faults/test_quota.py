@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine import tree
-from app.engine.amounts import FlavorResource
-from app.engine.fairness import share
+from app.engine.quota import tree
+from app.engine.quota.amounts import FlavorResource
+from app.engine.quota.shares import share
 from tests.faults.quota import Limits, Tree
 
 PAIR = FlavorResource("default", "cpu")

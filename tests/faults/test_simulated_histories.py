@@ -15,8 +15,13 @@ SEEN = ("got quota", "requeued", "served", "outranked", "withdrawn", "killed")
 FOUND = {
     ("fair", 86): "somebody was preempted for one that fitted only by the victims of another",
     ("fair", 774): "the same, and the room was taken by one that had to go itself",
+    ("classical", 100): "a head without candidates kept from a preemptor what its victims were about to leave",
+    ("fair", 717): "the same",
+    ("classical", 155): "the order is that of the flavors that were found first, also of one that looked again (judge)",
+    ("fair", 283): "a head that made way for another comes after it, however its side of the tree stands (judge)",
+    ("fair", 304): "the preemptor forgot which flavors its victims left",
 }
-"""What histories found in the engine once."""
+"""What histories found in the engine, or in the judge, once."""
 
 
 def good(tmp_path: Path, sharing: str, seed: int) -> Counter[str]:

@@ -5,7 +5,9 @@ They are built before the first test and run before the test begins. All fixture
 `scenario` (or `turnstile`) Turnstile runs on the same control plane, without them it need not.
 """
 
+import json
 from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 import pytest
 
@@ -15,6 +17,13 @@ from testbed.operators import OPERATORS, RunningOperator
 from tests.cluster.scenario import Scenario
 from tests.faults.crew import Crew
 from tests.turnstile import Turnstile, installed_with
+
+CONFIGURATION: Final = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "integrations": {"frameworks": [each.framework for each in ALL]},
+    "waitForPodsReady": {"timeout": "30m"},
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -101,9 +110,13 @@ def crew(
     nodes: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Crew]:
-    """A webhook, a leader and a standby in the place of the session's Turnstile, with all kinds enabled."""
+    """A webhook, a leader and a standby in the place of the session's Turnstile, with all kinds enabled. They report
+    whether the pods of each job are ready, and wait for that longer than a test takes."""
     installation.stop()
-    crew = Crew(control_plane, installation.installation, directory=tmp_path_factory.mktemp("crew"))
+    directory = tmp_path_factory.mktemp("crew")
+    file = directory / "config.yaml"
+    file.write_text(json.dumps(CONFIGURATION))
+    crew = Crew(control_plane, installation.installation, directory=directory, configuration=file)
     try:
         crew.start()
         yield crew

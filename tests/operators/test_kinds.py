@@ -37,9 +37,12 @@ def trial(control_plane: ControlPlane, crew: Crew, row: Row) -> Iterator[Trial]:
 
 @EVERY_ROW
 def test_it_waits_for_quota_and_runs_on_the_nodes_of_its_flavor(trial: Trial) -> None:
-    """The second job runs no pod while the first one has the quota, and runs when the first one has ended."""
+    """The second job runs no pod while the first one has the quota, and runs when the first one has ended. Its operator
+    says that the pods of the first one are ready, and so do its Workloads."""
     trial.create("first")
     trial.wait_runs("first")
+    if trial.row.says_ready:
+        trial.wait_ready("first")
     assert {pod["spec"]["nodeName"] for pod in trial.pods("first")} == {NODE}
     trial.create("second")
     trial.wait_waits("second")

@@ -155,6 +155,14 @@ class Trial:
 
         self.wait(admitted, timeout=timeout, describe=lambda: f"{name} is not admitted")
 
+    def wait_ready(self, name: str) -> None:
+        """Until every Workload of a job that runs says that its pods are ready."""
+
+        def ready() -> bool:
+            return all(condition(each, "PodsReady").get("status") == "True" for each in self.workloads(name))
+
+        self.wait(ready, describe=lambda: f"the pods of {name} are not said to be ready")
+
     def wait_waits(self, name: str) -> None:
         """Until a job has been considered and has got no quota; then no pod of it runs."""
 

@@ -16,24 +16,24 @@ from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
-    "AdmissionFairSharing", "CleanupProvisioningRequestsOnEviction", "CustomMetricLabels", "DisableWaitForPodsReady",
-    "FairSharingPreemptWithinNominal",
+    "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
+    "CustomMetricLabels", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",
     "RejectUpdatesToCQWithInvalidOnFlavors", "SchedulingEquivalenceHashing", "TASValidateWorkloadSliceSize",
     "SparkApplicationIntegration", "UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability",
-    "VisibilityOnDemand", "WorkloadValidateResourcesAreNonNegative", "WorkloadValidationForPodSetMetadata",
+    "VisibilityOnDemand", "WorkloadPriorityClassDefaulting", "WorkloadValidateResourcesAreNonNegative",
+    "WorkloadValidationForPodSetMetadata",
 ))  # fmt: skip
 """Gates that can be switched both ways."""
 
 ALWAYS_ON: Final = frozenset((
-    "AdmissionGatedBy", "AssignQueueLabelsForPods", "DeferRayServiceFinalizationForRedisCleanup",
-    "FinishOrphanedWorkloads", "LWSImmutableGroupSize",
+    "DeferRayServiceFinalizationForRedisCleanup", "FinishOrphanedWorkloads", "LWSImmutableGroupSize",
     "ManagedJobsNamespaceSelectorAlwaysRespected", "PodIntegrationValidateGroupOwner",
     "SkipAncestorCheckForDeletedWorkloads", "TLSOptions", "ValidateRayAndSparkJobUpdates",
-    "WorkloadIdentifierAnnotations", "WorkloadPriorityClassDefaulting",
+    "WorkloadIdentifierAnnotations",
 ))  # fmt: skip
 """Gates whose behaviour cannot be switched off."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 from app.api import names
 from app.api.conditions import timestamp
-from app.api.core import Pod
+from app.api.core import Pod, PodCondition
 from app.api.meta import Object
 from app.api.pods import PodSpec, PodTemplate
 from app.jobs.bases.roles import Shape, shape_of
@@ -86,6 +86,17 @@ def waits_for_group(pod: Pod) -> bool:
 def is_true(pod: Pod, condition: str) -> bool:
     """Whether the pod has that condition with status True."""
     return any(each.type == condition and each.status == "True" for each in pod.status.conditions)
+
+
+def unschedulable(pod: Pod) -> PodCondition | None:
+    """The condition in which kube-scheduler says why it found no node for the pod; None if it does not say that, or the
+    pod is being deleted."""
+    if pod.metadata.deletion_timestamp:
+        return None
+    for each in pod.status.conditions:
+        if each.type == "PodScheduled":
+            return each if each.status == "False" and each.reason == "Unschedulable" else None
+    return None
 
 
 def template(pod: Pod) -> bytes:

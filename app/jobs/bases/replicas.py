@@ -57,6 +57,7 @@ class ReplicaSpecs(Object):
 
 class _ReplicaStatus(Object):
     active: int = 0
+    succeeded: int = 0
 
 
 class _Status(Object):
@@ -100,6 +101,10 @@ class ReplicaJobs(TemplatedJob[J]):
 
     def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
         """The largest number of pods of a replica type that the operator runs."""
+        return spec.count
+
+    def needed(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
+        """The number of pods of a replica type without which the job cannot work."""
         return spec.count
 
     def templates(self, job: J) -> list[Template]:
@@ -147,8 +152,17 @@ class ReplicaJobs(TemplatedJob[J]):
         )
 
     def pods_ready(self, job: J) -> bool:
-        """Whether the operator says that the job runs."""
-        return any(each.type == _RUNNING and each.status == "True" for each in job.status.conditions)
+        """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.
+
+        The training operator says that a job runs as soon as one pod runs; Kueue reads no more than that.
+        """
+        if not any(each.type == _RUNNING and each.status == "True" for each in job.status.conditions):
+            return False
+        up = {name.lower(): each.active + each.succeeded for name, each in job.status.replica_statuses.items()}
+        return all(
+            up.get(replica_type.lower(), 0) >= self.needed(job, replica_type, spec)
+            for replica_type, spec in self._entries(job)
+        )
 
     def significant(self, job: J) -> tuple[object, ...]:
         """The spec, the outcome, and whether pods are active."""

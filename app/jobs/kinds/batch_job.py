@@ -235,10 +235,11 @@ class BatchJob(TemplatedJob[Job]):
         return Stop(list[Step](steps), announce=running, complete=gone or not restored)
 
     def pods_ready(self, job: Job) -> bool:
-        """Whether ready and succeeded pods, including uncounted ones, add up to the pod set's count."""
+        """Whether ready and succeeded pods, including uncounted ones, add up to the pod set's count, with the indexes
+        that have failed for good. Kueue waits for pods of these, which are never made."""
         uncounted = job.status.uncounted_terminated_pods
         succeeded = job.status.succeeded + (len(uncounted.succeeded) if uncounted else 0)
-        return succeeded + job.status.ready >= _count(job)
+        return succeeded + job.status.ready + _indexes(job, job.status.failed_indexes) >= _count(job)
 
     def reclaimable(self, job: Job) -> dict[str, int]:
         """Pods that will not be recreated, once fewer completions remain than may run at a time.
@@ -247,7 +248,8 @@ class BatchJob(TemplatedJob[Job]):
         pods.
         """
         parallelism, count = _parallelism(job), _count(job)
-        done = _terminal_indexes(job) if job.spec.completion_mode == "Indexed" else job.status.succeeded
+        indexed, status = job.spec.completion_mode == "Indexed", job.status
+        done = _indexes(job, status.completed_indexes, status.failed_indexes) if indexed else status.succeeded
         if parallelism <= 1 or done == 0:
             return {}
         completions = parallelism if job.spec.completions is None else job.spec.completions
@@ -371,10 +373,10 @@ def _restored(job: Job, pod_sets: Sequence[PodSet] | None) -> dict[str, Any]:
     return spec
 
 
-def _terminal_indexes(job: Job) -> int:
-    """How many indexes below `completions` have completed or failed, each counted once."""
+def _indexes(job: Job, *reported: str) -> int:
+    """How many indexes below `completions` are in the lists that the status reports, each counted once."""
     end = job.spec.completions or 0
-    runs = sorted([*_index_runs(job.status.completed_indexes), *_index_runs(job.status.failed_indexes)])
+    runs = sorted(run for text in reported for run in _index_runs(text))
     done = reached = 0
     for first, last in runs:
         start, stop = max(first, reached), min(last + 1, end)

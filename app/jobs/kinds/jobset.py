@@ -4,7 +4,7 @@ The JobSet controller copies the scheduling directives to the child Jobs before 
 pkg/controller/jobs/jobset.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -12,6 +12,8 @@ from app.api.meta import Kind, Object
 from app.jobs import conditions
 from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
 from app.jobs.integration import Asked
+
+_RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 class _JobSpec(Object):
@@ -24,9 +26,15 @@ class _JobTemplate(Object):
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
 
 
+class _Dependency(Object):
+    name: str = ""
+    status: str = ""
+
+
 class _ReplicatedJob(Object):
     name: str = ""
     replicas: int = 1
+    depends_on: list[_Dependency] = []
     template: _JobTemplate = msgspec.field(default_factory=_JobTemplate)
 
     @property
@@ -37,10 +45,20 @@ class _ReplicatedJob(Object):
         return parallelism if spec.completions is None else min(parallelism, spec.completions)
 
 
+class _FailureRule(Object):
+    action: str = ""
+
+
+class _FailurePolicy(Object):
+    max_restarts: int = 0
+    rules: list[_FailureRule] = []
+
+
 class _Spec(Object):
     suspend: bool | None = None
     managed_by: str | None = None
     replicated_jobs: list[_ReplicatedJob] = []
+    failure_policy: _FailurePolicy | None = None
 
 
 class _ReplicatedJobStatus(Object):
@@ -48,6 +66,11 @@ class _ReplicatedJobStatus(Object):
     ready: int = 0
     succeeded: int = 0
     active: int = 0
+
+    @property
+    def up(self) -> int:
+        """Replicas whose pods are all ready or have succeeded."""
+        return self.ready + self.succeeded
 
 
 class _Status(Object):
@@ -95,12 +118,29 @@ class JobSets(TemplatedJob[JobSet]):
         return any(each.active > 0 for each in job.status.replicated_jobs_status)
 
     def pods_ready(self, job: JobSet) -> bool:
-        """Whether every replica is ready or has succeeded."""
-        done = sum(each.ready + each.succeeded for each in job.status.replicated_jobs_status)
-        return done == sum(each.replicas for each in job.spec.replicated_jobs)
+        """Whether every replica is ready or has succeeded, of the replicated Jobs that need not wait until another one
+        is complete: the JobSet controller has made no pods of those yet. Kueue waits for them too."""
+        status = {each.name: each for each in job.status.replicated_jobs_status}
+        wanted = {each.name: each.replicas for each in job.spec.replicated_jobs}
+
+        def succeeded(name: str) -> int:
+            return status[name].succeeded if name in status else 0
+
+        def waits(each: _ReplicatedJob) -> bool:
+            return any(
+                on.status == "Complete" and succeeded(on.name) < wanted.get(on.name, 0) for on in each.depends_on
+            )
+
+        return all(
+            waits(each) or (each.name in status and status[each.name].up >= each.replicas) or not each.replicas
+            for each in job.spec.replicated_jobs
+        )
 
     def reclaimable(self, job: JobSet) -> dict[str, int]:
-        """The pods of replicas that have succeeded."""
+        """The pods of replicas that have succeeded, unless the JobSet may restart: a restart makes all replicas again.
+        Kueue releases their quota in any case, so that after a restart more pods run than are charged."""
+        if _restarts(job):
+            return {}
         pods = {each.name: each.pods_each for each in job.spec.replicated_jobs}
         return {
             each.name.lower(): each.succeeded * pods[each.name]
@@ -115,3 +155,12 @@ class JobSets(TemplatedJob[JobSet]):
     def managed_by(self, job: JobSet) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
+
+
+def _restarts(job: JobSet) -> bool:
+    """Whether the failure of a replica may have all replicas made again, by the failure policy, which is immutable.
+    Also if no restart is left: right after the last restart the counts are those of the run before."""
+    policy = job.spec.failure_policy
+    return policy is not None and (
+        policy.max_restarts > 0 or any(rule.action == _RESTARTS_ALWAYS for rule in policy.rules)
+    )

@@ -200,10 +200,6 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         total = str(job.spec.leader_worker_template.size)
         return {names.POD_GROUP_TOTAL_COUNT: total, names.POD_GROUP_SERVING: "true", names.ROLE_HASH: role}
 
-    def pods_ready(self, job: LeaderWorkerSet) -> bool:
-        """Whether all groups are ready."""
-        return job.status.ready_replicas >= job.spec.replicas
-
     def significant(self, job: LeaderWorkerSet) -> tuple[object, ...]:
         """The spec, and the number of groups."""
         return job.spec, job.status.replicas, self.runs(job)

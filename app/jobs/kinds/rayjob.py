@@ -23,6 +23,10 @@ _IDLE: Final = frozenset(("", "Suspended", _REFUSED))
 _NO_SPEC: Final = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector"
 
 
+_SUBMITTING: Final = ("Running", "Waiting")
+"""Deployment states in which KubeRay has found all pods of the RayCluster running."""
+
+
 class _Spec(Object):
     suspend: bool | None = None
     managed_by: str | None = None
@@ -137,8 +141,13 @@ class RayJobs(RayKind[RayJob]):
         return Outcome(success=job.status.job_status == "SUCCEEDED", message=job.status.message)
 
     def pods_ready(self, job: RayJob) -> bool:
-        """Whether its RayCluster has the state `ready`."""
-        return job.status.ray_cluster_status.state == "ready"
+        """Whether its RayCluster has, or has had, the state `ready`.
+
+        KubeRay begins to submit the job in that state, but copies the state only once the head reports about the job,
+        which may take long; of a job that a user submits it never does before that. Kueue reads the copy.
+        """
+        status = job.status
+        return status.ray_cluster_status.state == "ready" or status.job_deployment_status in _SUBMITTING
 
     def significant(self, job: RayJob) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, and whether KubeRay refuses to run it."""

@@ -142,10 +142,6 @@ class StatefulSets(ServingSet[StatefulSet]):
             names.ROLE_HASH: names.DEFAULT_PODSET,
         }
 
-    def pods_ready(self, job: StatefulSet) -> bool:
-        """Whether all replicas are ready."""
-        return job.status.ready_replicas >= job.wanted
-
     def significant(self, job: StatefulSet) -> tuple[object, ...]:
         """The spec, and the number of pods."""
         return job.spec, job.status.replicas, self.runs(job)

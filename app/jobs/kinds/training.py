@@ -56,6 +56,13 @@ class PyTorchJobs(ReplicaJobs[PyTorchJob]):
             return spec.count
         return max(spec.count, policy.min_replicas or 0, policy.max_replicas or 0)
 
+    def needed(self, job: PyTorchJob, replica_type: str, spec: ReplicaSpec) -> int:
+        """The replicas; of the workers of an elastic job, the fewest with which it trains."""
+        policy = job.spec.elastic_policy
+        if policy is None or policy.min_replicas is None or replica_type.lower() != "worker":
+            return spec.count
+        return min(spec.count, policy.min_replicas)
+
 
 class _TFSpec(ReplicaSpecs):
     tf_replica_specs: dict[str, ReplicaSpec] = {}

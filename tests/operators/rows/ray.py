@@ -236,6 +236,7 @@ ROWS = (
         end=None,
         written=_written,
         stand_in="No Ray runs, so no application is served.",
+        says_ready=False,
         attacks=(
             *_growth("RayService", "rayservices"),
             Attack(

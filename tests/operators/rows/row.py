@@ -121,6 +121,8 @@ class Row:
     """Quota of other resources than CPUs, for the pods of all jobs of a test; none is charged by default."""
     queued_by_pod: bool = False
     """Whether each pod has a Workload of its own, so that a replaced pod is queued anew whatever stopped the last."""
+    says_ready: bool = True
+    """Whether the operator says that the pods are ready though no process runs in them."""
     runs_again: bool = True
     """Whether a stopped job runs again when it is admitted again; a stopped Pod is gone."""
     queued: Callable[[Json], Json] = metadata_of

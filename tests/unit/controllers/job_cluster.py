@@ -224,7 +224,7 @@ class Cluster:
         """One look, and its actions carried out; the first `only` of them if given, as when a process dies."""
         decision = self.decide(key)
         for action in decision.actions[:only]:
-            self._act(action)
+            self.act(action)
         return decision
 
     def settle(self, key: str = JOB, *, limit: int = 12) -> None:
@@ -234,7 +234,8 @@ class Cluster:
                 return
         raise AssertionError(f"still writing after {limit} looks: {self.writes[-limit:]}")
 
-    def _act(self, action: object) -> None:
+    def act(self, action: object) -> None:
+        """Carry out one action."""
         match action:
             case Emit():
                 self.events.append((action.reason, action.note))

@@ -195,7 +195,9 @@ def test_only_the_end_of_the_last_pod_of_a_job_that_goes_is_news() -> None:
 class TestWhatIsCached:
     """Of all pods of the cluster."""
 
-    async def keep(self, *, phase: str = "Running", **metadata: Any) -> tuple[Keep, Pod]:
+    async def keep(
+        self, *, phase: str = "Running", conditions: tuple[dict[str, str], ...] = (), **metadata: Any
+    ) -> tuple[Keep, Pod]:
         """How much of a pod is cached, and what of it; the namespace `team` is managed."""
         async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
             caches = Caches(transport)
@@ -206,7 +208,7 @@ class TestWhatIsCached:
             managed = ManagedNamespaces(caches, options, Registry())
             container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1500m", "x.io/gpu": 1}}}
             body = {"metadata": {"name": "a", "namespace": "team", **metadata}}
-            body["status"] = {"phase": phase}
+            body["status"] = {"phase": phase, "conditions": list(conditions)}
             body["spec"] = {"nodeName": "n", "nodeSelector": {"pool": "x"}, "containers": [container, container]}
             pod = Pod.decoder()(orjson.dumps(body))
             return managed.keep_pod(pod), pod
@@ -235,6 +237,18 @@ class TestWhatIsCached:
             "nodeSelector": {"pool": "x"},
             "containers": [{"resources": {"requests": {"cpu": "3000m", "x.io/gpu": "2"}}}],
         }
+
+    @pytest.mark.asyncio
+    @pytest.mark.parametrize("reason", ["Unschedulable", "SchedulingGated"])
+    async def test_of_its_conditions_that_there_is_no_node_for_it_is(self, reason: str) -> None:
+        """With what kube-scheduler says, once in memory for all pods of which it says the same."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+        refused = {"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/3 nodes are available"}
+        given: Any = {"ownerReferences": [owner], "conditions": ({"type": "Ready", "status": "False"}, refused)}
+        (_, one), (_, other) = await self.keep(**given), await self.keep(**given)
+        assert [each.reason for each in one.status.conditions] == [reason] * (reason == "Unschedulable")
+        for first, second in zip(one.status.conditions, other.status.conditions, strict=True):
+            assert first.message is second.message
 
     @pytest.mark.asyncio
     async def test_a_pod_of_a_job_that_has_ended_is_not(self) -> None:

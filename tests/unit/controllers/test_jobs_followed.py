@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from app.api.core import Job, Pod
+from app.api.workload import Workload
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
+from tests.unit.controllers.group_cluster import GROUP, GroupCluster
 from tests.unit.controllers.job_cluster import POD, TEMPLATE, Cluster
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -211,6 +213,42 @@ class TestAPod:
         cluster.pod()
         cluster.settle(POD)
         assert cluster.writes == []
+
+
+class TestFinalizersOfAKindThatIsSwitchedOff:
+    """Finished is written before the finalizers are removed; the process may end, or a patch be refused, in between."""
+
+    def test_of_a_pod_whose_workload_is_finished(self) -> None:
+        """Both go: that of the Pod, and that of its Workload."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.pod()
+        cluster.settle(POD)
+        cluster.set_condition("Finished", reason="Succeeded")
+        cluster.world.registry = Registry(["batch/job"])
+        cluster.settle(POD)
+        pod = cluster.get(Pod, "team/train")
+        assert pod is not None
+        assert pod["metadata"]["finalizers"] == []
+        assert cluster.workload["metadata"]["finalizers"] == []
+
+    @pytest.mark.parametrize("there", [True, False], ids=["finished", "gone"])
+    def test_of_what_is_left_of_a_group(self, there: bool) -> None:
+        """One of its Pods is gone already; its Workload is finished, or gone too."""
+        cluster = GroupCluster(total=2)
+        cluster.member("a")
+        cluster.member("b")
+        cluster.settle(GROUP)
+        cluster.patch(Pod, "team/a", {"metadata": {"finalizers": []}})
+        cluster.delete(Pod, "team/a")
+        cluster.delete(Pod, "team/b")
+        cluster.set_condition("Finished", reason="OwnerNotFound")
+        if not there:
+            cluster.patch(Workload, cluster.workload_key, {"metadata": {"finalizers": []}})
+            cluster.delete(Workload, cluster.workload_key)
+        cluster.world.registry = Registry(["batch/job"])
+        cluster.settle(GROUP)
+        assert cluster.pods == {}
 
 
 class TestAFinishedWorkload:

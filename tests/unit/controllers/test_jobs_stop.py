@@ -90,6 +90,24 @@ class TestEviction:
         assert "admission" not in running.workload["status"]
         assert running.workload["status"]["accumulatedPastExecutionTimeSeconds"] == 5
 
+    def test_adds_its_time_to_that_of_earlier_runs(self, running: Cluster) -> None:
+        """So that a limit holds across evictions."""
+        running.patch(Workload, running.workload_key, {"status": {"accumulatedPastExecutionTimeSeconds": 100}})
+        running.evict()
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        assert running.workload["status"]["accumulatedPastExecutionTimeSeconds"] == 105
+
+    @pytest.mark.parametrize(("cause", "past"), [("MaximumExecutionTimeExceeded", None), ("RequeuingLimitExceeded", 5)])
+    def test_at_its_time_limit_does_not_add_that_time(self, running: Cluster, cause: str, past: int | None) -> None:
+        """Activated again, it has the whole time: it would be deactivated at its next admission otherwise."""
+        running.evict(f"DeactivatedDueTo{cause}", "why")
+        running.settle()
+        running.patch(Job, "team/train", {"status": {"active": 0}})
+        running.settle()
+        assert running.workload["status"].get("accumulatedPastExecutionTimeSeconds") == past
+
     @pytest.mark.parametrize(
         ("reason", "requeued"),
         [("Preempted", "True"), ("NodeFailures", "True"), ("ClusterQueueStopped", "False"), ("Deactivated", "False")],

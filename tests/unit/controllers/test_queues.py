@@ -1,5 +1,6 @@
 """What is written into the status of a queue, and when."""
 
+import asyncio
 from typing import TypeVar
 
 import pytest
@@ -7,14 +8,18 @@ import pytest
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
-from app.api.meta import to_plain
+from app.api.meta import Kind, to_plain
 from app.api.resourceflavor import ResourceFlavor
-from app.controllers.ledgerfeed import LedgerBooks
-from app.controllers.queues import decide_cluster_queue, decide_cohort, decide_local_queue
+from app.controllers.actions import ReconcileResult, RequeueAfter
+from app.controllers.clusterview import ClusterView
+from app.controllers.ledgerfeed import Change, LedgerBooks, follow
+from app.controllers.queues import controllers, decide_cluster_queue, decide_cohort, decide_local_queue
+from app.controllers.runner import Runner
 from app.engine import Options, State
-from app.engine.options import FairSharing
+from app.engine.options import AdmissionFairSharing, FairSharing
+from app.kube.workqueue import WorkQueue
 from tests.unit.controllers import worlds as w
-from tests.unit.controllers.written import status
+from tests.unit.controllers.written import patches, status
 from tests.unit.engine import builders as b
 
 Q = TypeVar("Q", ClusterQueue, LocalQueue)
@@ -112,6 +117,87 @@ class TestShares:
         assert status(decide_cluster_queue("cq", world, books))["fairSharing"] is None
         assert status(decide_cohort("near", world, books)) == {"fairSharing": None}
         assert "fairSharing" not in status(decide_cluster_queue("cq", w.world(w.cluster_queue()), books))
+
+
+class TestConsumption:
+    """`status.fairSharing.admissionFairSharingStatus` of a LocalQueue, under admission fair sharing."""
+
+    INTERVAL = 300.0
+
+    def world_of(self, told: dict[str, object] | None = None, *, half_life: float = 600.0) -> tuple[State, ClusterView]:
+        """LocalQueue `ns/lq` with this in its status, known to the ledger."""
+        queue = w.local_queue()
+        if told is not None:
+            queue = _with_status(queue, {"fairSharing": {"admissionFairSharingStatus": told}})
+        sharing = AdmissionFairSharing(usage_half_life=half_life, usage_sampling_interval=self.INTERVAL)
+        state = State(Options(admission_fair_sharing=sharing))
+        state.put_cluster_queue(w.cluster_queue(resourceGroups=GROUPS), w.NOW.timestamp())
+        state.put_local_queue(queue, w.NOW.timestamp())
+        return state, w.world(queue, w.cluster_queue())
+
+    def test_nothing_is_written_between_two_samples(self) -> None:
+        """The last one stays until the next is due, which is when the LocalQueue is reconciled again."""
+        recent = {"consumedResources": {"cpu": "8"}, "lastUpdate": "2026-01-02T03:03:05Z"}
+        state, world = self.world_of(recent)
+        state.set_consumed("ns/lq", {"cpu": "9"}, w.NOW.timestamp() - 30)
+        decision = decide_local_queue("ns/lq", world, LedgerBooks(state))
+        assert "fairSharing" not in status(decision)
+        assert decision.actions[-1] == RequeueAfter(self.INTERVAL - 30)
+
+    def test_a_sample_is_written_until_it_is_in_the_status(self) -> None:
+        """Also if the first write of it failed."""
+        state, world = self.world_of()
+        for _ in range(2):
+            written = status(decide_local_queue("ns/lq", world, LedgerBooks(state)))
+            assert written["fairSharing"]["admissionFairSharingStatus"]["lastUpdate"] == "2026-01-02T03:04:05Z"
+
+    def test_what_is_not_consumed_any_more_is_taken_out(self) -> None:
+        """A merge patch keeps what it does not name. Without a half-life nothing is remembered."""
+        old = {"consumedResources": {"gpu": "8"}, "lastUpdate": "2026-01-02T02:00:00Z"}
+        state, world = self.world_of(old, half_life=0.0)
+        written = status(decide_local_queue("ns/lq", world, LedgerBooks(state)))
+        assert written["fairSharing"]["admissionFairSharingStatus"]["consumedResources"] == {"gpu": None}
+
+
+@pytest.mark.asyncio
+@pytest.mark.looptime
+async def test_a_status_is_decided_from_a_ledger_that_has_the_change() -> None:
+    """A ClusterQueue is stopped, and goes, during a cycle, which the ledger must not notice before the end of it."""
+    world, state, kept = w.world(w.cluster_queue(resourceGroups=GROUPS), w.local_queue()), State(), list[Change]()
+    follow(state, world, take=kept.append)
+    for change in kept:
+        change()
+    kept.clear()
+    stopped = w.cluster_queue(resourceGroups=GROUPS, stopPolicy="Hold")
+    stopped.metadata.resource_version, stopped.metadata.generation = "9", 2
+    told: list[tuple[str, str]] = []
+
+    class Executing:
+        async def carry_out(self, kind: type[Kind], _: str, decision: ReconcileResult, __: WorkQueue) -> None:
+            for patch in patches(decision):
+                told.extend((kind.KIND, each["reason"]) for each in patch.get("status", {}).get("conditions", ()))
+
+        def report(self, kind: type[Kind], key: str, error: Exception) -> None:
+            raise AssertionError(f"{kind.KIND} {key}: {error}")
+
+    runner = Runner(Executing(), controllers(world, LedgerBooks(state)), ledger_has=kept.append)
+    with runner.subscribed():
+        work = asyncio.ensure_future(runner.work())
+        for change, seen in (
+            (lambda: world.cluster_queues.observe(stopped), ("ClusterQueue", "Stopped")),
+            (lambda: world.cluster_queues.delete("cq"), ("LocalQueue", "ClusterQueueDoesNotExist")),
+        ):
+            change()
+            await asyncio.sleep(1)
+            assert told == []
+            for each in kept:
+                each()
+            kept.clear()
+            await asyncio.sleep(1)
+            assert seen in told
+            told.clear()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 def _with_status(queue: Q, told: dict[str, object]) -> Q:

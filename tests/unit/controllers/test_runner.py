@@ -217,10 +217,10 @@ async def test_many_keys_are_added_in_slices() -> None:
 
 
 async def test_what_rests_on_the_ledger_waits_for_it() -> None:
-    """Keys of such a watch are listed when the ledger has taken in the change, and not before."""
+    """Keys of such a watch are added, and many of them listed, when the ledger has taken in the change, not before."""
     store, diary, ledger = stored(), Diary(), Ledger()
     listed = ["a"]
-    watch: Watch[Namespace, str] = Watch(store, many=lambda *_: iter(listed), after_ledger=True)
+    watch: Watch[Namespace, str] = Watch(store, itself, lambda *_: iter(listed), after_ledger=True)
     async with running(Runner(diary, [diary.controller("one", watch)], ledger_has=ledger)):
         store.observe(namespace("any"))
         await settled()
@@ -228,7 +228,7 @@ async def test_what_rests_on_the_ledger_waits_for_it() -> None:
         listed.append("b")
         ledger.kept.pop()()
         await settled()
-        assert diary.done == [("one", "a"), ("one", "b")]
+        assert diary.done == [("one", "any"), ("one", "a"), ("one", "b")]
 
 
 async def test_the_log_says_what_was_decided_and_why() -> None:

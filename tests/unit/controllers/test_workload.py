@@ -98,9 +98,13 @@ class TestDeactivation:
         decision = decide("ns/wl", world(stopped, local_queue(), cluster_queue()))
         assert conditions(decision)["QuotaReserved"] == ("False", "Deactivated", "The workload is deactivated")
 
-    def test_reactivation_puts_it_back_in_the_queue(self) -> None:
-        """Requeued turns True with reason Reactivated."""
-        held = condition("Requeued", "False", "Deactivated")
+    @pytest.mark.parametrize(
+        "reason",
+        ["Deactivated", *(f"DeactivatedDueTo{cause}" for cause in ("RequeuingLimitExceeded", "AdmissionCheck"))],
+    )
+    def test_reactivation_puts_it_back_in_the_queue(self, reason: str) -> None:
+        """Requeued turns True with reason Reactivated, also if not a user has deactivated it."""
+        held = condition("Requeued", "False", reason)
         decision = decide("ns/wl", world(workload(held), local_queue(), cluster_queue()))
         assert conditions(decision)["Requeued"][:2] == ("True", "Reactivated")
 
@@ -369,6 +373,29 @@ class TestTimeLimit:
             ),
         )
         assert conditions(decision)["DeactivationTarget"][:2] == ("True", "MaximumExecutionTimeExceeded")
+
+    @pytest.mark.parametrize(("past", "left"), [(40, 15.0), (54, 1.0), (55, None), (400, None)])
+    def test_earlier_runs_count(self, past: int, left: float | None) -> None:
+        """245 s have passed of 300, after runs before evictions."""
+        ran = workload(
+            RESERVED,
+            ADMITTED,
+            admission=True,
+            spec={"maximumExecutionTimeSeconds": 300},
+            more_status={"accumulatedPastExecutionTimeSeconds": past},
+        )
+        decision = decide("ns/wl", world(ran, local_queue(), cluster_queue()))
+        if left is None:
+            assert conditions(decision)["DeactivationTarget"][:2] == ("True", "MaximumExecutionTimeExceeded")
+            assert status(decision)["accumulatedPastExecutionTimeSeconds"] is None
+        else:
+            assert decision.actions == [RequeueAfter(left)]
+
+    def test_one_that_is_stopped_is_not_deactivated_too(self) -> None:
+        """Its limit has passed while its pods take their time to terminate."""
+        evicted = condition("Evicted", "True", "Preempted", "preempted")
+        stopping = workload(RESERVED, ADMITTED, evicted, admission=True, spec={"maximumExecutionTimeSeconds": 200})
+        assert decide("ns/wl", world(stopping, local_queue(), cluster_queue())).actions == []
 
 
 class TestOrphan:

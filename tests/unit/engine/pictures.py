@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from app.engine import State
-from app.engine.queues import ClusterQueue
-from app.engine.state import LocalQueue
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.localqueue import LocalQueue
 
 
 def shape(state: State) -> Any:
@@ -70,7 +70,7 @@ def dump(state: State) -> Any:
             queue.generation,
             [info.key for info in pending.in_order()],
             sorted(pending.inadmissible),
-            (pending.precedence, pending.pop_cycle, pending.retry_cycle),
+            (pending.nomination, pending.pop_cycle, pending.retry_cycle),
             sorted(pending.bulk_moved.items()),
             sorted(pending.last_generation.items()),
             {key: list(heap) for key, heap in pending.classes.items()},

@@ -258,9 +258,9 @@ def test_a_preemptor_that_is_seen_to_run() -> None:
     before = picture(state)
     with state.fork() as trial:
         trial.put_workload(b.reserved(high, trial), b.NOW)
-        assert trial.cluster_queues["a"].pending.preemptor is None
+        assert trial.cluster_queues["a"].pending.nomination is None
     assert picture(state) == before
-    assert state.cluster_queues["a"].pending.preemptor == "team/high"
+    assert state.cluster_queues["a"].pending.first == "team/high"
 
 
 def test_only_a_state_at_rest_is_forked() -> None:

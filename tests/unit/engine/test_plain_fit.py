@@ -6,9 +6,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from app.engine import State
-from app.engine.assignment import Assignment
-from app.engine.flavors import Assigner
-from app.engine.info import Info
+from app.engine.flavors.assigner import Assigner
+from app.engine.flavors.assignment import Assignment
+from app.engine.quota.info import Info
 from app.engine.reasons import Possibility
 from tests.unit.engine import builders as b
 

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.entries import Entry, after_their_preemptors
+from app.engine.cycle.entries import Entry, after_their_preemptors
+from app.engine.flavors.assignment import Assignment
+from app.engine.queue.nomination import Nomination
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 
@@ -17,7 +19,8 @@ def order(*heads: str, victims: dict[str, str], borrowing: Iterable[str] = ()) -
         state.put_workload(b.workload(name, name), b.NOW)
         queue = state.cluster_queues[name]
         if name in victims:
-            queue.pending.precedence = f"team/{name}", 0, True, [(f"team/{key}", "") for key in victims[name]], None
+            gone = {f"team/{key}": "" for key in victims[name]}
+            queue.pending.nomination = Nomination(f"team/{name}", sticky=True, victims=gone)
         entry = Entry(state.waiting[f"team/{name}"], queue)
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entry.assignment.borrowing = int(name in borrowing)

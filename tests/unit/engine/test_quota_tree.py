@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.engine import State, tree
+from app.engine import State
+from app.engine.quota import tree
 from tests.unit.engine import builders as b
 
 CPU = 1000
@@ -146,7 +147,7 @@ def test_unlimited_quota_stays_unlimited() -> None:
 
 
 class TestGenerationOfAClusterQueue:
-    """Scans of flavors start over once a generation is past; see `app.engine.entries.outdated`."""
+    """Scans of flavors start over once a generation is past; see `app.engine.cycle.entries.outdated`."""
 
     def state(self) -> State:
         """One queue of 10 cores."""

@@ -137,3 +137,28 @@ def test_nobody_is_preempted_for_one_that_fits_only_by_the_victims_of_another() 
     leave(state, "large", "d", 6)
     decided = outcomes(state)
     assert (decided["four"], decided["three"]) == (("admit", []), ("admit", []))
+
+
+def test_from_a_head_that_no_preemption_helps() -> None:
+    """`waits` keeps free quota for itself, as it may not reclaim it. It comes first in the order, but it takes nothing:
+    `big` goes on waiting for its victim, whose quota no other gets."""
+    reclaim = {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}
+    state = b.world(
+        b.queue("a", {"default": {"cpu": 2}}, "org", preemption=reclaim),
+        b.queue("b", {"default": {"cpu": 4}}, "org"),
+        b.queue("c", {"default": {"cpu": 0}}, "org"),
+        b.queue("d", {"default": {"cpu": 0}}, "org", preemption=reclaim),
+    )
+    state.put_workload(b.held("beside", "c", {"cpu": "3"}, priority=20), b.NOW)
+    state.put_workload(b.held("victim", "c", {"cpu": "3"}), b.NOW)
+    put(state, "big", "a", 2, second=1)
+    assert outcomes(state)["big"] == ("preempting", [("victim", True)])
+    state.put_workload(b.held("victim", "c", {"cpu": "3"}, evicted=True), b.NOW)
+    put(state, "waits", "b", 4, priority=10, second=2)
+    put(state, "other", "d", 2, priority=10, second=3)
+    decided = outcomes(state)
+    assert decided["waits"] == ("pending", [])
+    assert decided["big"] == ("preempting", [("victim", False)])
+    assert decided["other"][1] == []
+    leave(state, "victim", "c", 3)
+    assert outcomes(state)["big"] == ("admit", [])

@@ -8,9 +8,9 @@ import pytest
 from app.api.core import LimitRange
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle, cycle_steps
-from app.engine.assignment import LastAssignment
-from app.engine.entries import outdated
+from app.engine.cycle.entries import outdated
 from app.engine.options import FairSharing, Gates
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 PENDING = "Pending"

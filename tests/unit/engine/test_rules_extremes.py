@@ -11,10 +11,11 @@ import pytest
 
 from app.api.quantity import MAX_INT64
 from app.api.workload import Workload
-from app.engine import Options, State, cycle, fairness, tree
-from app.engine.amounts import FlavorResource, bounded
+from app.engine import Options, State, cycle
 from app.engine.options import FairSharing
-from app.engine.tree import Node
+from app.engine.quota import shares, tree
+from app.engine.quota.amounts import FlavorResource, bounded
+from app.engine.quota.tree import Node
 from tests.unit.engine import builders as b
 
 ENDLESS = MAX_INT64
@@ -127,16 +128,16 @@ class TestShares:
     def test_what_is_lent_without_end_is_the_largest_number(self) -> None:
         """A borrower's share of it is next to nothing, but it is there, and rounds up to one thousandth."""
         state = b.world(queue("a", ENDLESS), queue("b", 1))
-        assert fairness.lendable(node(state, "team")) == {"gpu": MAX_INT64}
+        assert shares.lendable(node(state, "team")) == {"gpu": MAX_INT64}
         tree.add_usage(node(state, "b"), gpu(state), 11)
-        assert fairness.dominant(node(state, "b")) == (10 * 1000.0 / MAX_INT64, "gpu")
-        assert fairness.share(node(state, "b")).status == 1
+        assert shares.dominant(node(state, "b")) == (10 * 1000.0 / MAX_INT64, "gpu")
+        assert shares.share(node(state, "b")).status == 1
 
     def test_a_share_by_a_tiny_weight_stays_within_int64(self) -> None:
         """It is told as the largest number there is, and is not infinite."""
         state = b.world(queue("a", 1), queue("b", 0, fairSharing={"weight": "1n"}))
         tree.add_usage(node(state, "b"), gpu(state), 2**62)
-        found = fairness.share(node(state, "b"))
+        found = shares.share(node(state, "b"))
         assert (found.infinite, found.status) == (False, MAX_INT64)
 
     def test_a_resource_with_an_end_dominates(self) -> None:
@@ -145,7 +146,7 @@ class TestShares:
         state = b.world(b.queue("a", quotas, "team"), b.queue("b", {"default": {"gpu": 0, "cpu": 0}}, "team"))
         tree.add_usage(node(state, "b"), gpu(state), 2**40)
         tree.add_usage(node(state, "b"), state.surroundings.catalog.pair("default", "cpu"), 1)
-        assert fairness.dominant(node(state, "b"))[1] == "cpu"
+        assert shares.dominant(node(state, "b"))[1] == "cpu"
 
     def test_the_smaller_share_of_quota_without_end_comes_first(self) -> None:
         """Two borrowers of it are told apart."""

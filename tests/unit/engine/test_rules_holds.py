@@ -5,6 +5,7 @@ import pytest
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
 from app.engine.options import Gates, WaitForPodsReady
+from app.engine.queue.nomination import Nomination
 from tests.unit.engine import builders as b
 
 
@@ -155,6 +156,6 @@ class TestPreemptorsFirst:
         state.put_workload(b.workload("head", cpu=4), b.NOW)
         state.put_workload(b.workload("borrower", "z", cpu=2, second=1), b.NOW)
         if preemptor:
-            state.cluster_queues["a"].pending.preemptor = "team/head"
+            state.cluster_queues["a"].pending.nomination = Nomination("team/head")
         outcomes = {decision.key: decision.outcome for decision in cycle(state, b.NOW)}
         assert outcomes == {"team/head": "pending", "team/borrower": "skipped" if kept else "admit"}

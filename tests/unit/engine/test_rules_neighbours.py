@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from app.api.clusterqueue import ClusterQueue
-from app.engine import Decision, Options, State, cycle, tree
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.entries import Entry, after_their_preemptors
+from app.engine import Decision, Options, State, cycle
+from app.engine.cycle.entries import Entry, after_their_preemptors
+from app.engine.flavors.assignment import Assignment
 from app.engine.options import FairSharing, Gates
+from app.engine.queue.nomination import Nomination
+from app.engine.quota import tree
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 TAKEN = "Workload no longer fits after processing another workload"
@@ -266,7 +269,7 @@ def test_who_was_preempted_comes_right_after_its_preemptor() -> None:
         state.put_workload(b.workload(name, where), b.NOW)
         holder = state.cluster_queues[where]
         if name == "head":
-            holder.pending.preemptor, holder.pending.chosen = "team/head", [("team/victim", "InCohortReclamation")]
+            holder.pending.nomination = Nomination("team/head", victims={"team/victim": "InCohortReclamation"})
         entry = Entry(state.workloads[f"team/{name}"], holder)
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         entries.append(entry)

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.workload import Workload
-from app.engine import Options, State, tree
-from app.engine.entries import Entry
-from app.engine.fairness import Tournament, share
-from app.engine.info import Info
+from app.engine import Options, State
+from app.engine.cycle.entries import Entry
+from app.engine.cycle.tournament import Tournament
 from app.engine.options import FairSharing, FairSharingStrategy, Gates
-from app.engine.preemption import Preemptor
+from app.engine.preemption.search import Preemptor
+from app.engine.quota import tree
+from app.engine.quota.info import Info
+from app.engine.quota.shares import share
 from tests.unit.engine import builders as b
 from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 

@@ -13,9 +13,9 @@ import pytest
 
 from app.api.workload import Workload
 from app.engine import Cycle, Options, State, cycle
-from app.engine.assignment import LastAssignment
-from app.engine.entries import outdated
+from app.engine.cycle.entries import outdated
 from app.engine.options import Gates
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 STOP = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}

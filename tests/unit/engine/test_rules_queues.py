@@ -3,13 +3,14 @@
 import msgspec
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.core import LimitRange
+from app.api.core import LimitRange, RuntimeClass
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
-from app.engine.assignment import LastAssignment
-from app.engine.info import Info
 from app.engine.options import AdmissionFairSharing, Gates, WaitForPodsReady
-from app.engine.queues import requeue
+from app.engine.queue.nomination import Nomination
+from app.engine.queue.requeueing import requeue
+from app.engine.quota.info import Info
+from app.engine.quota.progress import LastAssignment
 from tests.unit.engine import builders as b
 
 
@@ -125,7 +126,7 @@ class TestOrder:
             state.put_workload(b.workload("heavy", "x", priority=100), b.NOW)
             state.put_workload(b.workload("light", "y"), b.NOW)
             pending = state.cluster_queues["a"].pending
-            pending.preemptor, pending.sticky = "team/heavy", True
+            pending.nomination = Nomination("team/heavy", sticky=True)
             assert in_line(state)[0] == first
             head = pending.peek()
             assert head is not None
@@ -235,6 +236,37 @@ class TestParked:
         b.settle(state)
         assert b.admitted(state) == {"team/w"}
 
+    def test_limits_that_come_are_a_new_reason_to_wait(self) -> None:
+        """Also for a Workload that was inadmissible together with its equals, as it is without quota."""
+        state = full()
+        state.put_workload(b.workload("w", cpu=2), b.NOW)
+        b.settle(state)
+        assert "insufficient" in str(state.why("team/w"))
+        limits = {"limits": [{"type": "Container", "min": {"cpu": "3"}}]}
+        body = {"metadata": {"name": "l", "namespace": "team"}, "spec": limits}
+        state.put_limit_range(msgspec.convert(body, LimitRange), b.NOW)
+        b.settle(state)
+        assert "LimitRange" in str(state.why("team/w"))
+
+    def test_limits_and_overheads_that_stay_the_same_wake_nothing(self) -> None:
+        """Their annotations may change; with many pending Workloads it is costly to count the requests anew."""
+        state = full()
+        limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "3"}}]}
+        for seen in ("1", "2"):
+            meta = {"namespace": "team", "resourceVersion": seen, "annotations": {"seen": seen}}
+            state.put_limit_range(
+                msgspec.convert({"metadata": {"name": "l", **meta}, "spec": limits}, LimitRange), b.NOW
+            )
+            overhead = {"podFixed": {"cpu": "1"}}
+            state.put_runtime_class(
+                msgspec.convert({"metadata": {"name": "r", **meta}, "overhead": overhead}, RuntimeClass), b.NOW
+            )
+            if seen == "1":
+                state.put_workload(b.workload("w", cpu=2), b.NOW)
+                b.settle(state)
+                before = state.epoch, state.waiting["team/w"]
+        assert (state.epoch, state.waiting["team/w"]) == before
+
 
 class TestScanProgress:
     """How far a scan of flavors came, when the workload is seen anew."""
@@ -275,7 +307,7 @@ class TestPreemptor:
         state.put_workload(high, b.NOW)
         b.settle(state)
         pending = state.cluster_queues["a"].pending
-        assert (pending.preemptor, pending.sticky) == ("team/high", True)
+        assert pending.first == "team/high"
         state.put_workload(b.with_conditions(b.released(low), Requeued=("True", "Preempted")), b.NOW)
         b.settle(state)
         assert b.admitted(state) == {"team/high"}
@@ -362,7 +394,7 @@ class TestPreemptor:
         """It fails after all and is parked with its equals; it is first again when they are tried again."""
         state = full()
         pending = state.cluster_queues["a"].pending
-        pending.preemptor, pending.sticky = "team/w1", True
+        pending.nomination = Nomination("team/w1", sticky=True)
         for number in range(2):
             state.put_workload(b.workload(f"w{number}", cpu=3, second=number), b.NOW)
         assert [decision.key for decision in b.settle(state)] == ["team/w1"]

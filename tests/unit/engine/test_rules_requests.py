@@ -10,8 +10,8 @@ from app.api.core import LimitRange, RuntimeClass
 from app.api.quantity import MAX_INT64
 from app.api.workload import Workload
 from app.engine import Options, State
-from app.engine.info import Info
 from app.engine.options import Gates, Transformation
+from app.engine.quota.info import Info
 from tests.unit.engine import builders as b
 
 

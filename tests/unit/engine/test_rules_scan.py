@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.workload import Workload
-from app.engine import State, tree
-from app.engine.amounts import FlavorResource, fnv1a
-from app.engine.assignment import Assignment, LastAssignment
-from app.engine.flavors import Assigner
-from app.engine.info import Info
+from app.engine import State
+from app.engine.flavors.assigner import Assigner
+from app.engine.flavors.assignment import Assignment
+from app.engine.quota import tree
+from app.engine.quota.amounts import FlavorResource, fnv1a
+from app.engine.quota.info import Info
+from app.engine.quota.progress import LastAssignment
+from app.engine.quota.tree import Node
 from app.engine.reasons import Possibility
-from app.engine.tree import Node
 from tests.unit.engine import builders as b
 
 Rating = tuple[int, int]

@@ -11,8 +11,8 @@ import pytest
 
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle
-from app.engine.info import SLICE_REPLACEMENT_FOR
 from app.engine.options import FairSharing
+from app.engine.quota.info import SLICE_REPLACEMENT_FOR
 from tests.unit.engine import builders as b
 
 OLD = {SLICE_REPLACEMENT_FOR: "team/old"}

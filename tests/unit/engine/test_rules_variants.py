@@ -89,7 +89,7 @@ def test_a_worse_one_makes_way_first(migration: dict[str, Any] | None) -> None:
     assert victim.message == (
         "Evicted to accommodate a workload (UID: uid-v2) due to migration to more favorable resource flavor"
     )
-    assert state.cluster_queues["a"].pending.preemptor == "team/v2"
+    assert state.cluster_queues["a"].pending.nominated("team/v2", 0) is not None
 
 
 @pytest.mark.parametrize("mode", [{}, MODE], ids=["", "mode"])

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from app.engine import Cycle, Options, State, cycle, cycle_steps
 from app.engine.options import AdmissionFairSharing, FairSharing
-from app.engine.pace import Pace, Trial, arrange, finish
-from app.engine.tree import Node, add_usage, rebuild
+from app.engine.pace import Pace, arrange, finish
+from app.engine.queue.nomination import Nomination
+from app.engine.quota.tree import Node, add_usage, rebuild
+from app.engine.quota.trial import Trial
 from tests.unit.engine import builders as b
 
 FAIR = Options(fair_sharing=FairSharing())
@@ -439,8 +441,7 @@ def everything(state: State) -> tuple[Any, ...]:
             queue.name: (
                 [info.key for info in queue.pending.in_order()],
                 sorted(info.key for info in queue.pending.inadmissible_infos()),
-                queue.pending.preemptor,
-                queue.pending.sticky,
+                _promised(queue.pending.nomination),
             )
             for queue in state.cluster_queues.values()
         },
@@ -479,3 +480,10 @@ def assert_sums(state: State) -> None:
     for root in {queue.node.root for queue in state.cluster_queues.values()}:
         rebuild(root)
     assert usages(state) == kept
+
+
+def _promised(nomination: Nomination | None) -> tuple[str, bool, list[tuple[str, str]]] | None:
+    """A nomination as a value that two states can have."""
+    if nomination is None:
+        return None
+    return nomination.preemptor, nomination.sticky, sorted(nomination.victims.items())

@@ -93,7 +93,7 @@ class World:
         first = {name: self.first_in_line(name) for name in QUEUES}
         # as in Kueue, a preemptor that came first before its queue was strict does so until it is let in
         sticky = {
-            queue.name: queue.pending.preemptor for queue in self.state.cluster_queues.values() if queue.pending.sticky
+            queue.name: queue.pending.first for queue in self.state.cluster_queues.values() if queue.pending.first
         }
         decisions = list(cycle(self.state, b.NOW))
         new = {decision.key for decision in decisions if decision.outcome == "admit"}
@@ -186,7 +186,8 @@ class World:
                 assert world.available(name, (flavor, resource)) >= 0, "over quota"
                 nominal, borrow, _ = world.quota(name, (flavor, resource))
                 assert borrow is None or world.used(name, (flavor, resource)) <= nominal + borrow
-        if not self.by_usage(name) and self.state.cluster_queues[name].pending.preemptor != key:
+        nominated = self.state.cluster_queues[name].pending.nominated(key, item.metadata.generation)
+        if not self.by_usage(name) and nominated is None:
             for other in self.waiting_in(name):
                 same = other.spec == item.spec and other.status.conditions == item.status.conditions
                 assert not same or told.age(other) >= told.age(item), "an equal one is older"

@@ -10,6 +10,7 @@ from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
 from app.engine import Options
 from app.engine.options import AdmissionFairSharing
+from app.engine.queue.nomination import Nomination
 from app.insight.positions import Place, Places, Positions, Queueing, grouped, published_usage
 from tests.unit.engine import builders as b
 
@@ -126,7 +127,7 @@ def test_pages_are_in_the_order_of_the_engine(
             listed(positions.of_cluster_queue(queueing, offset=0, limit=100))
 
     pending = state.cluster_queues["a"].pending
-    pending.preemptor, pending.sticky = f"team/w{first}", True
+    pending.nomination = Nomination(f"team/w{first}", sticky=True)
     waits = {key: info.local_queue for key, info in state.waiting.items()}
     order = popped(state)
     before: dict[str, int] = defaultdict(int)

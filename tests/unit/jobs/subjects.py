@@ -84,6 +84,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "phase": ("Pending", "Running", "Busy", "Succeeded", "Failed"),
     "reason": ("Done", "Why"),
+    "action": ("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"),
     "completionMode": ("Indexed", "NonIndexed"),
     "completedIndexes": ("0", "0-1", "1,3"),
     "failedIndexes": ("0", "1-2", "2"),
@@ -189,7 +190,7 @@ def fields(info: mi.Type, name: str, raw: st.SearchStrategy[Json]) -> st.SearchS
 
 
 def _name_of(item: Any) -> Any:
-    names = ("name", "groupName", "manager")
+    names = ("name", "groupName", "manager", "action")
     return next((item[each] for each in names if each in item), id(item)) if isinstance(item, dict) else item
 
 
@@ -500,6 +501,10 @@ def indexes(text: str) -> list[int]:
 
 def _jobset_pods(body: Json) -> int:
     done = {each["name"]: each.get("succeeded", 0) for each in body["status"].get("replicatedJobsStatus", [])}
+    policy = body["spec"].get("failurePolicy") or {}
+    endless = any(each.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for each in policy.get("rules", []))
+    if endless or policy.get("maxRestarts", 0):
+        done = {}  # a restart makes all replicas again
     pods = 0
     for each in body["spec"].get("replicatedJobs", []):
         spec = each["template"]["spec"]

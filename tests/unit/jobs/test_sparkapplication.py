@@ -11,7 +11,7 @@ from app.api import names
 from app.api.errors import PermanentError
 from app.api.workload import PodSet
 from app.api.workload import decode as decode_workload
-from app.engine.requests import amount, effective_pod, pod_requests
+from app.engine.quota.requests import amount, effective_pod, pod_requests
 from app.jobs.integration import Change
 from app.jobs.kinds.sparkapplication import SparkApplication, SparkApplications
 from app.jobs.podsets import PodSetInfo

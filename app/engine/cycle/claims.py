@@ -1,0 +1,215 @@
+"""What the entries of a cycle took so far, and what their victims will free.
+
+Those processed later see the tree's usage with all of it. Must never be left there: `take_off` ends every cycle, also
+one that is left early.
+"""
+
+from typing import Any
+
+from app.engine.cycle.entries import Entry, precedes, waits_for_victims
+from app.engine.pace import Pace, Sliced
+from app.engine.preemption.targets import Target
+from app.engine.quota import tree
+from app.engine.quota.amounts import Amounts
+from app.engine.quota.clusterqueue import ClusterQueue
+from app.engine.quota.ledger import Ledger
+from app.engine.quota.trial import Trial
+from app.engine.reasons import Mode
+
+Freed = dict[ClusterQueue, Amounts]
+
+
+class Claims:
+    """The claims of one cycle."""
+
+    __slots__ = (
+        "_admitted",
+        "_coming",
+        "_leaving",
+        "_ledger",
+        "_passing",
+        "_preempting",
+        "_reserved",
+        "freed",
+        "preempted",
+    )
+
+    def __init__(self, ledger: Ledger[Any]) -> None:
+        self._ledger = ledger
+        self._passing: list[tuple[ClusterQueue, Amounts]] = []
+        """Counted, and of no admission."""
+        self._reserved: list[tuple[ClusterQueue, Amounts]] = []
+        """Of that, what is of heads without candidates."""
+        self._admitted = False
+        """Whether anything was admitted so far."""
+        self._leaving: list[tuple[ClusterQueue, Amounts]] = []
+        """Counted as of an admission, and yet not to stay."""
+        self._coming: list[tuple[ClusterQueue, Amounts]] = []
+        """What is held in its place."""
+        self.preempted: dict[str, Target] = {}
+        """Victims so far, by key."""
+        self._preempting: list[Entry] = []
+        """For whom."""
+        self.freed: dict[ClusterQueue, Amounts] = {}
+        """What they hold together."""
+
+    def reserve(self, queue: ClusterQueue, usage: Amounts) -> None:
+        """Usage that those after see until the cycle ends, for a head that no preemption helps."""
+        self.count(queue, usage)
+        self._reserved.append((queue, usage))
+
+    def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
+        """Usage that those after see until the cycle ends, or for good if it is of an admission."""
+        self._admitted = self._admitted or admitted
+        if self._ledger.journal is not None:
+            self._ledger.keep_usage(queue)
+        tree.add_all(queue.node, usage)
+        if not admitted:
+            self._passing.append((queue, usage))
+
+    def replace(self, queue: ClusterQueue, usage: Amounts, held: Amounts) -> None:
+        """What was counted for an admission is not what is held in the end, if anything."""
+        self._leaving.append((queue, usage))
+        self._coming.append((queue, held))
+
+    def preempt(self, entry: Entry) -> None:
+        """Those after it see that its victims are gone, or will be."""
+        self._preempting.append(entry)
+        for target in entry.targets:
+            self.preempted[target.info.key] = target
+        for queue, amounts in entry.targets.freed.items():
+            total = self.freed.setdefault(queue, {})
+            for pair, amount in amounts.items():
+                total[pair] = total.get(pair, 0) + amount
+
+    def overlap(self, entry: Entry) -> bool:
+        """Whether an earlier entry has a victim of this one."""
+        if not self.preempted:
+            return False
+        if entry.replaced is not None and entry.replaced.info.key in self.preempted:
+            return True
+        return any(target.info.key in self.preempted for target in entry.targets)
+
+    def fits(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether the entry fits then, once all victims so far and its own have released their quota; and whether that
+        is by its own victims, and leaves enough to the preemptors that precede it.
+
+        Kueue asks for the first only. But quota is given when it is free: victims may release more than their preemptor
+        needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
+        free, not on the victims of others: it would have more Workloads preempted, or find its own to be in vain.
+        """
+        keeps = bool(self._reserved) and waits_for_victims(entry)
+        if not entry.targets and not self.preempted and not keeps:
+            return tree.fits(entry.queue.node, usage_of(entry))
+        if not (yield from self.fits_then(entry, pace)):
+            return False
+        assert entry.assignment is not None
+        admits = entry.assignment.mode is Mode.FIT
+        if not self.preempted or not (admits or (self._admitted and not entry.recomputed)):
+            return True  # nothing was admitted since its victims were chosen
+        with Trial() as trial:
+            yield from self.without_passing(trial, pace)
+            if not (yield from _fits_without(entry.targets.freed, entry, pace)):
+                return False
+            if admits and len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
+                for other in self._preempting:
+                    if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
+                        return False
+            return True
+
+    def fits_then(self, entry: Entry, pace: Pace) -> Sliced[bool]:
+        """Whether the entry fits once all victims so far and its own, which are others, have released their quota.
+
+        What a head without candidates keeps for itself is kept from those who come new, not from a preemptor for which
+        Workloads were preempted before. The workload slice that the entry replaces is counted on: only what is asked
+        for beyond that must fit. Kueue takes the old one off as well, and so gives the same quota twice if a neighbour
+        borrowed it in the same cycle.
+        """
+        with Trial() as trial:
+            yield from self.free(trial, pace)
+            if waits_for_victims(entry):
+                yield from _take_off(trial, self._reserved, pace)
+            yield from _free(trial, entry.targets.freed, pace)
+            return tree.fits(entry.queue.node, usage_of(entry))
+
+    def free(self, trial: Trial, pace: Pace) -> Sliced[None]:
+        """Try how it is once all victims so far are gone."""
+        return _free(trial, self.freed, pace)
+
+    def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
+        """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota
+        is counted once, and what it does not need is still theirs."""
+        yield from self.without_passing(trial, pace)
+        usage = usage_of(head)
+        needed = usage.copy()
+        for queue, amounts in head.targets.freed.items():
+            pace.left -= 1
+            if pace.left <= 0:
+                yield
+                pace.renew()
+            taken = {pair: min(amount, needed[pair]) for pair, amount in amounts.items() if needed.get(pair, 0) > 0}
+            for pair, amount in taken.items():
+                needed[pair] -= amount
+            trial.remove(queue.node, taken)
+        trial.add(head.queue.node, usage)
+
+    def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
+        """Try how it is with what was admitted, and without what was counted for this cycle only."""
+        return _take_off(trial, self._passing, pace)
+
+    def take_off(self, pace: Pace) -> Sliced[None]:
+        """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
+        if it is left early."""
+        for counted, change in (
+            (self._passing, tree.remove_all),
+            (self._leaving, tree.remove_all),
+            (self._coming, tree.add_all),
+        ):
+            while counted:
+                queue, usage = counted.pop()
+                change(queue.node, usage)
+                pace.left -= 1
+                if pace.left <= 0:
+                    yield
+                    pace.renew()
+
+
+def _leaves_short(entry: Entry, preemptor: Entry, pace: Pace) -> Sliced[bool]:
+    """Whether the preemptor, its own victims gone, fits without the entry, and not with it."""
+    freed = preemptor.targets.freed
+    if not (yield from _fits_without(freed, preemptor, pace)):
+        return False
+    with Trial() as trial:
+        trial.add(entry.queue.node, usage_of(entry))
+        return not (yield from _fits_without(freed, preemptor, pace))
+
+
+def _fits_without(freed: Freed, entry: Entry, pace: Pace) -> Sliced[bool]:
+    """Whether the entry fits with so much less in use."""
+    with Trial() as trial:
+        yield from _free(trial, freed, pace)
+        return tree.fits(entry.queue.node, usage_of(entry))
+
+
+def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: Pace) -> Sliced[None]:
+    for queue, usage in counted:
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        trial.remove(queue.node, usage)
+
+
+def _free(trial: Trial, freed: Freed, pace: Pace) -> Sliced[None]:
+    for queue, amounts in freed.items():
+        pace.left -= 1
+        if pace.left <= 0:
+            yield
+            pace.renew()
+        trial.remove(queue.node, amounts)
+
+
+def usage_of(entry: Entry) -> Amounts:
+    """What it would take; nothing if it holds its reservation already."""
+    assert entry.assignment is not None
+    return {} if entry.info.reserved else entry.assignment.usage

@@ -1,0 +1,508 @@
+"""Which flavor each resource of each pod set gets, and how: by fitting, by borrowing, by preempting.
+
+Flavors of a resource group are tried in the order the ClusterQueue lists them; fungibility says when to look further.
+The scan remembers how far it came, so that the next attempt goes on from there. Sources: Kueue's flavorassigner and
+KEP-582 (fungibility). Must never change usage: what would be used is in the result.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from app.api.quantity import MAX_INT64
+from app.api.resourceflavor import ResourceFlavor
+from app.engine.flavors.assignment import Assignment, PairOf, PodSetAssignment
+from app.engine.flavors.eligibility import mismatch
+from app.engine.flavors.fungibility import FIT, NO_FIT, better, try_next
+from app.engine.flavors.topology import topology_mismatch
+from app.engine.quota import tree
+from app.engine.quota.amounts import Amounts, FlavorResource, quantity, text, visiting_order
+from app.engine.quota.progress import LastAssignment
+from app.engine.reasons import (
+    EXCEEDS_MAX_QUOTA,
+    MODE_OF,
+    NO_MATCHING_FLAVOR,
+    WAITING_FOR_QUOTA,
+    Attempt,
+    Figure,
+    FlavorChoice,
+    Mode,
+    Possibility,
+)
+
+if TYPE_CHECKING:
+    from app.engine.quota.clusterqueue import ClusterQueue
+    from app.engine.quota.info import Info, PodSetTotals
+
+PODS: Final = "pods"
+
+_UNSET: Final = object()
+_ALONE: Final = [[0]]
+
+
+class _Plain(NamedTuple):
+    """What is the same for all pod sets of which all resources fit into a flavor without borrowing. Shared by them:
+    nobody changes it."""
+
+    choices: dict[str, FlavorChoice]
+    names: dict[str, str]
+    attempts: tuple[tuple[Attempt]]
+    tried: dict[str, int]
+    pairs: tuple[FlavorResource, ...]
+
+
+class Oracle(Protocol):
+    """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
+
+    def __call__(
+        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
+    ) -> tuple[Possibility, int]:
+        """Simulate; change nothing."""
+
+
+class Assigner:
+    """Finds flavors for workloads of one ClusterQueue. `flavors` are the ResourceFlavors that exist."""
+
+    __slots__ = (
+        "_plain",
+        "_plain_sets",
+        "cycle",
+        "fair_sharing",
+        "flavors",
+        "fungible",
+        "ignore_undeclared",
+        "oracle",
+        "own_quota_only",
+        "pair",
+        "topologies",
+    )
+
+    def __init__(
+        self,
+        *,
+        flavors: Mapping[str, ResourceFlavor],
+        pair: PairOf,
+        oracle: Oracle,
+        fungible: bool = True,
+        fair_sharing: bool = False,
+        ignore_undeclared: bool = False,
+        topologies: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.flavors = flavors
+        self.topologies = topologies or {}
+        self.pair = pair
+        self.oracle = oracle
+        self.fungible = fungible
+        self.fair_sharing = fair_sharing
+        self.ignore_undeclared = ignore_undeclared
+        self.cycle = 0
+        self.own_quota_only = False
+        """Whether a Workload is given free nominal quota of its ClusterQueue only."""
+        self._plain: dict[tuple[str, int], tuple[FlavorChoice, tuple[Attempt]]] = {}
+        """What is the same for all that fit into a flavor without borrowing, by flavor and where the scan ended."""
+        self._plain_sets: dict[tuple[str | int, ...], _Plain] = {}
+        """The same for whole pod sets: by flavor, where the scan ended, and resources."""
+
+    def assign(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        *,
+        counts: list[int] | None = None,
+        pins: Mapping[str, Mapping[str, str]] | None = None,
+        replaced: "Info | None" = None,
+    ) -> Assignment:
+        """Flavors for all pod sets, at reduced `counts` if given, only the flavors in `pins` if given.
+
+        `replaced` is the workload slice whose quota this one takes over: flavors stay, and only the difference counts.
+        """
+        totals = info.totals
+        result = Assignment(LastAssignment([], queue.generation, self.cycle, info.hash if info.last_assignment else ""))
+        groups = _ALONE if len(totals) == 1 else _groups(totals)
+        asked: list[dict[str, int]] = []
+        for index, item in enumerate(totals):
+            count = item.count if counts is None else counts[index]
+            requests = item.requests if counts is None else item.scaled(count)
+            if queue.covers_pods:
+                requests = {**requests, PODS: count}
+            asked.append(requests)
+        for members in groups:
+            if not self._assign_group(queue, info, result, members, asked, counts, pins, replaced):
+                break
+        if len(result.pod_sets) == 1:
+            result.mode = result.pod_sets[0].mode
+        else:
+            result.mode = min([pod_set.mode for pod_set in result.pod_sets], default=Mode.FIT)
+        return result
+
+    def _assign_group(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        asked: list[dict[str, int]],
+        counts: list[int] | None,
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+    ) -> bool:
+        """One group of pod sets that share their flavors. False if it found none."""
+        totals = info.totals
+        if len(members) == 1:
+            requests = asked[members[0]]
+            if pins is None and replaced is None and self._fits_first(queue, info, result, members, requests, counts):
+                return True
+        else:
+            requests = {}
+            for index in members:
+                for resource, value in asked[index].items():
+                    requests[resource] = min(requests.get(resource, 0) + value, MAX_INT64)
+        choices: dict[str, FlavorChoice] | None = {}
+        reasons: Sequence[str] = ()
+        attempts: list[Sequence[Attempt]] = []
+        undeclared: Sequence[str] = ()
+        error: str | None = None
+        order = visiting_order(requests) if len(requests) > 1 else requests
+        for resource in order:
+            assert choices is not None
+            if resource in choices:
+                continue
+            group = queue.group_of.get(resource)
+            if group is None:
+                if requests[resource] == 0 or self.ignore_undeclared:
+                    continue
+                reasons = [f"resource {resource} unavailable in ClusterQueue"]
+                undeclared = (resource,)
+                choices = None
+                break
+            wanted = (
+                {name: requests[name] for name in order if name in group.covered} if len(requests) > 1 else requests
+            )
+            found, why_not, tried, error = self._find(
+                queue, info, result, members, resource, wanted, group.flavors, pins, replaced
+            )
+            attempts.append(tried)
+            if error is not None or not found:
+                reasons = why_not
+                choices = None
+                break
+            if choices:
+                choices.update(found)
+                reasons = [*reasons, *why_not] if why_not else reasons
+            else:
+                choices, reasons = found, why_not
+        usage, pair_of = result.usage, self.pair
+        for index in members:
+            item, requests = totals[index], asked[index]
+            count = item.count if counts is None else counts[index]
+            pod_set = PodSetAssignment(
+                item.name, count, requests, reasons=reasons, error=error, attempts=attempts, undeclared=undeclared
+            )
+            tried_index: dict[str, int] = {}
+            if choices is not None:
+                flavors = pod_set.flavors
+                if len(choices) == 1 and choices.keys() == requests.keys():
+                    pod_set.flavors = flavors = choices  # what the loop below would come to
+                old = replaced.totals[index] if replaced is not None and index < len(replaced.totals) else None
+                for resource, value in requests.items():
+                    choice = choices.get(resource)
+                    if choice is None:
+                        continue
+                    flavors[resource] = choice
+                    if choice.borrow > result.borrowing:
+                        result.borrowing = choice.borrow
+                    if old is not None:
+                        value -= old.requests.get(resource, 0)
+                    pair = pair_of(choice.flavor, resource)
+                    if pair in usage:
+                        value += usage[pair]
+                    usage[pair] = min(value, MAX_INT64)
+                    tried_index[resource] = choice.tried_index
+                if not flavors and len(members) > 1:
+                    for resource, choice in choices.items():
+                        found_flavor = self.flavors.get(choice.flavor)
+                        if found_flavor is not None and found_flavor.spec.topology_name is not None:
+                            flavors[resource] = choice
+                            tried_index[resource] = choice.tried_index
+            result.pod_sets.append(pod_set)
+            result.last.tried.append(tried_index)
+        return choices is not None
+
+    def _fits_first(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        requests: dict[str, int],
+        counts: list[int] | None,
+    ) -> bool:
+        """Give all resources of a lone pod set the first flavor of their one group, if they fit there without
+        borrowing, as most do: what the search would come to, for a third of its work. False if it must be searched."""
+        group = queue.group_of.get(next(iter(requests), ""))
+        if group is None or info.last_assignment is not None or info.allowed_flavors is not None:
+            return False
+        if not group.covered.issuperset(requests):
+            return False
+        flavor = group.flavors[0]
+        tried = 0 if len(group.flavors) > 1 and self.fungible else -1
+        plain = self._plain_sets.get((flavor, tried, *requests))
+        if plain is None:
+            plain = self._plain_sets[flavor, tried, *requests] = self._plainly(flavor, tried, tuple(requests))
+        node, usage = queue.node, result.usage
+        taken: Amounts = {}
+        for pair, value in zip(plain.pairs, requests.values(), strict=True):
+            total = value + usage.get(pair, 0)
+            if total > MAX_INT64 or total > tree.available(node, pair):
+                return False
+            if node.parent is not None and tree.borrowing_with(node, pair, total):
+                return False
+            taken[pair] = total
+        try:
+            if self._unfit(queue, info, members, flavor) is not None:
+                return False
+        except ValueError:
+            return False
+        if usage:
+            usage.update(taken)
+        else:
+            result.usage = taken
+        index = members[0]
+        item = info.totals[index]
+        count = item.count if counts is None else counts[index]
+        pod_set = PodSetAssignment(item.name, count, requests, attempts=plain.attempts)
+        pod_set.take(plain.choices, plain.names)
+        result.pod_sets.append(pod_set)
+        result.last.tried.append(plain.tried)
+        return True
+
+    def _plainly(self, flavor: str, tried: int, resources: tuple[str, ...]) -> _Plain:
+        choice, attempts = self._plain_fit(flavor, tried)
+        return _Plain(
+            dict.fromkeys(resources, choice),
+            dict.fromkeys(resources, flavor),
+            (attempts,),
+            dict.fromkeys(resources, tried),
+            tuple(self.pair(flavor, resource) for resource in resources),
+        )
+
+    def _find(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        resource: str,
+        wanted: dict[str, int],
+        flavors: tuple[str, ...],
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+    ) -> tuple[dict[str, FlavorChoice], Sequence[str], Sequence[Attempt], str | None]:
+        """The best flavor for the resources of one group: choices, reasons, attempts, error."""
+        fungibility = queue.fungibility
+        last = info.last_assignment
+        start = 0
+        if self.fungible and last is not None and members[0] < len(last.tried):
+            start = last.tried[members[0]].get(resource, -1) + 1
+            result.resumed = result.resumed or start > 0
+        best: dict[str, FlavorChoice] = {}
+        best_how, best_level = NO_FIT, 0
+        reasons: list[str] = []
+        attempts: list[Attempt] = []
+        attempted = -1
+        pinned = pins.get(info.totals[members[0]].name, {}) if pins is not None else None
+        for index in range(start, len(flavors)):
+            attempted = index
+            flavor = flavors[index]
+            if pinned is not None and pinned.get(resource) != flavor:
+                reasons.append(
+                    f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+                )
+                continue
+            if info.allowed_flavors is not None and flavor not in info.allowed_flavors:
+                reasons.append(f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
+                continue
+            try:
+                unfit = self._unfit(queue, info, members, flavor)
+            except ValueError as error:
+                return {}, reasons, attempts, str(error)
+            if unfit is not None:
+                self._skip(attempts, reasons, flavor, unfit)
+                continue
+            attempt = Attempt(flavor)
+            choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
+            if how is FIT and not choices:
+                choice, alone = self._plain_fit(flavor, -1 if index == len(flavors) - 1 else index)
+                return dict.fromkeys(wanted, choice), (), [*attempts, *alone] if attempts else alone, None
+            if attempt.reasons:
+                reasons.extend(attempt.reasons)
+                attempt.reasons = list(dict.fromkeys(attempt.reasons))
+            attempts.append(attempt)
+            attempt.mode = MODE_OF[how]
+            attempt.borrow = max(attempt.borrow, level_)
+            attempt.possibility = how
+            if how is FIT and level_ == 0:
+                best, best_how, best_level = choices, how, level_
+                break
+            enough = not try_next(how, level_, fungibility) if self.fungible else how is FIT
+            if enough or better(how, level_, best_how, best_level, fungibility, fungible=self.fungible):
+                best, best_how, best_level = choices, how, level_
+            if enough:
+                break
+        if self.fungible:
+            tried = -1 if attempted == len(flavors) - 1 else attempted
+            for choice in best.values():
+                choice.tried_index = tried
+        if best_how is FIT:
+            reasons = []
+        return best, reasons, attempts, None
+
+    def _plain_fit(self, flavor: str, tried: int) -> tuple[FlavorChoice, tuple[Attempt]]:
+        plain = self._plain.get((flavor, tried))
+        if plain is None:
+            choice = FlavorChoice(flavor, Mode.FIT, 0)
+            if self.fungible:
+                choice.tried_index = tried
+            plain = self._plain[flavor, tried] = choice, (Attempt(flavor),)
+        return plain
+
+    @staticmethod
+    def _skip(attempts: list[Attempt], reasons: list[str], flavor: str, reason: str) -> None:
+        attempt = Attempt(flavor)
+        attempt.mode = Mode.NO_FIT
+        attempt.possibility = NO_FIT
+        attempt.refuse(reason, NO_MATCHING_FLAVOR)
+        attempts.append(attempt)
+        reasons.append(reason)
+
+    def _unfit(self, queue: "ClusterQueue", info: "Info", members: list[int], flavor: str) -> str | None:
+        found = self.flavors.get(flavor)
+        if found is None:
+            return f"flavor {flavor} not found"
+        for index in members:
+            pod_set = info.totals[index].pod_set
+            request = pod_set.topology_request if pod_set is not None else None
+            if (request is not None or found.spec.topology_name is not None) and (
+                mismatched := topology_mismatch(
+                    queue, info.totals[index], request, found, flavors=self.flavors, topologies=self.topologies
+                )
+            ):
+                return mismatched
+            shape = info.totals[index].shape
+            if shape is None:
+                continue
+            answer = shape.answers.get(flavor, _UNSET)
+            if answer is _UNSET:
+                answer = shape.answers[flavor] = mismatch(shape, found)
+            if answer is not None:
+                return str(answer)
+        return None
+
+    def _judge(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        flavor: str,
+        wanted: dict[str, int],
+        replaced: "Info | None",
+        attempt: Attempt,
+    ) -> tuple[dict[str, FlavorChoice], Possibility, int]:
+        """How the flavor suits all wanted resources together: the worst of them. No choices if all just fit."""
+        how, level_ = FIT, 0
+        others: dict[str, FlavorChoice] = {}
+        if replaced is not None and self._other_flavor(wanted, members, flavor, replaced, attempt):
+            return {}, NO_FIT, 0
+        for resource, value in wanted.items():
+            if replaced is not None:
+                value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
+            pair = self.pair(flavor, resource)
+            one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
+            if one is not FIT or one_level > 0:  # nothing is better than to fit without borrowing
+                if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
+                    how, level_ = one, one_level
+                if how is NO_FIT:
+                    return {}, NO_FIT, level_
+                others[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
+                attempt.borrow = max(attempt.borrow, one_level)
+        if not others:
+            return others, how, level_
+        return {name: others.get(name) or FlavorChoice(flavor, Mode.FIT, 0) for name in wanted}, how, level_
+
+    @staticmethod
+    def _other_flavor(
+        wanted: dict[str, int], members: list[int], flavor: str, replaced: "Info", attempt: Attempt
+    ) -> bool:
+        """Whether the slice that is replaced has another flavor, which the new one must keep."""
+        for resource in wanted:
+            for old in _old_totals(replaced, members):
+                given = (old.flavors or {}).get(resource)
+                if given is not None and given != flavor:
+                    attempt.refuse(
+                        f"could not assign {flavor} flavor since the original workload is assigned: {given}",
+                        NO_MATCHING_FLAVOR,
+                    )
+        return bool(attempt.reasons)
+
+    def _fits_quota(
+        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, assumed: int, request: int, attempt: Attempt
+    ) -> tuple[Possibility, int]:
+        """How one resource in one flavor suits: fits, or room could be made, or never will."""
+        node = queue.node
+        value = min(assumed + request, MAX_INT64)
+        free = tree.available(node, pair)
+        if self.own_quota_only and node.parent is not None:
+            free = min(free, node.subtree.get(pair, 0) - node.usage.get(pair, 0))
+        if free < 0:  # debts elsewhere in the tree are not for a message
+            free = 0
+        if value <= free:  # what is available is never past the maximum
+            return FIT, tree.level(node, pair, value)[0]
+        maximum = tree.potential(node, pair)
+        attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
+        resource, flavor = pair.resource, pair.flavor
+        if value > maximum:
+            attempt.refuse(
+                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
+                f" ({text(resource, assumed)}) + current podset request ({quantity(resource, request)})"
+                f" > maximum capacity ({text(resource, maximum)})",
+                EXCEEDS_MAX_QUOTA,
+            )
+            return NO_FIT, 0
+        level_, may_reclaim = tree.level(node, pair, value)
+        attempt.refuse(
+            f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
+        )
+        own = node.nominal.get(pair, 0) >= value
+        if not self.own_quota_only and (own or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing)):
+            return self.oracle(queue, info, pair, value)
+        attempt.no_fit_reason = WAITING_FOR_QUOTA
+        return NO_FIT, level_
+
+
+def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":
+    return [replaced.totals[index] for index in members if index < len(replaced.totals)]
+
+
+def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:
+    node = queue.node
+    return Figure(
+        flavor=pair.flavor,
+        resource=pair.resource,
+        requested=request,
+        assumed=assumed,
+        available=free,
+        maximum=maximum,
+        nominal=node.nominal.get(pair, 0),
+        used=node.usage.get(pair, 0),
+        borrowing_limit=node.borrowing_limit.get(pair),
+    )
+
+
+def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:
+    """Indexes of pod sets that share their flavors, in order of first appearance."""
+    groups: dict[str, list[int]] = {}
+    for index, item in enumerate(totals):
+        request = item.pod_set.topology_request if item.pod_set is not None else None
+        name = request.pod_set_group_name if request is not None else None
+        groups.setdefault(f"group {name}" if name else f"pod set {index}", []).append(index)
+    return list(groups.values())

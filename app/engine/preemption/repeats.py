@@ -1,0 +1,60 @@
+"""Who had whom preempted, so that preemption comes to an end.
+
+Policies can make three take turns for ever: one reclaims its quota from a borrower of any priority, one of higher
+priority in its queue preempts it, and the borrower, of higher priority still, has that one preempted. Kueue goes on.
+Here nobody has the same one preempted twice while nothing changes in their tree but by preemption itself. As there are
+only so many pairs, a fixed point is always reached. Must never choose victims.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from app.engine.quota.clusterqueue import ClusterQueue
+from app.engine.quota.ledger import Ledger
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+_NOTHING: Final[dict[str, frozenset[str]]] = {}
+
+Tree = tuple[bool, str]
+"""Whether the root is a ClusterQueue, and its name."""
+
+
+class Repeats:
+    """Victims by tree and preemptor; `keep` lets a fork remember a container that is about to change."""
+
+    __slots__ = ("_keep", "_ledger", "by_tree")
+
+    def __init__(self, ledger: Ledger[Any], keep: Callable[[dict[Any, Any]], None]) -> None:
+        self._ledger = ledger
+        self._keep = keep
+        self.by_tree: dict[Tree, dict[str, frozenset[str]]] = {}
+
+    def spared(self, queue: ClusterQueue, key: str) -> frozenset[str]:
+        """Whom a workload of that queue may not have preempted again."""
+        if not self.by_tree:
+            return _NOBODY
+        return self.by_tree.get(_tree(queue), _NOTHING).get(key, _NOBODY)
+
+    def add(self, queue: ClusterQueue, key: str, victims: Iterable[str]) -> None:
+        """A workload of that queue had others preempted."""
+        self._keep(self.by_tree)
+        by_preemptor = self.by_tree.setdefault(_tree(queue), {})
+        self._keep(by_preemptor)
+        by_preemptor[key] = by_preemptor.get(key, _NOBODY).union(victims)
+
+    def forget(self, queue: ClusterQueue | None) -> None:
+        """Something else changed in the tree of a queue: there, all may be as it was before."""
+        if self.by_tree and queue is not None and not self._ledger.cyclic(queue.node):
+            self._keep(self.by_tree)
+            self.by_tree.pop(_tree(queue), None)
+
+    def forget_all(self) -> None:
+        """A quota or a policy changed."""
+        if self.by_tree:
+            self._keep(self.by_tree)
+            self.by_tree.clear()
+
+
+def _tree(queue: ClusterQueue) -> Tree:
+    root = queue.node.root
+    return root.is_queue, root.name

@@ -1,0 +1,112 @@
+"""ClusterQueues, who holds quota in them, and how a workload comes into their line.
+
+A waiting workload is in exactly one place of its queue: active (in line), inadmissible (parked until something changes)
+or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from app.api.meta import Condition
+from app.api.workload import EVICTED, REQUEUED
+from app.engine.queue.admissible import preemption_gated
+from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.queue.heaps import Pending
+from app.engine.quota.info import same_requests
+from app.engine.quota.ordering import PRIORITY_BOOST
+from app.engine.reasons import PENDING_EVALUATION
+
+if TYPE_CHECKING:
+    from app.engine.quota.info import Info
+
+
+IMMEDIATE_FOR_BEST_EFFORT: Final = frozenset(
+    ("FailedAfterNomination", "PendingPreemption", "PendingMigration", "PreemptionFailed")
+)
+
+
+def requeue(
+    queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool, unproven: bool = False
+) -> bool:
+    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): in line again if the reason or a change since calls
+    for it, or if it is `unproven` that no flavor has room, else parked, and in a BestEffortFIFO queue all that ask for
+    the same with it. True if it is in line."""
+    pending = queue.pending
+    key = info.key
+    if reason in {"PendingPreemption", "PendingMigration"}:
+        pending.nominate(key, sticky=queue.best_effort)
+    pending.put_down(key)
+    immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
+    last = info.last_assignment
+    again = immediate or unproven or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
+    if backoff_over and again:
+        parked = pending.inadmissible.pop(key, None)
+        if parked is not None:
+            info = parked
+        if key in pending.active:
+            return False
+        pending.push(info)
+        return True
+    if key in pending.inadmissible or key in pending.active:
+        return False
+    together = bool(info.hash) and reason in {"NoFit", "PreemptionNoCandidates"}
+    _park(pending, info, quota_reason, together=together, backoff_over=backoff_over)
+    return False
+
+
+def pass_over(queue: ClusterQueue, info: "Info", quota_reason: str, *, backoff_over: bool) -> None:
+    """Park a Workload that has no room beside the claim of a preemptor, and all that ask for the same."""
+    queue.pending.put_down(info.key)
+    _park(queue.pending, info, quota_reason, together=bool(info.hash), backoff_over=backoff_over)
+
+
+def _park(pending: Pending, info: "Info", quota_reason: str, *, together: bool, backoff_over: bool) -> None:
+    together = together and pending.in_classes
+    if together:
+        pending.park_class(info.hash, quota_reason or PENDING_EVALUATION)
+    if together and backoff_over:
+        pending.push(info)
+    else:
+        pending.inadmissible[info.key] = info
+
+
+def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> None:
+    """Take in a workload that may wait (Kueue: PushOrUpdate): into line, but parked if it is parked and nothing about
+    it changed that could help, if its back-off is not over, or if an equal one was just refused."""
+    pending = queue.pending
+    key = info.key
+    if pending.inflight is not None and any(info.key == key for info in pending.under_way):
+        return
+    parked = pending.inadmissible.get(key)
+    if parked is not None:
+        seen = pending.last_generation.get(key)
+        if (seen is None or seen == info.generation) and not could_help(parked, info):
+            pending.inadmissible[key] = info
+            return
+        del pending.inadmissible[key]
+    if not backoff_over and not pending.in_line(key):
+        pending.take_out(key)
+        pending.inadmissible[key] = info
+        return
+    pending.push(info)
+
+
+def could_help(old: "Info", new: "Info") -> bool:
+    """Whether anything changed that could make a parked workload admissible."""
+    before, after = old.workload, new.workload
+    boost = new.surroundings.options.gates.priority_boost
+    return (
+        before.spec != after.spec
+        or (boost and before.metadata.annotations.get(PRIORITY_BOOST) != after.metadata.annotations.get(PRIORITY_BOOST))
+        or list(before.status.reclaimable_pods) != list(after.status.reclaimable_pods)
+        or _state_of(old.condition(EVICTED)) != _state_of(new.condition(EVICTED))
+        or _state_of(old.condition(REQUEUED)) != _state_of(new.condition(REQUEUED))
+        or preemption_gated(before) != preemption_gated(after)
+        or (old.failed_checks and not new.failed_checks)
+        or not same_requests(old.totals, new.totals)
+    )
+
+
+def _state_of(condition: Condition | None) -> tuple[str, str, str, str] | None:
+    if condition is None:
+        return None
+    return condition.status, condition.reason, condition.message, condition.last_transition_time

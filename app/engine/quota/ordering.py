@@ -1,0 +1,56 @@
+"""What orders the Workloads of a ClusterQueue: priority and queue timestamp, read from the API object alone.
+
+Must never look at queues or quota.
+"""
+
+from typing import Final
+
+from app.api.workload import EVICTED, PREEMPTED, Workload
+from app.engine.instants import Instant, instant_or_zero
+from app.engine.options import Options
+
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+OrderKey = tuple[int, Instant, str, str]
+"""Negative priority, queue timestamp, UID and key of a Workload: the smallest comes first."""
+
+
+def effective_priority(workload: Workload, *, boost: bool) -> int:
+    """Priority, 0 if absent, plus the boost annotation if that is on and an int32."""
+    base = workload.spec.priority or 0
+    if boost:
+        text = workload.metadata.annotations.get(PRIORITY_BOOST, "")
+        digits = text[1:] if text[:1] in {"+", "-"} else text
+        if digits.isascii() and digits.isdecimal() and -(2**31) <= int(text) < 2**31:
+            return base + int(text)
+    return base
+
+
+def queue_timestamp(workload: Workload, options: Options) -> Instant:
+    """Since when a workload stands in line: an eviction for lack of ready pods or by a check sends it to the back, any
+    other keeps its place (Kueue: GetQueueOrderTimestamp)."""
+    evicted = preempted = None
+    for condition in workload.status.conditions:
+        if condition.status == "True":
+            if condition.type == EVICTED:
+                evicted = condition
+            elif condition.type == PREEMPTED:
+                preempted = condition
+    if evicted is not None:
+        by_eviction = options.wait_for_pods_ready.requeuing_timestamp == "Eviction"
+        if evicted.reason == "AdmissionCheck" or (evicted.reason == "PodsReadyTimeout" and by_eviction):
+            return instant_or_zero(evicted.last_transition_time)
+    if (
+        preempted is not None
+        and preempted.reason == "InCohortReclaimWhileBorrowing"
+        and not options.gates.priority_sorting_within_cohort
+    ):
+        return instant_or_zero(preempted.last_transition_time) + 0.001
+    return instant_or_zero(workload.metadata.creation_timestamp)
+
+
+def order_key(workload: Workload, options: Options) -> OrderKey:
+    """What orders Workloads within a ClusterQueue, but for usage and for a preemptor that comes first: priority, queue
+    timestamp, UID. The key of the Workload only tells two apart."""
+    priority = effective_priority(workload, boost=options.gates.priority_boost)
+    meta = workload.metadata
+    return -priority, queue_timestamp(workload, options), meta.uid, meta.key
