@@ -62,8 +62,12 @@ test-attacks: build ## Run the attacks of a tenant on the quota, several at once
 	@$(PY) -m pytest tests/attacks $(ATTACKS_AT_ONCE) $(ARGS)
 
 .PHONY: test-faults
-test-faults: build ## Run the tests of outages, lost answers, kills and an API server in trouble (ARGS="-k etcd" for some)
-	@$(PY) -m pytest tests/faults -n 2 --dist loadfile $(ARGS)
+test-faults: build ## Run the tests of outages, lost answers, kills, an API server in trouble, and three minutes of the soak (ARGS="-k etcd" for some)
+	@$(PY) -m pytest tests/faults -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+.PHONY: soak
+soak: build ## Run the soak for half an hour (SOAK_SECONDS=600 SOAK_SEED=7 for ten minutes of another seed)
+	@SOAK_SECONDS=$${SOAK_SECONDS:-1800} $(PY) -m pytest tests/faults/test_soak.py -s $(ARGS)
 
 .PHONY: build-operators
 build-operators: build ## Build the job operators of the test bed (a minute or two each the first time, then nothing; NAMES="jobset lws" for some)

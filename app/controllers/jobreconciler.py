@@ -373,9 +373,10 @@ class _Job(Childhood, Matching, Sharing):
 
     def _deleted_after(self, workload: Workload, evicted: Condition) -> str:
         """Delete a job that Turnstile has deactivated, when it was kept for as long as `objectRetentionPolicies` says;
-        empty if it stays."""
+        empty if it stays, as do the pods of a set: its controller would create them again at once."""
         keep, since = self.cluster.options.keep_deactivated, instant(evicted.last_transition_time)
         ours = evicted.reason.startswith(_DEACTIVATED_BY_TURNSTILE) and not workload.spec.active
+        ours = ours and not build.of_a_set(workload)
         if keep is None or since is None or not ours or self.actions:
             return ""
         if left := max(0.0, keep - (self.cluster.now - since).total_seconds()):

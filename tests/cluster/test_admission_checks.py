@@ -38,14 +38,19 @@ def states(workload: Json) -> dict[str, Json]:
     return {state["name"]: state for state in workload.get("status", {}).get("admissionChecks", [])}
 
 
-def answer(scenario: Scenario, job: str, full: str, state: str, *, reserved: str = "True", **more: Any) -> None:
+def answer(
+    scenario: Scenario, job: str, full: str, state: str, *, reserved: str = "True", kind: str = "Job", **more: Any
+) -> None:
     """Answer a check of the Workload of a job once that holds quota, or waits for it."""
     seen: Json = {}
 
     def told() -> bool:
         nonlocal seen
         seen = scenario.wait_workload(
-            job, lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved, timeout=15
+            job,
+            lambda w: full in states(w) and condition(w, "QuotaReserved").get("status") == reserved,
+            timeout=15,
+            kind=kind,
         )
         given = [{**each, "state": state, **more} if name == full else each for name, each in states(seen).items()]
         meta = seen["metadata"]

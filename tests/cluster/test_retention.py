@@ -1,5 +1,6 @@
 """`objectRetentionPolicies` and UnadmittedWorkloadsExplicitStatus, under the rights that the chart gives for them."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,13 +9,15 @@ from testbed.client import condition, resource_path, wait_until
 from testbed.installation import Installation
 from tests.cluster.configured import Configured, configured
 from tests.cluster.scenario import GROUP, Scenario, job_path
+from tests.cluster.serving import pods, stateful_set
+from tests.cluster.test_admission_checks import answer, check
 
 pytestmark = pytest.mark.cluster
 
 FILE = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
-integrations: {frameworks: [batch/job, pod]}
+integrations: {frameworks: [batch/job, pod, statefulset]}
 managedJobsNamespaceSelector: {matchLabels: {kueue-managed: "true"}}
 objectRetentionPolicies:
   workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}
@@ -27,7 +30,7 @@ def installed(idle_installation: Installation, tmp_path_factory: pytest.TempPath
     """Turnstile runs with this file; the chart is installed with its policies, and as before in the end."""
     policies = "config.objectRetentionPolicies.workloads"
     idle_installation.install(
-        "config.integrations.frameworks={batch/job,pod}",
+        "config.integrations.frameworks={batch/job,pod,statefulset}",
         f"{policies}.afterFinished=1s",
         f"{policies}.afterDeactivatedByKueue=1s",
     )
@@ -87,6 +90,29 @@ def test_a_job_that_its_user_deactivated_stays(world: Scenario) -> None:
     world.wait_started("long")
     world.api.wait_gone(job_path(world.namespace, "long"), timeout=40)
     assert world.api.get(job_path(world.namespace, "mine"))["spec"]["suspend"] is True
+
+
+def test_the_pods_of_a_deactivated_set_are_left_to_it(world: Scenario) -> None:
+    """Pods that were deleted would be created again at once, and deleted again. The next Job finds the quota free."""
+    full = check(world, "budget")
+    strategy = {"admissionChecks": [{"name": full}]}
+    queue = world.cluster_queue("checked", {world.flavor("other"): {"cpu": "1"}}, admissionChecksStrategy=strategy)
+    world.local_queue("checked", queue)
+    stateful_set(world, "db", replicas=1, queue="checked")
+    wait_until(lambda: workloads(world), timeout=20, describe=lambda: "no Workload")
+    name = workloads(world)[0].removeprefix("statefulset-")
+    answer(world, "db", full, "Rejected", kind="StatefulSet")
+    path = resource_path(GROUP, "workloads", f"statefulset-{name}", namespace=world.namespace)
+    world.api.wait_for(path, lambda seen: condition(seen, "Evicted").get("status") == "True", describe="Evicted")
+    created: set[str] = set()
+    end = time.monotonic() + 6
+
+    def over() -> bool:
+        created.update(each["metadata"]["uid"] for each in pods(world, "db"))
+        return time.monotonic() > end
+
+    wait_until(over, timeout=20, describe=str)
+    assert len(created) <= 2  # the one that was stopped, if it was bound, and the one that waits
 
 
 def test_a_workload_says_from_the_start_that_it_waits(world: Scenario) -> None:

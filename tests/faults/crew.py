@@ -5,6 +5,7 @@ killed is followed by the standby at once, and replaced by a new process.
 """
 
 import signal
+import threading
 from pathlib import Path
 
 from testbed.client import resource_path, wait_until
@@ -59,6 +60,19 @@ class Crew:
                 process.resume()
                 process.kill()
         self.webhook, self.controllers, self._frozen = None, [], []
+
+    def restart_webhook(self, *, away: float) -> None:
+        """SIGKILL the webhook, and start another one after so many seconds."""
+        assert self.webhook is not None
+        self.webhook.kill()
+        threading.Event().wait(away)
+        self.webhook = self.installation.start(role="webhook", arguments=self._arguments)
+        self.installation.wait_ready(self.webhook, timeout=90)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        processes = [self.webhook, *self.controllers]
+        return {each.name: each.pid for each in processes if each is not None}
 
     def _controller(self) -> Process:
         return self.installation.start(role="controller", arguments=(*self._arguments, *self._logging()))

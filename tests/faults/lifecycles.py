@@ -1,0 +1,377 @@
+"""Lifecycles as data: what a user, an administrator and an autoscaler do to jobs, from submission to the end.
+
+Each one is a function of an empty namespace; it returns when nothing is left to be done but by Turnstile and
+Kubernetes. Its steps wait for what is visible in the cluster, so they go on whichever controller leads, and none of
+them is a matter of seconds. Must never judge: that is done by comparison with a run in which no controller dies.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from testbed.autoscaler import Autoscaler
+from testbed.client import Json, condition, resource_path, wait_until
+from testbed.components import RUN_FOR
+from tests.cluster import test_admission_checks as checks
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
+from tests.cluster.serving import PRIORITY, phases, stateful_set
+from tests.cluster.test_deployments import deployment
+
+PATIENT: Final = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations: {frameworks: [batch/job, pod, deployment, statefulset]}
+managedJobsNamespaceSelector: {matchLabels: {kueue-managed: "true"}}
+"""
+IMPATIENT: Final = (
+    PATIENT
+    + """
+waitForPodsReady:
+  timeout: 2s
+  requeuingStrategy: {backoffBaseSeconds: 1, backoffLimitCount: 1}
+"""
+)
+FORGETFUL: Final = (
+    PATIENT
+    + """
+objectRetentionPolicies:
+  workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}
+"""
+)
+WAIT: Final = 120.0
+"""Seconds for a step, at most: several controllers may have died in it, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Lifecycle:
+    """What is done, under which configuration; `always` also in continuous integration."""
+
+    act: Callable[[Scenario], None]
+    configuration: str = PATIENT
+    always: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.act.__name__.replace("_", "-")
+
+
+def _queue(scenario: Scenario, cpu: int = 2, **spec: object) -> str:
+    return scenario.queue("team", {scenario.flavor("plain"): {"cpu": cpu}}, **spec)
+
+
+def _is(scenario: Scenario, name: str, kind: str, *, reason: str = "", owner: str = "Job") -> Json:
+    def told(workload: Json) -> bool:
+        found = condition(workload, kind)
+        return found.get("status") == "True" and found["reason"].startswith(reason)
+
+    return scenario.wait_workload(name, told, timeout=WAIT, kind=owner)
+
+
+def _waits(scenario: Scenario, name: str) -> None:
+    scenario.wait_pending(name, timeout=WAIT)
+
+
+def _started(scenario: Scenario, name: str) -> None:
+    scenario.wait_started(name, timeout=WAIT)
+
+
+def _running(scenario: Scenario, count: int) -> None:
+    """Until so many pods run."""
+    path = resource_path("v1", "pods", namespace=scenario.namespace)
+    seen: list[str] = []
+
+    def look() -> bool:
+        seen[:] = [each["status"].get("phase", "") for each in scenario.api.items(path)]
+        return seen.count("Running") == count
+
+    wait_until(look, timeout=WAIT, describe=lambda: f"pods are {seen}, not {count} Running")
+
+
+def _gone(scenario: Scenario, name: str) -> None:
+    """Until a Job is gone, and the garbage collector has deleted its Workload."""
+    scenario.api.wait_gone(job_path(scenario.namespace, name), timeout=WAIT)
+    path = resource_path(GROUP, "workloads", namespace=scenario.namespace)
+    wait_until(
+        lambda: not [each for each in scenario.api.items(path) if each["metadata"]["name"].startswith(f"job-{name}-")],
+        timeout=WAIT,
+        describe=lambda: f"the Workload of {name} is left",
+    )
+
+
+def _pod(scenario: Scenario, name: str, **annotations: str) -> None:
+    group = {"kueue.x-k8s.io/pod-group-name": "ring"} if annotations else {}
+    container = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}
+    scenario.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": scenario.namespace,
+                "labels": {QUEUE: "team", **group},
+                "annotations": annotations,
+            },
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+    )
+
+
+def _end_pod(scenario: Scenario, name: str) -> None:
+    path = resource_path("v1", "pods", name, namespace=scenario.namespace)
+    scenario.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})
+
+
+# --- the lifecycles ---------------------------------------------------------------------------------------------------
+
+
+def finish(scenario: Scenario) -> None:
+    """A Job waits for quota, runs and ends."""
+    _queue(scenario, 1)
+    scenario.job("first", queue="team")
+    _started(scenario, "first")
+    scenario.job("second", queue="team", run_for="100ms")
+    _waits(scenario, "second")
+    scenario.delete_job("first")
+    _is(scenario, "second", "Finished")
+    _gone(scenario, "first")
+
+
+def check_ready(scenario: Scenario) -> None:
+    """An admission check is pending, then ready with labels for the pods."""
+    full = checks.check(scenario, "budget")
+    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    scenario.job("asks", queue="team")
+    _answer(scenario, full, "Ready", podSetUpdates=[{"name": "main", "labels": {"budget": "granted"}}])
+    _started(scenario, "asks")
+    _running(scenario, 1)
+
+
+def check_retry(scenario: Scenario) -> None:
+    """An admission check wants to be asked again, and is ready then."""
+    full = checks.check(scenario, "budget")
+    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    scenario.job("asks", queue="team")
+    _answer(scenario, full, "Retry", requeueAfterSeconds=1)
+    scenario.wait_workload("asks", lambda w: checks.states(w)[full].get("retryCount") == 1, timeout=WAIT)
+    _answer(scenario, full, "Ready")
+    _started(scenario, "asks")
+    _running(scenario, 1)
+
+
+def check_rejected(scenario: Scenario) -> None:
+    """An admission check rejects a Job."""
+    full = checks.check(scenario, "budget")
+    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    scenario.job("asks", queue="team")
+    _answer(scenario, full, "Rejected", message="no money")
+    _is(scenario, "asks", "Evicted", reason="Deactivated")
+
+
+def _answer(scenario: Scenario, full: str, state: str, **more: object) -> None:
+    """As `checks.answer`, with the patience of a test that kills controllers."""
+
+    def waiting(workload: Json) -> bool:
+        reserved = condition(workload, "QuotaReserved").get("status") == "True"
+        return reserved and checks.states(workload).get(full, {}).get("state") == "Pending"
+
+    scenario.wait_workload("asks", waiting, timeout=WAIT)
+    checks.answer(scenario, "asks", full, state, **more)
+
+
+def pods_not_ready(scenario: Scenario) -> None:
+    """A Job without a node is stopped, waits, is tried again, and deactivated."""
+    _queue(scenario)
+    stuck = job("stuck", namespace=scenario.namespace, queue="team")
+    stuck["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
+    scenario.create(stuck)
+    _is(scenario, "stuck", "Evicted", reason="DeactivatedDueToRequeuingLimitExceeded")
+
+
+def preemption(scenario: Scenario) -> None:
+    """A Job of a higher priority takes the quota of two others."""
+    _queue(scenario, 3, preemption={"withinClusterQueue": "LowerPriority"})
+    low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+    # Of two that ask for the same one would be told that it is like the other, which depends on their order.
+    for name, cpu in (("low-a", "1"), ("low-b", "2")):
+        scenario.job(name, queue="team", cpu=cpu, labels={PRIORITY: low})
+        _started(scenario, name)
+    _running(scenario, 2)
+    scenario.job("high", queue="team", cpu="3", labels={PRIORITY: high})
+    _started(scenario, "high")
+    for name in ("low-a", "low-b"):
+        _is(scenario, name, "Evicted", reason="Preempted")
+    _running(scenario, 1)
+
+
+def time_limit(scenario: Scenario) -> None:
+    """A Job runs for longer than it may."""
+    _queue(scenario)
+    scenario.job("long", queue="team", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"})
+    _is(scenario, "long", "Evicted", reason="Deactivated")
+    scenario.wait_suspended("long", timeout=WAIT)
+
+
+def drain(scenario: Scenario) -> None:
+    """A ClusterQueue is drained, and opened again."""
+    queue = _queue(scenario)
+    scenario.job("drained", queue="team")
+    _started(scenario, "drained")
+    _running(scenario, 1)
+    scenario.patch_queue(queue, {"stopPolicy": "HoldAndDrain"})
+    _is(scenario, "drained", "Evicted", reason="ClusterQueueStopped")
+    _waits(scenario, "drained")
+    scenario.patch_queue(queue, {"stopPolicy": "None"})
+    _started(scenario, "drained")
+    _running(scenario, 1)
+
+
+def provisioning(scenario: Scenario) -> None:
+    """The first ProvisioningRequest of a Job fails, the second is provisioned."""
+    autoscaler = Autoscaler(scenario.api)
+    retries = {"backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 1}
+    config, check = scenario.named("config"), scenario.named("capacity")
+    wanted = {"provisioningClassName": "check-capacity.autoscaling.x-k8s.io", "retryStrategy": retries}
+    meta = {"name": config}
+    scenario.create({"apiVersion": GROUP, "kind": "ProvisioningRequestConfig", "metadata": meta, "spec": wanted})
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config}
+    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
+    scenario.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec})
+    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    scenario.job("asks", queue="team")
+    for attempt, answer in ((1, "Failed"), (2, "Provisioned")):
+        name = f"{scenario.workload_of('asks', timeout=WAIT)['metadata']['name']}-{check}-{attempt}"
+        wait_until(
+            lambda name=name: name in autoscaler.requests(scenario.namespace),  # type: ignore[misc]
+            timeout=WAIT,
+            describe=lambda name=name: f"no request {name}",  # type: ignore[misc]
+        )
+        autoscaler.answer(scenario.namespace, name, answer)
+    _started(scenario, "asks")
+    _running(scenario, 1)
+
+
+def forgotten(scenario: Scenario) -> None:
+    """The Workload of a finished Job is deleted after a while; a Job that Turnstile deactivated is deleted too."""
+    _queue(scenario)
+    scenario.job("short", queue="team", run_for="100ms")
+    scenario.job("long", queue="team", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"})
+    scenario.api.wait_gone(job_path(scenario.namespace, "long"), timeout=WAIT)
+    path = resource_path(GROUP, "workloads", namespace=scenario.namespace)
+    wait_until(lambda: not scenario.api.items(path), timeout=WAIT, describe=lambda: "Workloads are left")
+
+
+def deletion(scenario: Scenario) -> None:
+    """A Job is deleted while it runs, another one while it waits."""
+    _queue(scenario, 1)
+    scenario.job("runs", queue="team")
+    _started(scenario, "runs")
+    _running(scenario, 1)
+    scenario.job("waits", queue="team")
+    _waits(scenario, "waits")
+    for name in ("waits", "runs"):
+        scenario.delete_job(name)
+        _gone(scenario, name)
+
+
+def priority_change(scenario: Scenario) -> None:
+    """Of two Jobs that wait the later one gets a higher priority, and so the quota."""
+    _queue(scenario, 1)
+    low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
+    scenario.job("first", queue="team", labels={PRIORITY: low})
+    _started(scenario, "first")
+    for name in ("second", "third"):
+        scenario.job(name, queue="team", labels={PRIORITY: low})
+        _waits(scenario, name)
+    scenario.api.patch(job_path(scenario.namespace, "third"), {"metadata": {"labels": {PRIORITY: high}}})
+    scenario.wait_workload("third", lambda w: w["spec"]["priority"] == 100, timeout=WAIT)
+    scenario.finish("first")
+    _started(scenario, "third")
+    _running(scenario, 1)
+
+
+def deactivation(scenario: Scenario) -> None:
+    """A user deactivates the Workload of a Job that runs, and activates it again."""
+    _queue(scenario)
+    scenario.job("mine", queue="team")
+    _started(scenario, "mine")
+    _running(scenario, 1)
+    path = scenario.api.path_of(scenario.workload_of("mine"))
+    scenario.api.patch(path, {"spec": {"active": False}})
+    _is(scenario, "mine", "Evicted", reason="Deactivated")
+    _waits(scenario, "mine")
+    scenario.api.patch(path, {"spec": {"active": True}})
+    _started(scenario, "mine")
+    _running(scenario, 1)
+
+
+def pod_alone(scenario: Scenario) -> None:
+    """A Pod waits, runs and ends."""
+    _queue(scenario, 1)
+    _pod(scenario, "only")
+    _running(scenario, 1)
+    _end_pod(scenario, "only")
+    _is(scenario, "only", "Finished", owner="Pod")
+
+
+def pod_group(scenario: Scenario) -> None:
+    """A group of two Pods waits until it is complete, runs and ends."""
+    _queue(scenario)
+    for name in ("one", "two"):
+        _pod(scenario, name, **{"kueue.x-k8s.io/pod-group-total-count": "2"})
+    _running(scenario, 2)
+    for name in ("one", "two"):
+        _end_pod(scenario, name)
+    path = resource_path(GROUP, "workloads", "ring", namespace=scenario.namespace)
+    scenario.api.wait_for(path, lambda w: condition(w, "Finished").get("status") == "True", timeout=WAIT)
+
+
+def scaled_deployment(scenario: Scenario) -> None:
+    """A Deployment is scaled up beyond the quota, and down again."""
+    _queue(scenario)
+    deployment(scenario, "web", replicas=1)
+    _running(scenario, 1)
+    path = resource_path("apps/v1", "deployments", "web", namespace=scenario.namespace)
+    for replicas, expected in ((3, (2, 1)), (1, (1, 0))):
+        scenario.api.patch(path, {"spec": {"replicas": replicas}})
+        _wait_phases(scenario, "web", expected)
+
+
+def scaled_stateful_set(scenario: Scenario) -> None:
+    """A StatefulSet is scaled down to nothing, and up again."""
+    _queue(scenario)
+    stateful_set(scenario, "db", replicas=2)
+    _wait_phases(scenario, "db", (2, 0))
+    path = resource_path("apps/v1", "statefulsets", "db", namespace=scenario.namespace)
+    for replicas in (0, 2):
+        scenario.api.patch(path, {"spec": {"replicas": replicas}})
+        _wait_phases(scenario, "db", (replicas, 0))
+
+
+def _wait_phases(scenario: Scenario, name: str, expected: tuple[int, int]) -> None:
+    wait_until(
+        lambda: phases(scenario, name) == expected,
+        timeout=WAIT,
+        describe=lambda: f"running and held: {phases(scenario, name)}, not {expected}",
+    )
+
+
+LIFECYCLES: Final = (
+    Lifecycle(check_retry, always=True),
+    Lifecycle(preemption, always=True),
+    Lifecycle(time_limit, always=True),
+    Lifecycle(drain, always=True),
+    Lifecycle(pod_group, always=True),
+    Lifecycle(finish),
+    Lifecycle(check_ready),
+    Lifecycle(check_rejected),
+    Lifecycle(provisioning),
+    Lifecycle(deletion),
+    Lifecycle(priority_change),
+    Lifecycle(deactivation),
+    Lifecycle(pod_alone),
+    Lifecycle(scaled_deployment),
+    Lifecycle(scaled_stateful_set),
+    Lifecycle(pods_not_ready, IMPATIENT),
+    Lifecycle(forgotten, FORGETFUL),
+)

@@ -1,0 +1,144 @@
+"""Counts the pods that run against what is reserved, and what is reserved against the quota, change by change.
+
+A pod says by a label that the test gave it which ClusterQueue it is for; nothing is read that Turnstile writes to it.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from testbed.client import Json
+from tests.faults.following import Change
+from tests.faults.moments import is_true
+from tests.faults.quota import Limits, Tree
+
+FOR_QUEUE: Final = "soak.turnstile.dev/cluster-queue"
+"""Label of each pod: the ClusterQueue of its job."""
+DECIDED_SECONDS = 10.0
+"""For so long a quota that was cut counts for what was decided before the leader knew of the cut."""
+
+
+def pod_cpus(pod: Json) -> int:
+    """Whole cpus that a pod uses: once it is bound to a node, until its containers have ended."""
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return requests(pod["spec"]) if pod["spec"].get("nodeName") and not ended else 0
+
+
+def requests(spec: Json) -> int:
+    """Whole cpus that a pod requests; 1 by the LimitRange of its namespace if it says nothing."""
+    return sum(int(each.get("resources", {}).get("requests", {}).get("cpu", 1)) for each in spec["containers"])
+
+
+def holds(workload: Json) -> bool:
+    """Whether a Workload counts against the quota."""
+    return is_true(workload, "QuotaReserved") and not is_true(workload, "Finished")
+
+
+def held(workload: Json) -> tuple[str, int]:
+    """The ClusterQueue in which a Workload holds quota, and how much."""
+    status = workload["status"]
+    ended = {each["name"]: each["count"] for each in status.get("reclaimablePods", ())}
+    amount = 0
+    for each in status["admission"]["podSetAssignments"]:
+        count, usage = each.get("count", 1), int(each.get("resourceUsage", {}).get("cpu", 0))
+        amount += usage // count * max(0, count - ended.get(each["name"], 0)) if count else 0
+    return status["admission"]["clusterQueue"], amount
+
+
+def asked(workload: Json) -> int:
+    """What a Workload that waits asks for."""
+    return sum(each["count"] * requests(each["template"]["spec"]) for each in workload["spec"]["podSets"])
+
+
+def limits_of(obj: Json, *, queue: bool) -> Limits:
+    """Quota of a ClusterQueue or a Cohort, in whole cpus."""
+    groups = obj["spec"].get("resourceGroups") or ()
+    quota = groups[0]["flavors"][0]["resources"][0] if groups else {"nominalQuota": 0}
+    return Limits(
+        int(quota["nominalQuota"]),
+        borrowing=int(quota["borrowingLimit"]) if "borrowingLimit" in quota else None,
+        parent=obj["spec"].get("cohortName" if queue else "parentName"),
+        queue=queue,
+    )
+
+
+@dataclass
+class Overshoot:
+    """What is wrong, if anything; `peak` is the largest number of cpus that pods used at a time."""
+
+    wrong: list[str] = field(default_factory=list)
+    peak: int = 0
+    reservations: int = 0
+    _pods: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    _held: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    _limits: dict[str, Limits] = field(default_factory=dict)
+    _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
+    _over: set[str] = field(default_factory=set)
+
+    def follow(self, changes: Iterable[Change]) -> None:
+        """Judge these changes, one after the other."""
+        for change in changes:
+            match change.kind:
+                case "pods":
+                    self._pod(change)
+                case "workloads":
+                    self._workload(change)
+                case "clusterqueues" | "cohorts":
+                    self._quota(change)
+
+    def _quota(self, change: Change) -> None:
+        if change.obj is not None:
+            name = change.obj["metadata"]["name"]
+            limits = limits_of(change.obj, queue=change.kind == "clusterqueues")
+            if self._limits.get(name) != limits:
+                self._limits = {**self._limits, name: limits}
+                self._trees.append((change.at, Tree(self._limits)))
+
+    def _pod(self, change: Change) -> None:
+        pod = change.obj
+        self._pods.pop(change.uid, None)
+        if pod is not None and FOR_QUEUE in pod["metadata"].get("labels", {}) and (used := pod_cpus(pod)):
+            meta = pod["metadata"]
+            self._pods[change.uid] = (meta["labels"][FOR_QUEUE], used, f"{meta['namespace']}/{meta['name']}")
+        self.peak = max(self.peak, sum(each[1] for each in self._pods.values()))
+        self._compare(change)
+
+    def _workload(self, change: Change) -> None:
+        old, workload = self._held.pop(change.uid, None), change.obj
+        if workload is not None and holds(workload):
+            queue, amount = held(workload)
+            meta = workload["metadata"]
+            if old is None:
+                self.reservations += 1
+                self._fits(change, f"{meta['namespace']}/{meta['name']}", queue, amount)
+            self._held[change.uid] = (queue, amount, f"{meta['namespace']}/{meta['name']}")
+        self._compare(change)
+
+    def _fits(self, change: Change, name: str, queue: str, amount: int) -> None:
+        while len(self._trees) > 1 and self._trees[1][0] < change.at - DECIDED_SECONDS:
+            self._trees.popleft()
+        usage = self.usage(self._held)
+        if not any(queue in tree and tree.fits(queue, amount, usage) for _, tree in self._trees):
+            self.wrong.append(f"revision {change.revision}: {name} gets {amount} in {queue} beside {usage}")
+
+    def _compare(self, change: Change) -> None:
+        """Pods of a ClusterQueue never use more than its Workloads hold."""
+        running, reserved = self.usage(self._pods), self.usage(self._held)
+        over = {queue for queue, amount in running.items() if amount > reserved[queue]}
+        for queue in over - self._over:
+            pods = sorted(name for of, _, name in self._pods.values() if of == queue)
+            workloads = sorted(f"{name}={amount}" for of, amount, name in self._held.values() if of == queue)
+            self.wrong.append(
+                f"revision {change.revision}: pods use {running[queue]} of {queue}, Workloads hold {reserved[queue]}:"
+                f" {pods} {workloads}; after a change of {change.kind} {change.uid}"
+            )
+        self._over = over
+
+    @staticmethod
+    def usage(claims: dict[str, tuple[str, int, str]]) -> Counter[str]:
+        """What is used, by ClusterQueue."""
+        total: Counter[str] = Counter()
+        for queue, amount, _ in claims.values():
+            total[queue] += amount
+        return total

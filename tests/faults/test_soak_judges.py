@@ -1,0 +1,122 @@
+"""The judges of the soak see what they are there for."""
+
+from typing import Any
+
+from testbed.client import Json
+from tests.faults.following import Change
+from tests.faults.forbidden import RULES, Deadlines, World
+from tests.faults.overshoot import FOR_QUEUE, Overshoot
+
+KINDS = (
+    "workloads", "localqueues", "clusterqueues", "cohorts", "pods", "jobs", "deployments", "replicasets",
+    "statefulsets", "jobsets", "namespaces",
+)  # fmt: skip
+LATER = "2026-01-01T00:00:00Z"
+
+
+def meta(name: str, **more: Any) -> Json:
+    """Metadata of a namespaced object."""
+    return {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", **more}
+
+
+def cluster_queue(nominal: int) -> Json:
+    """The ClusterQueue `main`."""
+    quota = [{"name": "cpu", "nominalQuota": nominal}]
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": quota}]}]
+    return {"metadata": {"name": "main", "uid": "main"}, "spec": {"resourceGroups": groups}}
+
+
+def workload(name: str, **conditions: str) -> Json:
+    """A Workload of one pod of 1 cpu that belongs to the Job of that name; with quota if QuotaReserved says so."""
+    assignment = {"name": "main", "count": 1, "resourceUsage": {"cpu": "1"}}
+    stated = [
+        {"type": kind, "status": status, "reason": "Test", "lastTransitionTime": LATER}
+        for kind, status in conditions.items()
+    ]
+    container = {"resources": {"requests": {"cpu": "1"}}}
+    return {
+        "metadata": meta(f"job-{name}", ownerReferences=[{"uid": name, "kind": "Job", "name": name}]),
+        "spec": {
+            "queueName": "main",
+            "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}],
+        },
+        "status": {
+            "conditions": stated,
+            "admission": {"clusterQueue": "main", "podSetAssignments": [assignment]},
+        },
+    }
+
+
+def job(name: str, *, suspend: bool) -> Json:
+    """A Job in the queue `main`."""
+    return {"metadata": meta(name, labels={"kueue.x-k8s.io/queue-name": "main"}), "spec": {"suspend": suspend}}
+
+
+def pod(name: str) -> Json:
+    """A pod of 1 cpu on a node, for the ClusterQueue `main`."""
+    container = {"resources": {"requests": {"cpu": "1"}}}
+    spec = {"nodeName": "node", "containers": [container]}
+    return {"metadata": meta(name, labels={FOR_QUEUE: "main"}), "spec": spec, "status": {"phase": "Running"}}
+
+
+def judged(*objects: tuple[str, Json]) -> list[str]:
+    """What is wrong when these objects come one after the other."""
+    overshoot = Overshoot()
+    overshoot.follow(
+        Change(number, float(number), kind, obj["metadata"]["uid"], obj)
+        for number, (kind, obj) in enumerate(objects, 1)
+    )
+    return overshoot.wrong
+
+
+def stuck(**objects: list[Json]) -> set[str]:
+    """Names of the rules that these objects break when they stay for two minutes."""
+    queues = {"metadata": meta("main"), "spec": {"clusterQueue": "main"}}
+    world = World(
+        {kind: [] for kind in KINDS} | {"localqueues": [queues], "clusterqueues": [cluster_queue(2)]} | objects
+    )
+    deadlines = Deadlines()
+    for _ in range(120):
+        deadlines.look(world, 1.0)
+    return {each.split()[0] for each in deadlines.wrong}
+
+
+def test_pods_beyond_what_workloads_hold_are_seen() -> None:
+    """One pod is reserved for, the second is not."""
+    queue, held = ("clusterqueues", cluster_queue(2)), ("workloads", workload("a", QuotaReserved="True"))
+    assert judged(queue, held, ("pods", pod("one"))) == []
+    assert "pods use 2 of main, Workloads hold 1" in judged(queue, held, ("pods", pod("one")), ("pods", pod("two")))[0]
+
+
+def test_a_reservation_beyond_the_quota_is_seen() -> None:
+    """The quota is for one."""
+    held = [("workloads", workload(name, QuotaReserved="True")) for name in ("a", "b")]
+    assert "job-b gets 1 in main" in judged(("clusterqueues", cluster_queue(1)), *held)[0]
+
+
+def test_a_reservation_decided_before_a_cut_is_none() -> None:
+    """The leader could not know."""
+    held = [("workloads", workload(name, QuotaReserved="True")) for name in ("a", "b")]
+    assert judged(("clusterqueues", cluster_queue(2)), held[0], ("clusterqueues", cluster_queue(1)), held[1]) == []
+
+
+def test_states_that_last_too_long_are_seen() -> None:
+    """Each under the name of its rule."""
+    admitted = {"QuotaReserved": "True", "Admitted": "True"}
+    assert stuck(jobs=[job("a", suspend=True)], workloads=[workload("a", **admitted)]) == {"admitted_but_suspended"}
+    assert stuck(jobs=[job("a", suspend=False)]) == {"running_without_admission", "without_workload"}
+    assert stuck(jobs=[job("a", suspend=True)], workloads=[workload("a")]) == {"waits_beside_free_quota"}
+    assert stuck(workloads=[workload("a", **admitted)]) == {"orphaned"}
+    evicted = workload("a", **admitted, Evicted="True")
+    assert stuck(jobs=[job("a", suspend=True)], workloads=[evicted]) == {"evicted_with_quota"}
+
+
+def test_what_runs_as_it_should_is_none() -> None:
+    """An admitted Job that is not suspended."""
+    held = workload("a", QuotaReserved="True", Admitted="True")
+    assert stuck(jobs=[job("a", suspend=False)], workloads=[held]) == set()
+
+
+def test_every_rule_has_a_deadline() -> None:
+    """And a sentence."""
+    assert all(rule.__doc__ and seconds > 0 for rule, seconds in RULES.items())
