@@ -317,9 +317,11 @@ class Soak:
             self.api.patch(self.stopped.pop(), {"spec": {"stopPolicy": "None"}})
 
     def remove_all(self) -> None:
-        """Delete every job."""
-        for job in self.jobs:
-            self._remove(job)
+        """Delete every job, also those whose creation had no answer."""
+        for scenario in self.scenarios:
+            for kind in ("jobs", "jobsets", "deployments", "statefulsets", "pods", "workloads"):
+                prefix, _, plural = self.paths[kind].rpartition("/")
+                self.api.delete(f"{prefix}/namespaces/{scenario.namespace}/{plural}")
         self.jobs.clear()
 
     # --- the admission check ------------------------------------------------------------------------------------------
