@@ -78,11 +78,12 @@ class World:
         return [pod for pod in (*pods, *named) if pod_cpus(pod)]
 
     def workloads_for(self, pod: Json) -> list[Json]:
-        """The Workloads of a pod: that of its group, or its own."""
+        """The Workloads of a pod: that of its group, its own, or that of the StatefulSet that made it."""
         meta = pod["metadata"]
         name = meta.get("labels", {}).get(GROUP_NAME, "")
         named = [each for each in self.workloads if name and key_of(each) == f"{meta['namespace']}/{name}"]
-        return named or self.workloads_of.get(meta["uid"], [])
+        owners = [owner["uid"] for owner in meta.get("ownerReferences", ()) if owner["kind"] == "StatefulSet"]
+        return named or [each for uid in (meta["uid"], *owners) for each in self.workloads_of.get(uid, ())]
 
     def is_kept(self, pod: Json) -> bool:
         """Whether a deleted pod runs still, or stands for one that has to replace it in its group."""
