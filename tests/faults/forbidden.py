@@ -78,11 +78,12 @@ class World:
         return [pod for pod in (*pods, *named) if pod_cpus(pod)]
 
     def workloads_for(self, pod: Json) -> list[Json]:
-        """The Workloads of a pod: that of its group, or its own."""
+        """The Workloads of a pod: that of its group, its own, or that of the StatefulSet that made it."""
         meta = pod["metadata"]
         name = meta.get("labels", {}).get(GROUP_NAME, "")
         named = [each for each in self.workloads if name and key_of(each) == f"{meta['namespace']}/{name}"]
-        return named or self.workloads_of.get(meta["uid"], [])
+        owners = [owner["uid"] for owner in meta.get("ownerReferences", ()) if owner["kind"] == "StatefulSet"]
+        return named or [each for uid in (meta["uid"], *owners) for each in self.workloads_of.get(uid, ())]
 
     def is_kept(self, pod: Json) -> bool:
         """Whether a deleted pod runs still, or stands for one that has to replace it in its group."""
@@ -324,23 +325,23 @@ def state_of(workload: Json | None) -> str:
 Rule = Callable[[World], Found]
 
 RULES: Final[Mapping[Rule, float]] = {
-    admitted_but_suspended: 15.0,
-    running_without_admission: 15.0,
-    without_workload: 15.0,
-    evicted_with_quota: 15.0,
-    inactive_with_quota: 15.0,
-    waits_beside_free_quota: 25.0,
-    not_requeued: 15.0,
-    not_admitted_though_ready: 15.0,
-    rejected_and_kept: 15.0,
-    gated_though_admitted: 15.0,
-    gated_without_workload: 20.0,
-    not_let_go: 20.0,
-    finished_and_kept: 20.0,
-    deactivated_and_kept: 25.0,
-    not_finished: 15.0,
+    admitted_but_suspended: 30.0,
+    running_without_admission: 30.0,
+    without_workload: 30.0,
+    evicted_with_quota: 30.0,
+    inactive_with_quota: 30.0,
+    waits_beside_free_quota: 40.0,
+    not_requeued: 30.0,
+    not_admitted_though_ready: 30.0,
+    rejected_and_kept: 30.0,
+    gated_though_admitted: 30.0,
+    gated_without_workload: 30.0,
+    not_let_go: 30.0,
+    finished_and_kept: 30.0,
+    deactivated_and_kept: 40.0,
+    not_finished: 30.0,
     orphaned: 60.0,
-    no_default_queue: 15.0,
+    no_default_queue: 30.0,
 }
 """For how many seconds each state may last. The garbage collector may take half a minute for what is orphaned."""
 

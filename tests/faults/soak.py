@@ -194,11 +194,14 @@ class Soak:
         seconds = self.random.choice([None, 1, 2, 4])
         chance = self.random.random()
         queue = self.local[scenario.namespace][local]
-        made = row.objects(scenario, name, "" if local == "default" and row.name == "job" else local, priority=priority)
+        # A Job that names no queue is put into `default`, and is not queued if that has just been deleted.
+        unnamed = local == "default" and row.name == "job"
+        made = row.objects(scenario, name, "" if unnamed else local, priority=priority)
         for obj in made:
             for pod in pods_in(obj):
                 meta = pod.setdefault("metadata", {})
-                meta.setdefault("labels", {})[FOR_QUEUE] = queue
+                if not unnamed:
+                    meta.setdefault("labels", {})[FOR_QUEUE] = queue
                 if seconds is not None and row.end is not None:
                     meta.setdefault("annotations", {})[RUN_FOR] = f"{seconds}s"
                 elif chance > 0.7:
@@ -314,9 +317,11 @@ class Soak:
             self.api.patch(self.stopped.pop(), {"spec": {"stopPolicy": "None"}})
 
     def remove_all(self) -> None:
-        """Delete every job."""
-        for job in self.jobs:
-            self._remove(job)
+        """Delete every job, also those whose creation had no answer."""
+        for scenario in self.scenarios:
+            for kind in ("jobs", "jobsets", "deployments", "statefulsets", "pods", "workloads"):
+                prefix, _, plural = self.paths[kind].rpartition("/")
+                self.api.delete(f"{prefix}/namespaces/{scenario.namespace}/{plural}")
         self.jobs.clear()
 
     # --- the admission check ------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def test_no_overshoot_and_nothing_stuck(control_plane: ControlPlane, crew: Crew,
             kinds = {kind: [each for each in follower.now(kind) if soak.concerns(each)] for kind in soak.paths}
             world, now = World(kinds), time.monotonic()
             away = follower.blind or not faults.healthy
-            deadlines.look(world, 0.0 if away else now - last)
+            deadlines.look(world, 0.0 if away else min(now - last, 2 * LOOK_SECONDS))
             last = now
             if now - began > SECONDS / 2:
                 for name, pid in crew.pids().items():
