@@ -26,6 +26,7 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
+from app.controllers.podcharge import Charge, allowed_by
 from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
@@ -35,7 +36,7 @@ from app.jobs.bases import pods
 from app.jobs.bases.roles import Shape, shape_of
 from app.jobs.bases.serving import Component, ServingSet
 from app.jobs.integration import NOT_ADMITTED
-from app.jobs.labels import queue_name
+from app.jobs.labels import identifier, queue_name
 from app.jobs.naming import group_in, job_key, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
@@ -105,7 +106,7 @@ def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterV
     if job is None or job.metadata.deletion_timestamp:
         return ReconcileResult(*ownerless([*left, *own], cluster, "the set is gone"))
     actions, _ = ownerless(left, cluster, "")
-    decision = _Set(integration, job, own, cluster).decide(key)
+    decision = _Set(integration, job, own, cluster).decide()
     return ReconcileResult([*actions, *decision.actions], why=decision.why)
 
 
@@ -116,7 +117,14 @@ class _Set(Childhood, Matching):
     def _integration(self) -> ServingSet[Any]:
         return cast(ServingSet[Any], self.integration)
 
-    def decide(self, key: str) -> ReconcileResult:
+    @property
+    def _pods(self) -> list[Pod]:
+        """The pods that say that they belong to the set."""
+        meta = self.job.metadata
+        key = job_key(self.integration.framework, meta.namespace, meta.name)
+        return self.cluster.pods.by_index(PODS_BY_SET, key)
+
+    def decide(self) -> ReconcileResult:
         """Bring the Workloads in line with the set, then let its pods join their groups."""
         for step in (self._unmanaged, self._child):
             if why := step():
@@ -135,7 +143,7 @@ class _Set(Childhood, Matching):
         except build.PriorityClassMissing as error:
             self._emit(error.reason, str(error), warning=True)
             return self._decision(str(error))  # the creation of the class requeues the set
-        for pod in self.cluster.pods.by_index(PODS_BY_SET, key):
+        for pod in self._pods:
             self._take_in(pod)
         return self._decision("in line" if not self.actions else "brought in line")
 
@@ -162,7 +170,7 @@ class _Set(Childhood, Matching):
 
     def _follow(self, workload: Workload, component: Component) -> None:
         """The next write for the Workload of a gang that the set asks for."""
-        pods_run = charges.held(workload, self.cluster)
+        pods_run = charges.held(workload, self.cluster) or self._may_be_starting(workload)
         if workload.metadata.deletion_timestamp:
             self.actions.extend([] if pods_run else released(workload))
         elif workload.finished:
@@ -184,8 +192,23 @@ class _Set(Childhood, Matching):
 
     def _surplus(self, workload: Workload) -> None:
         """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""
-        if not charges.held(workload, self.cluster):
+        if not charges.held(workload, self.cluster) and not self._may_be_starting(workload):
             self._discard(workload)
+
+    def _may_be_starting(self, workload: Workload) -> bool:
+        """Whether the gate of a pod may be being lifted for an admitted Workload: the reconciler of its group decides
+        that, at the same time as this one, and its write is seen only when the API server has answered. So while there
+        is such a pod that reconciler alone, which waits for its own writes, releases the quota."""
+        if not workload.admitted or workload.finished:
+            return False
+        charge = Charge(allowed_by(workload), workload.metadata.namespace, self.cluster)
+        return any(
+            pods.is_gated(pod)
+            and charges.may_run(pod)
+            and identifier(pod.metadata, names.POD_GROUP_NAME)[0] == workload.metadata.name
+            and any(charge.covers(each.name, pod) for each in workload.spec.pod_sets)
+            for pod in self._pods
+        )
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
         """Rewrite a Workload without quota; replace one with quota when none of its pods runs. Pods that run are never

@@ -80,7 +80,7 @@ class World:
     def workloads_for(self, pod: Json) -> list[Json]:
         """The Workloads of a pod: that of its group, its own, or that of the StatefulSet that made it."""
         meta = pod["metadata"]
-        name = meta.get("labels", {}).get(GROUP_NAME, "")
+        name = meta.get("annotations", {}).get(GROUP_NAME, "") or meta.get("labels", {}).get(GROUP_NAME, "")
         named = [each for each in self.workloads if name and key_of(each) == f"{meta['namespace']}/{name}"]
         owners = [owner["uid"] for owner in meta.get("ownerReferences", ()) if owner["kind"] == "StatefulSet"]
         return named or [each for uid in (meta["uid"], *owners) for each in self.workloads_of.get(uid, ())]

@@ -158,6 +158,25 @@ class TestEnd:
         assert cluster.workload["status"].get("admission") is None
         assert cluster.condition("Requeued") == ("True", "Preempted", "Preempted to make room")
 
+    @pytest.mark.parametrize("change", ["evicted", "scaled", "changed"])
+    def test_its_quota_is_kept_while_a_pod_may_be_starting(self, cluster: Cluster, change: str) -> None:
+        """The gate of a pod is being lifted: the reconciler of the group has decided that, and its write has not
+        landed. The reconciler of the set must not release the quota meanwhile."""
+        cluster.admit()
+        start = cluster.decide(GROUP)
+        match change:
+            case "evicted":
+                cluster.evict()
+            case "scaled":
+                put_set(cluster, replicas=0)
+            case "changed":
+                put_set(cluster, cpu="2")
+        cluster.settle(SET)
+        for action in start.actions:
+            cluster.act(action)
+        assert gated(cluster, "db-0") is False
+        assert cluster.workload["status"].get("admission") is not None
+
     def test_scaled_to_zero_it_keeps_no_quota(self, cluster: Cluster) -> None:
         """From when its pods are gone; scaled up to another number it waits for that."""
         cluster.admit()
