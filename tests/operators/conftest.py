@@ -44,9 +44,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows what its operators printed last: the usual place where the reason stands."""
+    """A failed test shows what its operators and Turnstile printed last: the usual place where the reason stands."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("operators")
+    fixtures = getattr(item, "funcargs", {})
+    running, turnstile = fixtures.get("operators"), fixtures.get("turnstile")
+    if report.failed and isinstance(turnstile, Turnstile) and (process := turnstile.process) is not None:
+        state = "running" if process.poll() is None else f"ended with {process.poll()}"
+        report.sections.append((f"the end of Turnstile's log, process {process.pid} {state}", process.tail(40)))
     if report.failed and running is not None:
         for name in _needed(item):
             if (found := running.get(name)) is not None:
