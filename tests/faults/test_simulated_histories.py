@@ -19,7 +19,7 @@ FOUND = {
     ("fair", 717): "the same",
     ("classical", 155): "the order is that of the flavors that were found first, also of one that looked again (judge)",
     ("fair", 283): "a head that made way for another comes after it, however its side of the tree stands (judge)",
-    ("fair", 304): "the preemptor forgot which flavors its victims left",
+    ("fair", 304): "called wrong once, for a reason that was not found",
 }
 """What histories found in the engine, or in the judge, once."""
 
