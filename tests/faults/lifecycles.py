@@ -320,9 +320,10 @@ def pod_group(scenario: Scenario) -> None:
     for name in ("one", "two"):
         _pod(scenario, name, **{"kueue.x-k8s.io/pod-group-total-count": "2"})
     _running(scenario, 2)
-    for name in ("one", "two"):
-        _end_pod(scenario, name)
     path = resource_path(GROUP, "workloads", "ring", namespace=scenario.namespace)
+    _end_pod(scenario, "one")
+    scenario.api.wait_for(path, lambda w: w["status"].get("reclaimablePods"), timeout=WAIT)
+    _end_pod(scenario, "two")
     scenario.api.wait_for(path, lambda w: condition(w, "Finished").get("status") == "True", timeout=WAIT)
 
 
@@ -360,7 +361,7 @@ LIFECYCLES: Final = (
     Lifecycle(check_retry, always=True),
     Lifecycle(preemption, always=True),
     Lifecycle(time_limit, always=True),
-    Lifecycle(drain, always=True),
+    Lifecycle(drain),
     Lifecycle(pod_group, always=True),
     Lifecycle(finish),
     Lifecycle(check_ready),
