@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from testbed import ControlPlane, resource_path
-from testbed.client import ApiError, condition, wait_until
+from testbed.client import condition, wait_until
+from testbed.errors import ApiError
 from testbed.installation import MANAGED, NAMESPACE, Installation
 from testbed.processes import Process
 from tests.bench.client import Client, Seen, paced
