@@ -347,6 +347,8 @@ def scaled_stateful_set(scenario: Scenario) -> None:
     for replicas in (0, 2):
         scenario.api.patch(path, {"spec": {"replicas": replicas}})
         _wait_phases(scenario, "db", (replicas, 0))
+        # Until then it is still being scaled, and may not be scaled again.
+        scenario.api.wait_for(path, lambda s, n=replicas: s["status"].get("replicas", 0) == n, timeout=WAIT)  # type: ignore[misc]
 
 
 def _wait_phases(scenario: Scenario, name: str, expected: tuple[int, int]) -> None:
