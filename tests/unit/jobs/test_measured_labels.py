@@ -3,8 +3,9 @@
 from typing import Any
 
 from app.api.core import Job
+from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.options import JobOptions
-from app.jobs.workload import with_measured
+from app.jobs.workload import Priority, body
 from tests.unit.controllers.worlds import decode
 
 JOB = decode(
@@ -12,6 +13,7 @@ JOB = decode(
     {
         "metadata": {
             "name": "j",
+            "uid": "u",
             "labels": {"size": "big", "team": "a", "kueue.x-k8s.io/job-uid": "forged"},
             "annotations": {"site": "north", "other": "x"},
         }
@@ -19,21 +21,25 @@ JOB = decode(
 )
 
 
-def body() -> dict[str, Any]:
-    """A Workload to create."""
-    return {"metadata": {"name": "w", "labels": {"kueue.x-k8s.io/job-uid": "u"}}}
+def made(options: JobOptions) -> dict[str, Any]:
+    """The metadata of the Workload to create."""
+    metadata: dict[str, Any] = body(BatchJob(), JOB, [], Priority(), options)["metadata"]
+    return metadata
 
 
 def test_what_the_options_name_is_copied() -> None:
     """What a Workload has anyway stays as it is."""
+    plain = made(JobOptions())
     options = JobOptions(
         copied_labels=("size", "absent", "kueue.x-k8s.io/job-uid"), copied_annotations=("site", "absent")
     )
-    made = with_measured(body(), JOB, options)["metadata"]
-    assert made["labels"] == {"size": "big", "kueue.x-k8s.io/job-uid": "u"}
-    assert made["annotations"] == {"site": "north"}
+    metadata = made(options)
+    assert metadata["labels"] == {"size": "big", **plain.get("labels", {})}
+    assert metadata["annotations"] == {"site": "north", **plain.get("annotations", {})}
 
 
 def test_without_such_labels_nothing_is() -> None:
     """As by default."""
-    assert with_measured(body(), JOB, JobOptions()) == body()
+    metadata = made(JobOptions())
+    assert not {"size", "team"} & metadata.get("labels", {}).keys()
+    assert not {"site", "other"} & metadata.get("annotations", {}).keys()
