@@ -42,6 +42,7 @@ from app.api.errors import (
 )
 from app.api.meta import Kind
 from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.kube.backoff import Backoff
 from app.kube.fence import Fence
 from app.kube.gate import Gate, Rank
 from app.kube.store import Store
@@ -62,6 +63,10 @@ REFUSED_SECONDS: Final = 1.0
 REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
+RETRY: Final = Backoff(first=0.05, limit=2.0)
+"""Pauses between attempts to learn the outcome of a write."""
+IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict)
+"""Errors after which the API server may still accept the write, or may have applied it already."""
 OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized)
 """Errors that say nothing of the object that was to be written: any other write may fail too."""
 

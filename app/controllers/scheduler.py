@@ -27,23 +27,18 @@ import structlog
 
 from app.api import workload as wl
 from app.api.errors import (
-    Conflict,
     NotFound,
     NotLeading,
-    ServerError,
-    TooManyRequests,
     TurnstileError,
-    WireError,
 )
-from app.api.meta import find_condition
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
-from app.controllers.executor import Executor
+from app.controllers.executor import IN_DOUBT, RETRY, Executor
 from app.controllers.ledgerfeed import Change
+from app.controllers.waitreasons import WaitReasons, is_pending
 from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
-from app.engine.questions import BYPASSED
 from app.kube.backoff import Backoff
 from app.kube.gate import Rank
 from app.kube.slices import Slice
@@ -52,12 +47,8 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE = 32
 """Maximum number of ledger changes applied in watch callbacks between two runs of `_catch_up`; the rest is queued."""
-RETRY = Backoff(first=0.05, limit=2.0)
-"""Pauses between attempts to learn the outcome of a write."""
 REFUSED = Backoff(first=1.0, limit=60.0)
 """Back-off of a Workload whose admission the API server refuses repeatedly."""
-UNSAID_SECONDS = 1.0
-"""Seconds after a cycle until Workloads that no cycle has nominated get the reason why they wait in their status."""
 CYCLES_PER_ANSWER = 2.0
 """Maximum number of cycles, unless they are short, in the time that the API server takes for what was decided."""
 SHARE = 8.0
@@ -68,10 +59,6 @@ OVERDUE_SECONDS = 1.0
 """Seconds between two looks for victims that hold quota for too long after their eviction."""
 QUOTA_STILL_HELD = "QuotaStillHeld"
 """Reason of the event about such a victim; Kueue has no event with this reason."""
-INSUFFICIENT_QUOTA = "InsufficientQuota"
-"""Reason of the event that names amounts; Kueue has no event with this reason."""
-_IN_DOUBT = (WireError, ServerError, TooManyRequests, Conflict)
-"""Errors after which the API server may still accept the write, or may have applied it already."""
 
 
 def seconds_apart(*, writes: float, cycle: float) -> float:
@@ -107,20 +94,13 @@ class Scheduler:
         self._carried_out = 0
         self._caught_up = asyncio.Event()
         self._refusals: dict[str, int] = {}
-        self._waiting: dict[str, Decision] = {}
-        self._reasons = asyncio.Event()
-        self._unsaid = asyncio.Event()
+        self.reasons = WaitReasons(state, cluster, executor)
         self._moved_at: float | None = None
         self._cycle_began = -math.inf
         self._cycle_seconds = 0.0
         self.cycles = 0
         self.admissions = 0
         self.preemptions = 0
-
-    @property
-    def reasons(self) -> int:
-        """Number of Workloads whose reason for waiting is to be written."""
-        return len(self._waiting)
 
     def wake(self) -> None:
         """Report that the ledger changed, so that a cycle may have something to decide."""
@@ -155,8 +135,8 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled. Writes in flight are cancelled too; the next leader reads their outcome."""
         async with asyncio.TaskGroup() as writes:
-            writes.create_task(self._write_reasons(), name="reasons for waiting")
-            writes.create_task(self._write_unsaid(), name="reasons of equal ones")
+            writes.create_task(self.reasons.write_decided(), name="reasons of decided Workloads")
+            writes.create_task(self.reasons.write_undecided(), name="reasons of undecided Workloads")
             writes.create_task(self._note_overdue(), name="overdue victims")
             while True:
                 await self._catch_up()
@@ -166,7 +146,7 @@ class Scheduler:
                 self._moved()
                 self._wake.clear()
                 await self._schedule(writes)
-                self._unsaid.set()
+                self.reasons.cycles_ended()
 
     async def _schedule(self, writes: asyncio.TaskGroup) -> None:
         """Run cycles until no Workload is left to decide about."""
@@ -237,7 +217,7 @@ class Scheduler:
             if turn.over:
                 await turn.rest()
             if decision.outcome == "admit":
-                self._waiting.pop(decision.key, None)
+                self.reasons.drop(decision.key)
                 writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
                 continue
             for victim in decision.victims:
@@ -248,8 +228,7 @@ class Scheduler:
                     write = self._guarded(victim.key, evict(victim, decision))
                     writes.create_task(write, name=f"preempt {victim.key}")
             if decision.condition_reason:
-                self._waiting[decision.key] = decision
-                self._reasons.set()
+                self.reasons.put(decision)
         while result.entries or result.inadmissible or result.decisions:  # freeing thousands of entries takes time too
             for done in (result.entries, result.inadmissible, result.decisions):
                 del done[-64:]
@@ -273,7 +252,7 @@ class Scheduler:
         def patch(workload: Workload) -> Patch | None:
             meta = workload.metadata
             same = (meta.uid, meta.generation) == (decision.uid, decision.generation)
-            if decision.admission is None or not same or not _in_line(workload):
+            if decision.admission is None or not same or not is_pending(workload):
                 return None  # the Workload is no longer the version that the cycle decided about
             draft = self.cluster.draft(workload)
             draft.reserve(decision.admission, admitted=decision.admitted)
@@ -339,7 +318,7 @@ class Scheduler:
             except TurnstileError as error:
                 self.executor.report(Workload, key, error)
                 refused = error
-            if not isinstance(refused, _IN_DOUBT):
+            if not isinstance(refused, IN_DOUBT):
                 try:
                     return await self.executor.refresh(Workload, key), refused
                 except NotFound:
@@ -380,7 +359,7 @@ class Scheduler:
     def _still_waits(self, decision: Decision) -> bool:
         """Whether the Workload of a decision still waits: neither admitted meanwhile, nor changed, nor gone."""
         workload = self.cluster.workloads.get(decision.key)
-        if workload is None or decision.key in self.state.assumed or not _in_line(workload):
+        if workload is None or decision.key in self.state.assumed or not is_pending(workload):
             return False
         return (workload.metadata.uid, workload.metadata.generation) == (decision.uid, decision.generation)
 
@@ -424,125 +403,3 @@ class Scheduler:
             self.wake()
             return None
         return after
-
-    # --- reasons for waiting --------------------------------------------------------------------------------------
-
-    async def _write_reasons(self) -> None:
-        """Write why Workloads wait, one at a time: the newest reason of each when the write has its turn."""
-        failures = 0
-        while True:
-            await self._reasons.wait()
-            self._reasons.clear()
-            while self._waiting:
-                key, decision = next(iter(self._waiting.items()))
-                try:
-                    await self._write_reason(key)
-                    failures = 0
-                except NotLeading:
-                    raise
-                except _IN_DOUBT as error:
-                    self.executor.report(Workload, key, error)
-                    newer = self._waiting.pop(key, None)
-                    self._waiting[key] = newer or decision  # after the others
-                    await asyncio.sleep(RETRY.delay(failures, random.random))
-                    failures += 1
-                except NotFound:
-                    self._waiting.pop(key, None)  # the Workload was deleted
-                except Exception as error:
-                    self._waiting.pop(key, None)
-                    self.executor.report(Workload, key, error)
-
-    async def _write_reason(self, key: str) -> None:
-        said = False
-        decision: Decision | None = None
-
-        def patch(workload: Workload) -> Patch | None:
-            nonlocal said, decision
-            decision = self._waiting.pop(key, decision)
-            if decision is None:
-                return None  # it was admitted meanwhile
-            if workload.metadata.uid != decision.uid or not _in_line(workload):
-                return None
-            draft = self.cluster.draft(workload)
-            draft.unreserve(reason=decision.condition_reason, message=decision.message)
-            if decision.outcome == "gated":
-                draft.set(wl.BLOCKED_ON_PREEMPTION_GATES, "True", reason="PreemptionGated", message=decision.message)
-            draft.requests(decision.resource_requests)
-            said = draft.changed
-            return draft.patch() if said else None
-
-        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
-        if said and decision is not None:
-            self.executor.emit(Emit(after, "Warning", decision.condition_reason, decision.message))
-            self._tell_amounts(after, decision)
-
-    def _tell_amounts(self, workload: Workload, decision: Decision) -> None:
-        """Emit an event with the requested and the available amounts, if amounts are why the Workload waits. The event
-        is separate, because tools match the texts of Kueue's conditions and events to the letter."""
-        if decision.explanation:
-            self.executor.emit(Emit(workload, "Normal", INSUFFICIENT_QUOTA, decision.explanation))
-
-    async def _write_unsaid(self) -> None:
-        """Write the reason of Workloads that wait without any cycle nominating them, such as because an equivalent
-        Workload failed."""
-        while True:
-            await self._unsaid.wait()
-            await asyncio.sleep(UNSAID_SECONDS)
-            self._unsaid.clear()
-            state, turn = self.state, Slice()
-            looked_at: dict[tuple[str, str], Decision] = {}
-            for key, decision in list(state.last_decisions.items()):
-                if turn.over:
-                    await turn.rest()
-                if (info := state.waiting.get(key)) is not None:
-                    looked_at[decision.cluster_queue, info.hash] = decision
-            for key in list(state.waiting):
-                if turn.over:
-                    await turn.rest()
-                info = state.waiting.get(key)
-                if info is None or _told(info.workload) or state.waits(key) is None:
-                    continue
-                try:
-                    await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
-                    turn.begin()
-                except NotLeading:
-                    raise
-                except NotFound:
-                    continue
-                except Exception as error:
-                    self.executor.report(Workload, key, error)
-                    if isinstance(error, _IN_DOUBT):
-                        self._unsaid.set()
-
-    async def _write_bypassed(self, key: str, equal: Decision | None) -> None:
-        bypassed = False
-
-        def patch(workload: Workload) -> Patch | None:
-            nonlocal bypassed
-            why = self.state.waits(key)
-            if why is None or not _in_line(workload) or _told(workload):
-                return None
-            bypassed = why.message == BYPASSED
-            draft = self.cluster.draft(workload)
-            draft.unreserve(reason=why.reason, message=why.message)
-            return draft.patch()
-
-        after = await self.executor.update(Workload, key, patch, rank=Rank.REASON)
-        if bypassed and equal is not None:
-            self._tell_amounts(after, equal)
-
-
-def _told(workload: Workload) -> bool:
-    """Whether the status of a Workload has the reason why the Workload waits."""
-    reserved = find_condition(workload.status.conditions, wl.QUOTA_RESERVED)
-    return reserved is not None and reserved.reason != "PendingEvaluation"
-
-
-def _in_line(workload: Workload) -> bool:
-    """Whether a Workload still waits for quota."""
-    return (
-        workload.spec.active
-        and not workload.quota_reserved
-        and not workload.finished
-        and not workload.metadata.deletion_timestamp
-    )

@@ -1,6 +1,6 @@
 """How much work is done at a stretch, work on long lists at that pace, and usage that is only tried.
 
-A cycle is a generator that stops often, so that whoever drives it can let others run. Inside a search for victims the
+A cycle is a generator that stops often, so that its caller can let other tasks run. Inside a search for victims the
 stops are counted by work (candidates looked at, pairs counted), never by time, so that what is decided does not depend
 on them. Must never read a clock, and never know what the work is for.
 """
@@ -26,7 +26,7 @@ Sliced = Generator[None, None, T]
 
 
 class Pace:
-    """Counts work down. Whoever works takes from `left` and stops (yields) when nothing is left; whoever lets it go on
+    """Counts work down. The code that works takes from `left` and stops (yields) when nothing is left; its caller
     calls `renew`. Endless unless it is told how long a stretch is."""
 
     __slots__ = ("left", "stretch")

@@ -128,13 +128,13 @@ class Questions(UsageSharing):
         return False, problems[0][0], f"Can't admit new workloads: {', '.join(text for _, text in problems)}."
 
     def pending(self, cluster_queue: str) -> list[str]:
-        """Keys of what waits in a ClusterQueue in the order it will be tried: in line first, then the parked ones."""
+        """Keys of all that wait in a ClusterQueue: the active ones in the order they will be tried, then the others."""
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None:
             return []
         line = queue.pending.in_order()
-        parked = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
-        return [info.key for info in (*queue.pending.under_way, *line, *parked)]
+        inadmissible = sorted(queue.pending.inadmissible_infos(), key=lambda info: info.order)
+        return [info.key for info in (*queue.pending.under_way, *line, *inadmissible)]
 
     def comes_first(self, cluster_queue: str) -> str | None:
         """Key of the Workload that is tried before the others of its ClusterQueue, or of its LocalQueue where usage
@@ -144,7 +144,7 @@ class Questions(UsageSharing):
 
     def waits(self, key: str) -> Why | None:
         """Why a workload that waits is not being looked at: what its queues say, or that an equal one failed. None
-        if it stands in line, or does not wait."""
+        if it is active, or does not wait."""
         info = self.waiting.get(key)
         if info is None:
             return None

@@ -67,7 +67,7 @@ class State(Questions):
     """Everything the engine knows.
 
     `put_*` takes an object as it is now, `drop_*` says that it is gone; both may be repeated and may come in any order
-    (a Workload before its queue, a ClusterQueue before its flavors). What lets parked workloads be tried again is
+    (a Workload before its queue, a ClusterQueue before its flavors). What lets inadmissible Workloads be tried again is
     marked at once and carried out at the start of the next cycle, or by `flush_retries`; Kueue's batch delay of one
     second is for the driver to add, if it wants it.
     """
@@ -131,7 +131,7 @@ class State(Questions):
         self.find_all_problems()
 
     def find_all_problems(self) -> None:
-        """Judge all ClusterQueues anew; one that admits again tries its parked workloads."""
+        """Judge all ClusterQueues anew; one that admits again tries its inadmissible Workloads."""
         for queue in self.cluster_queues.values():
             before = queue.problems
             self.find_problems(queue)
@@ -424,7 +424,7 @@ class State(Questions):
 
     @_event
     def forget(self, key: str, now: Instant) -> None:
-        """The write of an assumed admission failed: the workload returns to its place in line."""
+        """The write of an assumed admission failed: the workload returns to its place in the queue."""
         self.take_back(key, now)
 
     @_event
@@ -499,7 +499,7 @@ class State(Questions):
 
 
 def _by_preemption(before: Info, after: Info) -> bool:
-    """Whether a workload changed only as workloads do that are let in, preempted, and in line again."""
+    """Whether a workload changed only as workloads do that are let in, preempted, and active again."""
     evicted = after.condition(EVICTED) if after.evicted and not before.evicted else None
     return (
         before.workload.metadata.generation == after.workload.metadata.generation

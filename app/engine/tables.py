@@ -1,7 +1,7 @@
-"""Who waits where and who holds quota: the state of the engine below its events.
+"""Which Workloads wait where and which hold quota: the state of the engine below its events.
 
-LocalQueues and their workloads, the lines of ClusterQueues, reservations, retries of what is parked, and the fork that
-takes everything back. Must never decide whether a workload fits.
+LocalQueues and their workloads, the lines of ClusterQueues, reservations, retries of what is inadmissible, and the fork
+that takes everything back. Must never decide whether a workload fits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Assumed(NamedTuple):
-    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it stood in line."""
+    """An admission that was decided and is not yet seen in the API; `waiting` is the workload as it waited."""
 
     info: Info
     waiting: Info
@@ -114,8 +114,8 @@ class Lines:
         self.overdue: dict[str, Overdue] = {}
         """Those of them that no preemptor waits for any more."""
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
-        """Claims of preemptors that left no room to Workloads behind them, which are parked: by ClusterQueue. The scan
-        of a preemptor may come to one claim and another in turn: each wakes those Workloads once."""
+        """Claims of preemptors that left no room to Workloads behind them, which are inadmissible: by ClusterQueue. The
+        scan of a preemptor may come to one claim and another in turn: each has those Workloads tried again once."""
         self.repeats = Repeats(self.ledger, self.keep)
         self.not_ready: dict[str, None] = {}
         self.versions: dict[str, int] = {}
@@ -166,7 +166,7 @@ class Lines:
             self.ledger.hold(queue, info)
 
     def release(self, key: str) -> None:
-        """Quota comes back: who is parked in the tree is tried again."""
+        """Quota comes back: inadmissible Workloads of the tree are tried again."""
         for table in (self.assumed, self.evicting, self.not_ready, self.leaving, self.overdue):
             self.keep(table)
             table.pop(key, None)
@@ -220,7 +220,7 @@ class Lines:
         return local
 
     def line_up(self, local: LocalQueue, now: Instant) -> None:
-        """All that waits in a LocalQueue goes into line, unless it is there."""
+        """All that waits in a LocalQueue becomes active, unless it is in its ClusterQueue already."""
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is None or not local.open:
             return
@@ -312,17 +312,17 @@ class Lines:
     # Retries
 
     def mark_retry(self, cluster_queue: str) -> None:
-        """Workloads parked in the tree of this ClusterQueue are to be tried again."""
+        """Inadmissible Workloads in the tree of this ClusterQueue are to be tried again."""
         self.keep(self.retry_queues)
         self.retry_queues[cluster_queue] = None
 
     def mark_retry_cohort(self, cohort: str) -> None:
-        """Workloads parked in the tree of this Cohort are to be tried again."""
+        """Inadmissible Workloads in the tree of this Cohort are to be tried again."""
         self.keep(self.retry_cohorts)
         self.retry_cohorts[cohort] = None
 
     def flush_retries(self, now: Instant) -> bool:
-        """Put parked workloads of marked trees back in line: those whose namespace is selected and whose back-off is
+        """Make inadmissible Workloads of marked trees active: those whose namespace is selected and whose back-off is
         over. Trees with a cycle stay as they are. True if any moved."""
         return finish(self.retry_marked(now, Pace()))
 
@@ -355,7 +355,7 @@ class Lines:
         return moved
 
     def retry(self, queue: ClusterQueue, now: Instant) -> bool:
-        """Put what is parked in one queue back in line, as `flush_retries` does. True if any moved."""
+        """Make what is inadmissible in one ClusterQueue active, as `flush_retries` does. True if any moved."""
         return finish(self._retry(queue, now, Pace()))
 
     def _retry(self, queue: ClusterQueue, now: Instant, pace: Pace) -> Sliced[bool]:
@@ -393,10 +393,10 @@ class Lines:
         return labels is not None and queue.selects(labels)
 
     def end_claims(self) -> None:
-        """Where a preemptor no longer stands in line, those that its claim left no room are to be tried again."""
+        """Where a preemptor is no longer active, Workloads that its claim left no room are to be tried again."""
         for name, claims in list(self.passed_over.items()):
             queue = self.cluster_queues.get(name)
-            if queue is None or not queue.pending.in_line(claims[-1].preemptor):
+            if queue is None or not queue.pending.is_active(claims[-1].preemptor):
                 self.keep(self.passed_over)
                 del self.passed_over[name]
                 self.mark_retry(name)

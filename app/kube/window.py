@@ -7,7 +7,7 @@ other clients and take as long as they would have waited here. So the window fol
   many times that the server takes now.
 - `size / slowness` writes are being worked on, and the rest of the window waits in the server. The window moves to the
   size at which `QUEUED` of our writes wait there: it grows by a few per round trip while the latency stays near the
-  lowest, and shrinks as the latency grows, whoever causes the load. It never stays below `QUEUED`, so that
+  lowest, and shrinks as the latency grows, whichever client causes the load. It never stays below `QUEUED`, so that
   Turnstile goes on writing when other clients keep the server busy for hours. A smaller `QUEUED` makes other clients'
   calls quicker and jobs start later: other controllers do not give way (docs/performance.md has figures).
 - A refusal because of load (429) halves it, at most once in `REFUSED_SECONDS`.

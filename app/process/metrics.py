@@ -119,7 +119,7 @@ class ProcessMetrics(Collector):
         )
         behind = {Rank.EVENT: len(self._recorder)}
         if term is not None:
-            behind |= {Rank.STATUS: term.executor.waiting, Rank.REASON: term.scheduler.reasons}
+            behind |= {Rank.STATUS: term.executor.waiting, Rank.REASON: len(term.scheduler.reasons)}
         yield _gauge(
             "turnstile_writes_waiting",
             "Writes that wait here for their turn.",

@@ -70,12 +70,12 @@ def undefine(cp: ControlPlane) -> None:
         cp.api.delete(resource_path("apiextensions.k8s.io/v1", "customresourcedefinitions", name))
 
 
-def definition(api_version: str, kind: str, plural: str) -> Json:
-    """A CustomResourceDefinition with a status, both of whose parts may be anything."""
+def definition(api_version: str, kind: str, plural: str, *, also: Sequence[str] = ()) -> Json:
+    """A CustomResourceDefinition with a status, both of whose parts may be anything; `also` names further versions."""
     group, version = api_version.split("/")
     anything: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+    served = {"served": True, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": schema}}
     meta: Json = {"name": f"{plural}.{group}"}
     if group.endswith("k8s.io"):
         meta["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -87,7 +87,7 @@ def definition(api_version: str, kind: str, plural: str) -> Json:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [{**served, "name": each, "storage": each == version} for each in (version, *also)],
         },
     }
 

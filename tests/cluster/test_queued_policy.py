@@ -17,6 +17,7 @@ from testbed import ApiError, ControlPlane
 from testbed.client import Api, Json, resource_path, wait_until
 from testbed.installation import CHART, MANAGED, NAMESPACE
 from testbed.manifests import documents
+from tests.cluster.every_kind import definition
 from tests.cluster.scenario import QUEUE
 
 pytestmark = pytest.mark.cluster
@@ -51,28 +52,6 @@ KINDS: dict[str, tuple[str, str, str, tuple[str, ...], dict[str, int | None]]] =
 }
 
 
-def definition(group: str, version: str, kind: str, plural: str) -> Json:
-    """A CustomResourceDefinition of a kind whose spec may be anything, with a version that no webhook reads."""
-    schema = {
-        "type": "object",
-        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
-    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
-    served = [
-        {"name": name, "served": True, "storage": name == version, "schema": {"openAPIV3Schema": schema}}
-        for name in (version, UNREAD)
-    ]
-    meta: Json = {"name": f"{plural}.{group}"}
-    if group.endswith("k8s.io"):
-        meta["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": meta,
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": served},
-    }
-
-
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane with the policies, rendered for all kinds that are built and for the odd one."""
@@ -83,7 +62,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         for api_version, kind, plural, _, _ in KINDS.values():
             group, version = api_version.split("/")
             if "." in group:
-                cp.api.create(definition(group, version, kind, plural))
+                cp.api.create(definition(f"{group}/{version}", kind, plural, also=[UNREAD]))
         shown = ["--values", str(values)]
         for policy in ("queued", "versions"):
             shown += ["--show-only", f"templates/policy-{policy}.yaml"]

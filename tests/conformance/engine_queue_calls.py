@@ -215,7 +215,7 @@ class QueueCalls:
                 inflight = pending.inflight is not None
                 self.breakdown = len(pending.active_infos()) + inflight, len(pending.inadmissible_infos())
             case "handleInadmissibleHash":
-                pending.park_class(args["hash"], args["reason"])
+                pending.make_class_inadmissible(args["hash"], args["reason"])
             case "PendingInLocalQueue":
                 line = args["lqRef"]
                 inflight = pending.inflight is not None and pending.inflight.local_queue == line

@@ -115,7 +115,7 @@ class Replay(QueueCalls):
         queue = self.standalone.ledger.put_cluster_queue(api)
         self.standalone.order_lines(queue)
         for each in self.table.get("inadmissibleHashes") or ():
-            queue.pending.park_class(each, PENDING_EVALUATION)
+            queue.pending.make_class_inadmissible(each, PENDING_EVALUATION)
         self.queues[results[0]["$ref"]] = queue
 
     def add_local_queue(self, local: LocalQueue) -> None:

@@ -5,8 +5,8 @@ Pods are counted against reservations and quota change by change (`overshoot`), 
 processes go on running, so that it is seen whether their memory grows; the API server is restarted, the definition of
 JobSets is deleted and created again, and users go on.
 
-    make soak ARGS="-s"                                    half an hour
-    SOAK_SECONDS=180 SOAK_SEED=7 make soak ARGS="-s"       three minutes of another seed
+    make soak                                    half an hour
+    SOAK_SECONDS=180 SOAK_SEED=7 make soak       three minutes of another seed
 """
 
 import contextlib

@@ -6,7 +6,7 @@ Sources: Kueue's scheduler. What is decided is returned and, for admissions, ass
 
 A cycle stops often, in the middle of a search for victims too, and what others do at a stop must neither see nor touch
 what it tries. So: while a cycle is under way (`State.cycling`) the *usage of the tree* is its own, with everything that
-it counts or imagines gone; nobody else reads it. *Who holds quota and who waits* stays true all the time, and the
+it counts or imagines gone; no other task reads it. *Who holds quota and who waits* stays true all the time, and the
 figures that people see are taken from that. Every event, write outcome or sample that comes meanwhile waits until the
 end. A cycle that is closed at any stop puts usage and heads back as they were.
 """
@@ -28,7 +28,7 @@ from app.engine.flavors.assignment import Pins
 from app.engine.instants import Instant
 from app.engine.pace import STRETCH, Pace, Sliced, arrange, finish
 from app.engine.preemption.search import Preemptor, Unfinished
-from app.engine.preemption.targets import NO_TARGETS, NOBODY, Target, Targets
+from app.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
 from app.engine.queue.admissible import backoff_over, preemption_gated
 from app.engine.queue.heaps import Pending
 from app.engine.queue.nomination import Nomination
@@ -255,7 +255,7 @@ class _Run:
                 if not self._assigned(entry, pins):
                     yield from self._assign(entry, pins)
         finally:
-            self.preemptor.gone = NOBODY
+            self.preemptor.gone = NO_VICTIMS
         self._for_now(entry)
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
@@ -342,14 +342,15 @@ class _Run:
 
     def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
         """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have
-        released their quota: then it goes on waiting for them. Kueue leaves what they release to whoever comes next."""
+        released their quota: then it goes on waiting for them. Kueue leaves what they release to the next head that
+        fits."""
         assert entry.assignment is not None
         assert entry.nomination is not None
         self.preemptor.gone = self.claims.preempted
         try:
             entry.targets = yield from self.preemptor.leaving(entry.nomination)
         finally:
-            self.preemptor.gone = NOBODY
+            self.preemptor.gone = NO_VICTIMS
         entry.assignment.mode = Mode.PREEMPT
         if not entry.targets or not (yield from self.claims.fits_then(entry, self.pace)):
             entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
@@ -379,7 +380,7 @@ class _Run:
 
     @staticmethod
     def _for_now(entry: Entry) -> None:
-        """What it was refused for is only so while this cycle lasts: not enough to park it in the end."""
+        """What it was refused for is only so while this cycle lasts: not enough to make it inadmissible in the end."""
         if entry.info.last_assignment is not None:
             entry.info.last_assignment.since = -1
 
@@ -391,7 +392,7 @@ class _Run:
     # The end
 
     def _end(self, result: Cycle) -> Sliced[None]:
-        """Uncount what was only for this cycle, assume what was admitted, put the rest back in line."""
+        """Uncount what was only for this cycle, assume what was admitted, requeue the rest."""
         state = self.state
         observable = self.gates.unadmitted_workloads_observability
         yield from self.claims.take_off(self.pace)
@@ -411,12 +412,12 @@ class _Run:
                     changed = True
                 if self._went_on_in_vain(entry):
                     yield from self._look_back(entry)
-                in_line, fresh = self._requeue(entry)
+                active, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     assert pending.nomination is not None
                     victims_so_far = {target.info.key: target.reason for target in entry.targets}
                     pending.nomination = pending.nomination.widened(victims_so_far, entry.assignment)
-                changed = changed or not in_line
+                changed = changed or not active
                 progress = progress or fresh
             if not entry.blocked:
                 if state.overdue and entry.held is None:
@@ -442,7 +443,7 @@ class _Run:
             if entry.settled:
                 generation = entry.queue.generation
                 state.take_back(entry.info.key, self.now)
-                entry.queue.generation = generation  # and nobody is woken: no quota came back
+                entry.queue.generation = generation  # and no Workload is requeued: no quota was released
             else:
                 tree.remove_all(entry.queue.node, info.usage)
         for name in [name for name in state.retry_queues if name not in marked]:
@@ -473,13 +474,13 @@ class _Run:
         last = entry.info.last_assignment
         if last is None or entry.assignment is None or not entry.assignment.resumed or last.pending:
             return False
-        parks = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
-        return parks and entry.queue.pending.retry_cycle >= last.since
+        given_up = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
+        return given_up and entry.queue.pending.retry_cycle >= last.since
 
     def _look_back(self, entry: Entry) -> Sliced[None]:
-        """Scan from the first flavor to the last, as things are now. Kueue parks the head unseen: the room it was
-        refused in one cycle may have been kept for somebody, or given back, in the same breath, and nothing would wake
-        it."""
+        """Scan from the first flavor to the last, as things are now. Kueue makes the head inadmissible
+        without that: the quota it was refused in one cycle may have been reserved for another head, or released, in the
+        same cycle, and nothing would requeue it."""
         info = entry.info
         last, info.last_assignment = info.last_assignment, None
         probe = Entry(info, entry.queue)
@@ -494,10 +495,11 @@ class _Run:
             info.last_assignment = last
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
-        """Back in line, or parked. Whether it is in line, and then whether in a way it was not since others changed."""
+        """Requeue an entry: active or inadmissible. Whether it is active, and then whether with a reason and progress
+        that it was not requeued with since other Workloads changed."""
         info, queue = entry.info, entry.queue
         if entry.beside is not None and entry.requeue_reason == "NoFit":
-            self.passing.park(entry, self.now)
+            self.passing.make_inadmissible(entry, self.now)
             return False, False
         last = info.last_assignment
         unproven = False
@@ -509,7 +511,7 @@ class _Run:
                 # take turns with it for ever.
                 unproven, last = True, None
                 info.last_assignment = None
-        in_line = requeue(
+        active = requeue(
             queue,
             info,
             entry.requeue_reason,
@@ -517,7 +519,7 @@ class _Run:
             backoff_over=backoff_over(info.workload, self.now),
             unproven=unproven,
         )
-        if not in_line:
+        if not active:
             return False, False
         mark = (entry.requeue_reason, last.mark if last is not None else ())
         epoch, seen = info.tags or (-1, frozenset())

@@ -68,7 +68,7 @@ class Entry:
         self.recomputed = False
         """Whether flavors and victims were looked for again, because an earlier entry took some of its victims."""
         self.settled = False
-        """Back in line, parked, or assumed."""
+        """Active again, inadmissible, or assumed."""
         self.nomination: Nomination | None = queue.pending.nominated(info.key, info.generation)
         """What it was promised when it had others preempted in an earlier cycle."""
 
@@ -78,7 +78,7 @@ class Entry:
         return self.nomination is not None
 
     def set_aside(self, error: Exception) -> None:
-        """It could not be looked at, by a fault of ours: it is parked."""
+        """It could not be looked at, by a fault of Turnstile: it is inadmissible."""
         self.info.last_assignment = self.before
         self.assignment, self.targets, self.replaced = None, NO_TARGETS, None
         self.message = f"The workload could not be looked at ({type(error).__name__}): see the log of Turnstile"

@@ -86,7 +86,7 @@ class Passing:
         victims = tuple(target.info.key for target in head.targets)
         return Claim(head.info.key, tuple(usage_of(head).items()), victims)
 
-    def park(self, entry: Entry, now: Instant) -> None:
+    def make_inadmissible(self, entry: Entry, now: Instant) -> None:
         """A Workload found no room beside the claim: it waits for quota, or for the end of the claim."""
         assert entry.beside is not None
         claim = self.claim(entry.beside)

@@ -41,7 +41,7 @@ _ALONE: Final = [[0]]
 
 class _Plain(NamedTuple):
     """What is the same for all pod sets of which all resources fit into a flavor without borrowing. Shared by them:
-    nobody changes it."""
+    it is never changed."""
 
     choices: dict[str, FlavorChoice]
     names: dict[str, str]

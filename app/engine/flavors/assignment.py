@@ -49,7 +49,7 @@ class PodSetAssignment:
         self.undeclared = undeclared
 
     def take(self, flavors: dict[str, FlavorChoice], names: dict[str, str]) -> None:
-        """Flavors that were found, and their names, which others may have too: nobody is to change them."""
+        """Flavors that were found, and their names, which others may have too: they must not be changed."""
         self.flavors, self._flavor_names = flavors, names
 
     @property

@@ -1,9 +1,9 @@
-"""Who had whom preempted, so that preemption comes to an end.
+"""Which preemptor had which victims, so that preemption comes to an end.
 
-Policies can make three take turns for ever: one reclaims its quota from a borrower of any priority, one of higher
-priority in its queue preempts it, and the borrower, of higher priority still, has that one preempted. Kueue goes on.
-Here nobody has the same one preempted twice while nothing changes in their tree but by preemption itself. As there are
-only so many pairs, a fixed point is always reached. Must never choose victims.
+Policies can make three Workloads take turns for ever: the first reclaims its quota from a borrower of any priority, the
+second, of higher priority in the same ClusterQueue, preempts the first, and the borrower, of higher priority still,
+preempts the second. Kueue goes on. Here no preemptor has the same victim twice while nothing changes in their tree but
+by preemption itself. The number of pairs is finite, so a fixed point is always reached. Must never choose victims.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from typing import Any, Final
 from app.engine.quota.clusterqueue import ClusterQueue
 from app.engine.quota.ledger import Ledger
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_VICTIMS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[dict[str, frozenset[str]]] = {}
 
 Tree = tuple[bool, str]
@@ -30,17 +30,17 @@ class Repeats:
         self.by_tree: dict[Tree, dict[str, frozenset[str]]] = {}
 
     def spared(self, queue: ClusterQueue, key: str) -> frozenset[str]:
-        """Whom a workload of that queue may not have preempted again."""
+        """Keys of the victims that a preemptor of that ClusterQueue may not have again."""
         if not self.by_tree:
-            return _NOBODY
-        return self.by_tree.get(_tree(queue), _NOTHING).get(key, _NOBODY)
+            return _NO_VICTIMS
+        return self.by_tree.get(_tree(queue), _NOTHING).get(key, _NO_VICTIMS)
 
     def add(self, queue: ClusterQueue, key: str, victims: Iterable[str]) -> None:
         """A workload of that queue had others preempted."""
         self._keep(self.by_tree)
         by_preemptor = self.by_tree.setdefault(_tree(queue), {})
         self._keep(by_preemptor)
-        by_preemptor[key] = by_preemptor.get(key, _NOBODY).union(victims)
+        by_preemptor[key] = by_preemptor.get(key, _NO_VICTIMS).union(victims)
 
     def forget(self, queue: ClusterQueue | None) -> None:
         """Something else changed in the tree of a queue: there, all may be as it was before."""

@@ -15,7 +15,7 @@ from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, Found, Ran
 from app.engine.preemption.classical import Classical
 from app.engine.preemption.fair import FairPreemption
 from app.engine.preemption.repeats import Repeats
-from app.engine.preemption.targets import NO_TARGETS, NOBODY, Target, Targets, fill_back, fits, held_by_queue
+from app.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets, fill_back, fits, held_by_queue
 from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts, FlavorResource
 from app.engine.quota.tree import Node
@@ -63,7 +63,7 @@ class Known(Protocol):
 
 class Unfinished(Exception):
     """A search has come to a stop before its end. `Preemptor.go_on` finishes it; then the same questions in the same
-    state are answered from memory as far as they were answered, so whoever asked begins anew."""
+    state are answered from memory as far as they were answered, so the caller that asked begins anew."""
 
 
 _NO_PAIRS: frozenset[FlavorResource] = frozenset()
@@ -87,7 +87,7 @@ class Preemptor:
         self._answers: dict[Question, Targets] = {}
         self._line_usage: dict[tuple[str, str], float | None] = {}
         self._open: tuple[Question, Sliced[Targets]] | None = None
-        self.gone = NOBODY
+        self.gone = NO_VICTIMS
         self.now = now
         self.pace = pace or Pace()
 

@@ -1,4 +1,4 @@
-"""Workloads to preempt, and what is asked of a set of them: what it frees, and whom of it nobody needs.
+"""Workloads to preempt, and what is asked of a set of them: what it frees, and which of its members are not needed.
 
 Must never choose candidates: that is for `app.engine.preemption.search` and the searches it runs.
 """
@@ -43,7 +43,7 @@ class Targets(list[Target]):
 NO_TARGETS: Final = Targets()
 """Not to be changed."""
 
-NOBODY: Mapping[str, Target] = {}
+NO_VICTIMS: Mapping[str, Target] = {}
 
 
 def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Amounts]]":

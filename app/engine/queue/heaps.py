@@ -1,4 +1,4 @@
-"""Who waits in one ClusterQueue: in line, parked, or being looked at by a cycle; and who of them is next.
+"""The Workloads that wait in one ClusterQueue: active, inadmissible, or being looked at by a cycle; and which is next.
 
 Order is by priority and queue timestamp; admission fair sharing puts the LocalQueue with the least usage first. While
 the head waits for its victims, a cycle looks at the next Workload too (`app.engine.cycle.passing`).
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class Pending:
     """The workloads that wait in one ClusterQueue.
 
-    Those in line are kept in one heap for each class of equals (by scheduling hash; one class for all in a StrictFIFO
-    queue), and a heap of the classes' heads on top, one a *line*. A line is the whole queue, or a LocalQueue where
-    admission fair sharing orders them by usage. So a class is parked, or put back, at the cost of one step, however
-    many are in it, and a change of usage costs nothing. Heaps are cleaned lazily: an entry is good if it is the very
-    order key of the workload that is in line.
+    Active Workloads are kept in one heap for each class of equals (by scheduling hash; one class for all in a
+    StrictFIFO queue), and a heap of the classes' heads on top, one a *line*. A line is the whole queue, or a LocalQueue
+    where admission fair sharing orders them by usage. So a class is made inadmissible, or put back, at the cost of one
+    step, however many are in it, and a change of usage costs nothing. Heaps are cleaned lazily: an entry is good if it
+    is the very order key of the Workload that is active.
     """
 
     __slots__ = (
@@ -48,15 +48,15 @@ class Pending:
 
     def __init__(self) -> None:
         self.active: dict[str, Info] = {}
-        """In line, and parked with their class."""
+        """Active, and inadmissible with their class."""
         self.inadmissible: dict[str, Info] = {}
-        """Parked one by one."""
+        """Inadmissible one by one."""
         self.inflight: Info | None = None
         """The head that a cycle works on."""
         self.passing: Info | None = None
         """The Workload that a cycle tries beside the claim of that head."""
         self.bulk_moved: dict[str, str] = {}
-        """Parked classes: the reason of QuotaReserved by hash."""
+        """Inadmissible classes: the reason of QuotaReserved by hash."""
         self.classes: dict[tuple[str, str], list[Order]] = {}
         self.heads: dict[str, list[tuple[Order, str]]] = {}
         self.offered: dict[tuple[str, str], Order] = {}
@@ -95,7 +95,7 @@ class Pending:
     # How many
 
     def counts(self) -> tuple[int, int]:
-        """How many are in line (those that a cycle works on included), and how many are inadmissible."""
+        """How many are active (those that a cycle works on included), and how many are inadmissible."""
         inadmissible = len(self.inadmissible) + sum(self.inadmissible_members().values())
         return len(self) - inadmissible, inadmissible
 
@@ -125,23 +125,23 @@ class Pending:
 
     def is_inadmissible(self, info: "Info") -> bool:
         """Whether it waits without being tried."""
-        return info.key in self.inadmissible or (info.key in self.active and self._class_parked(info))
+        return info.key in self.inadmissible or (info.key in self.active and self._class_inadmissible(info))
 
-    def in_line(self, key: str) -> bool:
+    def is_active(self, key: str) -> bool:
         """Whether it will be tried in its turn."""
         info = self.active.get(key)
-        return info is not None and not self._class_parked(info)
+        return info is not None and not self._class_inadmissible(info)
 
-    def _class_parked(self, info: "Info") -> bool:
+    def _class_inadmissible(self, info: "Info") -> bool:
         return bool(self.bulk_moved) and self.in_classes and info.hash in self.bulk_moved
 
     def active_infos(self) -> "list[Info]":
-        """Who stands in line, in no order."""
-        return [info for info in self.active.values() if not self._class_parked(info)]
+        """The active Workloads, in no order."""
+        return [info for info in self.active.values() if not self._class_inadmissible(info)]
 
     def inadmissible_infos(self) -> "list[Info]":
-        """Who is parked, in no order."""
-        return [*self.inadmissible.values(), *(info for info in self.active.values() if self._class_parked(info))]
+        """The inadmissible Workloads, in no order."""
+        return [*self.inadmissible.values(), *(info for info in self.active.values() if self._class_inadmissible(info))]
 
     def find(self, key: str) -> "Info | None":
         """The waiting workload of that key, wherever it is."""
@@ -167,7 +167,7 @@ class Pending:
     # The line
 
     def push(self, info: "Info") -> None:
-        """Put in line (which parks it, if its class is parked), or replace in place."""
+        """Make active (or inadmissible, if its class is), or replace in place."""
         old = self.active.get(info.key)
         self.active[info.key] = info
         if old is not None:
@@ -210,7 +210,7 @@ class Pending:
         return info is not None and info.order is order
 
     def _first(self, line: str, name: str) -> Order | None:
-        """The first of a class that is in line; a class without anyone is forgotten."""
+        """The first active Workload of a class; a class without any is forgotten."""
         heap = self.classes.get((line, name))
         if heap is None:
             return None
@@ -245,10 +245,10 @@ class Pending:
         return None
 
     def peek(self) -> "Info | None":
-        """Who is first: by LocalQueue usage if that counts, then the sticky one, then priority, time, UID."""
+        """The next Workload: by LocalQueue usage if that counts, then the sticky one, then priority, time, UID."""
         first = self.first
         sticky = self.active.get(first) if first is not None else None
-        if sticky is not None and self._class_parked(sticky):
+        if sticky is not None and self._class_inadmissible(sticky):
             sticky = None
         if self.line_usage is None:
             if sticky is not None:
@@ -271,7 +271,7 @@ class Pending:
 
     @property
     def waits(self) -> bool:
-        """Whether anybody is in line."""
+        """Whether any Workload is active."""
         return bool(self.active) and any(self.heads.values()) and self.peek() is not None
 
     def pop(self) -> "Info | None":
@@ -333,14 +333,14 @@ class Pending:
             self._enter(info)
             self._insert(info)
 
-    # Parking
+    # Inadmissible classes
 
-    def park_class(self, name: str, reason: str) -> None:
+    def make_class_inadmissible(self, name: str, reason: str) -> None:
         """No workload of this hash is tried until something changes."""
         self.bulk_moved[name] = reason
 
     def put_back_classes(self, pace: Pace) -> Sliced[bool]:
-        """Parked classes are in line again. True if there were any."""
+        """Inadmissible classes are active again. True if there were any."""
         moved = False
         for name in list(self.bulk_moved):
             del self.bulk_moved[name]
@@ -356,10 +356,10 @@ class Pending:
         return moved
 
     def put_back(self, info: "Info") -> None:
-        """In line again, with its class, as it was before it was parked."""
+        """Active again, with its class, as before it became inadmissible."""
         if self.inadmissible.pop(info.key, None) is not None:
             self.push(info)
-        elif self._class_parked(info) and info.key in self.active:
+        elif self._class_inadmissible(info) and info.key in self.active:
             self._put_back_class(info.hash)
 
     def _put_back_class(self, name: str) -> None:
@@ -379,12 +379,12 @@ class Pending:
     def remove(self, key: str, *, forget: bool = True) -> "Info | None":
         """Take a workload out, wherever it is; `forget` clears its stickiness too."""
         found = self.take_out(key)
-        parked = self.inadmissible.pop(key, None)
+        inadmissible = self.inadmissible.pop(key, None)
         found = self.put_down(key) or found
         self.last_generation.pop(key, None)
         if forget:
             self.end_nomination(key)
-        return found or parked
+        return found or inadmissible
 
     # The preemptor
 

@@ -32,7 +32,7 @@ class LocalQueue:
 
     @property
     def open(self) -> bool:
-        """Whether its workloads stand in line."""
+        """Whether its Workloads may be active."""
         return self.api is not None and self.api.spec.stop_policy == "None"
 
     def put(self, info: Info) -> None:

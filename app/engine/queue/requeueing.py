@@ -1,7 +1,7 @@
-"""ClusterQueues, who holds quota in them, and how a workload comes into their line.
+"""How a Workload comes into the heap of its ClusterQueue, and back into it after a cycle.
 
-A waiting workload is in exactly one place of its queue: active (in line), inadmissible (parked until something changes)
-or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
+A waiting Workload is in exactly one place of its ClusterQueue: active (in the heap), inadmissible (until something
+changes) or inflight (the head that a cycle works on). Sources: Kueue's queue cache. Must never look at quota.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,9 +27,9 @@ IMMEDIATE_FOR_BEST_EFFORT: Final = frozenset(
 def requeue(
     queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool, unproven: bool = False
 ) -> bool:
-    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): in line again if the reason or a change since calls
-    for it, or if it is `unproven` that no flavor has room, else parked, and in a BestEffortFIFO queue all that ask for
-    the same with it. True if it is in line."""
+    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): active again if the reason or a change since
+    calls for it, or if it is `unproven` that no flavor has room; else inadmissible, and in a BestEffortFIFO queue all
+    that ask for the same with it. True if it is active."""
     pending = queue.pending
     key = info.key
     if reason in {"PendingPreemption", "PendingMigration"}:
@@ -39,9 +39,7 @@ def requeue(
     last = info.last_assignment
     again = immediate or unproven or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
     if backoff_over and again:
-        parked = pending.inadmissible.pop(key, None)
-        if parked is not None:
-            info = parked
+        info = pending.inadmissible.pop(key, info)
         if key in pending.active:
             return False
         pending.push(info)
@@ -49,20 +47,22 @@ def requeue(
     if key in pending.inadmissible or key in pending.active:
         return False
     together = bool(info.hash) and reason in {"NoFit", "PreemptionNoCandidates"}
-    _park(pending, info, quota_reason, together=together, backoff_over=backoff_over)
+    _make_inadmissible(pending, info, quota_reason, together=together, backoff_over=backoff_over)
     return False
 
 
 def pass_over(queue: ClusterQueue, info: "Info", quota_reason: str, *, backoff_over: bool) -> None:
-    """Park a Workload that has no room beside the claim of a preemptor, and all that ask for the same."""
+    """Make a Workload inadmissible that has no room beside the claim of a preemptor, and all that ask for the same."""
     queue.pending.put_down(info.key)
-    _park(queue.pending, info, quota_reason, together=bool(info.hash), backoff_over=backoff_over)
+    _make_inadmissible(queue.pending, info, quota_reason, together=bool(info.hash), backoff_over=backoff_over)
 
 
-def _park(pending: Pending, info: "Info", quota_reason: str, *, together: bool, backoff_over: bool) -> None:
+def _make_inadmissible(
+    pending: Pending, info: "Info", quota_reason: str, *, together: bool, backoff_over: bool
+) -> None:
     together = together and pending.in_classes
     if together:
-        pending.park_class(info.hash, quota_reason or PENDING_EVALUATION)
+        pending.make_class_inadmissible(info.hash, quota_reason or PENDING_EVALUATION)
     if together and backoff_over:
         pending.push(info)
     else:
@@ -70,20 +70,20 @@ def _park(pending: Pending, info: "Info", quota_reason: str, *, together: bool, 
 
 
 def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> None:
-    """Take in a workload that may wait (Kueue: PushOrUpdate): into line, but parked if it is parked and nothing about
-    it changed that could help, if its back-off is not over, or if an equal one was just refused."""
+    """Take in a workload that may wait (Kueue: PushOrUpdate): active, but inadmissible if it is that and
+    nothing about it changed that could help, if its back-off is not over, or if an equal Workload was just refused."""
     pending = queue.pending
     key = info.key
     if pending.inflight is not None and any(info.key == key for info in pending.under_way):
         return
-    parked = pending.inadmissible.get(key)
-    if parked is not None:
+    known = pending.inadmissible.get(key)
+    if known is not None:
         seen = pending.last_generation.get(key)
-        if (seen is None or seen == info.generation) and not could_help(parked, info):
+        if (seen is None or seen == info.generation) and not could_help(known, info):
             pending.inadmissible[key] = info
             return
         del pending.inadmissible[key]
-    if not backoff_over and not pending.in_line(key):
+    if not backoff_over and not pending.is_active(key):
         pending.take_out(key)
         pending.inadmissible[key] = info
         return
@@ -91,7 +91,7 @@ def push_or_update(queue: ClusterQueue, info: "Info", *, backoff_over: bool) -> 
 
 
 def could_help(old: "Info", new: "Info") -> bool:
-    """Whether anything changed that could make a parked workload admissible."""
+    """Whether anything changed that could make an inadmissible Workload admissible."""
     before, after = old.workload, new.workload
     boost = new.surroundings.options.gates.priority_boost
     return (

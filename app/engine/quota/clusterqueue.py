@@ -37,7 +37,7 @@ class Held:
         self.usage: Amounts = {}
         self.admitted = 0
         self._reserving: Amounts = {}
-        """Usage of those that are not admitted yet: mostly nobody."""
+        """Usage of Workloads that are not admitted yet: mostly of none."""
 
     @property
     def admitted_usage(self) -> Amounts:

@@ -1,4 +1,4 @@
-"""A Workload as the engine sees it: what it asks for, where it stands in line, what it holds.
+"""A Workload as the engine sees it: what it asks for, its place in the queue, what it holds.
 
 An `Info` is made anew from each version of the API object and never changed afterwards, but for the memory of its last
 flavor scan and lazily computed values. Sources: Kueue's workload.Info. Must never decide anything.
@@ -276,7 +276,7 @@ class Info:
 
     @property
     def timestamp(self) -> Instant:
-        """Since when it stands in line."""
+        """Since when it waits in the queue."""
         return self.order[1]
 
     @property
@@ -396,7 +396,7 @@ class Info:
             )
         self._limited = any(pod.limited for pod in pods)
         if self._limited:
-            self._effective = pods  # without limits nobody asks for them while no LimitRange comes
+            self._effective = pods  # without limits they are not asked for while no LimitRange comes
         return totals
 
     def _from_admission(self) -> list[PodSetTotals]:

@@ -1,7 +1,7 @@
 """The undo log that makes a fork of the state cost microseconds.
 
-While a fork is open, whoever is about to change a container or a record says so first; its contents are kept once and
-put back when the fork is discarded. Without an open fork it costs one comparison. Must never know what it keeps.
+While a fork is open, the code that is about to change a container or a record says so first; its contents are kept once
+and put back when the fork is discarded. Without an open fork it costs one comparison. Must never know what it keeps.
 """
 
 from collections.abc import Callable

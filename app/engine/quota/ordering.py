@@ -26,7 +26,7 @@ def effective_priority(workload: Workload, *, boost: bool) -> int:
 
 
 def queue_timestamp(workload: Workload, options: Options) -> Instant:
-    """Since when a workload stands in line: an eviction for lack of ready pods or by a check sends it to the back, any
+    """Since when a Workload waits: an eviction for lack of ready pods or by a check sends it to the back, any
     other keeps its place (Kueue: GetQueueOrderTimestamp)."""
     evicted = preempted = None
     for condition in workload.status.conditions:

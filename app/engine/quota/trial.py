@@ -16,7 +16,7 @@ class Trial:
 
     Nodes that are touched get a copy of their usage to try things on, so that leaving costs next to nothing however
     many there are, and leaving in the middle of a search is as good as at its end. Trials nest. While one is open
-    nobody but the cycle may read or change usage, and the tree must keep its shape.
+    only the cycle may read or change usage, and the tree must keep its shape.
     """
 
     __slots__ = ("_before", "_kept")
