@@ -237,6 +237,8 @@ class Childhood(Reconcile):
         if workload is None or not workload.admitted:
             if self._runs and self._suspend(self.integration, self.job):
                 self._emit("Suspended", "Kueue managed child job suspended")
+            else:
+                self._prepare()
             return f"queued with {ancestor.kind} {ancestor.name}"
         problem = ancestor.fault
         if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):

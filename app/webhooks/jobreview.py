@@ -92,9 +92,9 @@ def _prepare_and_hold(
             charged = not (ancestor.fault or gated) and _claims(job, integration)
             queued = charged or namespace_is_managed(job.metadata.namespace, lookups)
     except Undecided:
-        if held:
-            return  # the reconciler prepares it
-        raise
+        if not held:
+            raise
+        queued, charged = True, False  # its owner may resume it before the reconciler has seen either
     if queued:
         integration.prepare(job, patch)
         if not (held or charged):

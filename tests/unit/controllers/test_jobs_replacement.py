@@ -61,3 +61,13 @@ def test_a_child_that_is_charged_for_gets_it() -> None:
     cluster.look()
     assert policy(cluster, "child") == LATE
     assert cluster.writes == ["patch Job"]
+
+
+def test_a_child_gets_it_while_it_waits() -> None:
+    """A webhook with an old cache may have left it; after the admission its owner's controller may resume it first."""
+    cluster = Nursery(admitted=False)
+    cluster.child(suspend=True)
+    cluster.patch(Job, "team/child", {"spec": {"podReplacementPolicy": EARLY}})
+    cluster.look()
+    assert policy(cluster, "child") == LATE
+    assert cluster.writes == ["patch Job"]
