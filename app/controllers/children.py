@@ -288,7 +288,7 @@ class Childhood(Reconcile):
     def _stop_children(self) -> bool:
         """Suspend the children where the job's own controller need not. Returns whether no child runs any more."""
         children = self._running_children()
-        for child in children:
+        for child in children if self.integration.stops_children else ():
             integration = self.cluster.registry.of(child)
             if not (integration.suspended(child) or child.metadata.deletion_timestamp):
                 self._suspend(integration, child)
@@ -296,8 +296,8 @@ class Childhood(Reconcile):
         return not children
 
     def _running_children(self) -> list[Kind]:
-        """The children that have pods, or may get pods, of a job whose controller need not stop them."""
-        if not self.integration.stops_children:
+        """The children that have pods, or may get pods, where the job's kind waits for these."""
+        if not self.integration.awaits_children:
             return []
         family, made = Family(self.cluster), _made_by(self.integration, self.cluster)
         self.cluster.require(made)

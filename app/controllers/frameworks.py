@@ -70,7 +70,7 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
         )
 
     watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
-    if integration.stops_children:
+    if integration.awaits_children:
         made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
         watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
@@ -159,7 +159,7 @@ def dispatch(cluster: ClusterView) -> Dispatch:
 
         def waited(integration: Integration[Any]) -> bool:
             own = kind in (integration.kind, integration.templates_in)
-            return own or (integration.stops_children and makes(integration)) or pods_of_sets(integration)
+            return own or (integration.awaits_children and makes(integration)) or pods_of_sets(integration)
 
         def pods_of_sets(integration: Integration[Any]) -> bool:
             return kind is Pod and isinstance(integration, ServingSet)

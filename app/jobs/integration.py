@@ -190,9 +190,12 @@ class Integration(ABC, Generic[J]):
     suspended_on_change: ClassVar[bool] = False
     """Whether the defaulting webhook answers updates too, and suspends a running job that has `outgrown` its
     Workload."""
+    awaits_children: ClassVar[bool] = False
+    """Whether a stop is complete, and a start begins, only when no child of the job runs any more: the kind's own
+    controller may suspend the children late, or have read the job before it was stopped."""
     stops_children: ClassVar[bool] = False
-    """Whether the reconciler suspends the children of an evicted job itself, and keeps its quota until they have no
-    pods: the kind's own controller does not stop them in every case, or does not report when they have stopped."""
+    """Whether the reconciler, which awaits the children, also suspends them itself: the kind's own controller does not
+    stop them in every case, and makes others instead."""
     counts_pods: ClassVar[bool] = False
     """Whether the reconciler counts the pods of a running job: tenants can have more made than the job describes."""
     controls: ClassVar[bool] = True

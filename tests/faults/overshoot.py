@@ -17,6 +17,10 @@ FOR_QUEUE: Final = "soak.turnstile.dev/cluster-queue"
 """Label of each pod: the ClusterQueue of its job."""
 DECIDED_SECONDS = 10.0
 """For so long a quota that was cut counts for what was decided before the leader knew of the cut."""
+RECENT: Final = 5000
+"""Changes that are kept to show what led to an overshoot."""
+_SHOWN: Final = ("suspend", "active", "nodeName", "podReplacementPolicy", "phase", "terminating", "ready")
+"""Fields of spec and status that are shown of each change."""
 
 
 def pod_cpus(pod: Json) -> int:
@@ -63,6 +67,19 @@ def limits_of(obj: Json, *, queue: bool) -> Limits:
     )
 
 
+def brief(obj: Json | None) -> str:
+    """What matters of a version of an object: a few fields, its conditions, and when it is deleted."""
+    if obj is None:
+        return "gone"
+    meta, spec, status = obj["metadata"], obj.get("spec", {}), obj.get("status", {})
+    shown = [f"{part}.{key}={fields[key]}" for part, fields in (("spec", spec), ("status", status)) for key in _SHOWN
+             if key in fields]  # fmt: skip
+    shown += [f"{each['type']}={each['status']}/{each.get('reason', '')}" for each in status.get("conditions", ())]
+    if deleted := meta.get("deletionTimestamp"):
+        shown.append(f"deleted {deleted}")
+    return " ".join(shown)
+
+
 @dataclass
 class Overshoot:
     """What is wrong, if anything; `peak` is the largest number of cpus that pods used at a time."""
@@ -75,10 +92,12 @@ class Overshoot:
     _limits: dict[str, Limits] = field(default_factory=dict)
     _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
     _over: set[str] = field(default_factory=set)
+    _recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def follow(self, changes: Iterable[Change]) -> None:
         """Judge these changes, one after the other."""
         for change in changes:
+            self._recent.append(change)
             match change.kind:
                 case "pods":
                     self._pod(change)
@@ -134,6 +153,20 @@ class Overshoot:
                 f" {pods} {workloads}; after a change of {change.kind} {change.uid}"
             )
         self._over = over
+
+    def story(self) -> list[str]:
+        """The recent changes of the pods and Workloads that `wrong` names, and of the jobs that made these pods."""
+        told = "\n".join(self.wrong)
+        keys: dict[str, str] = {}
+        found: list[str] = []
+        for change in self._recent:
+            if change.obj is not None:
+                meta = change.obj["metadata"]
+                keys[change.uid] = f"{meta.get('namespace', '')}/{meta['name']}"
+            key = keys.get(change.uid)
+            if key is not None and any(f"{key}{end}" in told for end in ("'", "=", "-")):
+                found.append(f"{change.revision} {change.at:.2f} {change.kind} {key}: {brief(change.obj)}")
+        return found
 
     @staticmethod
     def usage(claims: dict[str, tuple[str, int, str]]) -> Counter[str]:

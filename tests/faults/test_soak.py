@@ -234,7 +234,7 @@ def test_no_overshoot_and_nothing_stuck(control_plane: ControlPlane, crew: Crew,
                 for name, pid in crew.pids().items():
                     memory.sample(name, pid)
             if wrong := [*overshoot.wrong, *deadlines.wrong]:
-                raise AssertionError(told(soak, faults, "\n".join([*wrong, *(states_of(world))])))
+                raise AssertionError(told(soak, faults, "\n".join([*wrong, *overshoot.story(), *states_of(world)])))
             return world
 
         def settled() -> bool:
@@ -259,7 +259,7 @@ def test_no_overshoot_and_nothing_stuck(control_plane: ControlPlane, crew: Crew,
         wait_until(settled, timeout=SETTLED_SECONDS, describe=lambda: told(soak, faults, left_over(follower, soak)))
         rested = time.monotonic() - rest
         overshoot.follow(follower.take(time.monotonic()))
-        assert not overshoot.wrong, told(soak, faults, "\n".join(overshoot.wrong))
+        assert not overshoot.wrong, told(soak, faults, "\n".join([*overshoot.wrong, *overshoot.story()]))
     print(told(soak, faults, f"{overshoot.reservations} reservations, at most {overshoot.peak} cpus ran; all gone"))
     print(f"after {rested:.0f} s; longest in a forbidden state: "
           + ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(deadlines.longest.items())))  # fmt: skip

@@ -68,6 +68,7 @@ class RayJobs(RayKind[RayJob]):
     framework = "ray.io/rayjob"
     summary = "suspended; a pod set for the head, for each worker group and for the submitter"
     makes = frozenset({(RAY, "RayCluster"), ("batch", "Job")})
+    awaits_children = True
     stops_children = True
     cluster_path = ("spec", "rayClusterSpec")
     cluster_field = "spec.rayClusterSpec"

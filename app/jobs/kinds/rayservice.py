@@ -49,6 +49,7 @@ class RayServices(RayKind[RayService]):
     summary = "suspended; a pod set for the head and for each worker group"
     serves = True
     makes = frozenset({(RAY, "RayCluster")})
+    awaits_children = True
     stops_children = True
     suspend_path = ("spec", "rayClusterConfig", "suspend")
     cluster_path = ("spec", "rayClusterConfig")

@@ -35,8 +35,8 @@ class Training(Cluster):
         """As the API server does where the definition of TrainJob has no such field."""
         self.patch(TrainJob, "team/train", {"spec": {"runtimePatches": None}})
 
-    def render(self, *, nodes: int = 2, cpu: str = "1", active: int = 0, uid: str = "") -> None:
-        """Trainer makes the JobSet of the TrainJob as it is now."""
+    def render(self, *, nodes: int = 2, cpu: str = "1", active: int = 0, uid: str = "", read: bool = True) -> None:
+        """Trainer makes the JobSet of the TrainJob as it is now; the JobSet controller has `read` that it is suspended."""
         train_job = self.train_job
         spec = {"suspend": train_job["spec"]["suspend"], "replicatedJobs": [self._nodes(train_job, nodes, cpu)]}
         owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "train"}
@@ -44,7 +44,8 @@ class Training(Cluster):
         meta = {"name": "train", "namespace": "team", "ownerReferences": [reference]}
         if (old := self.get(JobSet, "team/train")) is not None:
             meta["uid"] = old["metadata"]["uid"]
-        status = {"replicatedJobsStatus": [{"name": "node", "active": active}]}
+        said = [{"type": "Suspended", "status": "True"}] if read and spec["suspend"] else []
+        status = {"replicatedJobsStatus": [{"name": "node", "active": active}], "conditions": said}
         self.put(JobSet, {"metadata": meta, "spec": spec, "status": status})
 
     @staticmethod
@@ -144,14 +145,18 @@ def test_one_that_the_webhook_missed_gets_its_runtime_patch_when_it_is_suspended
 
 
 def test_quota_is_kept_until_trainer_has_suspended_the_job_set() -> None:
-    """Also when Trainer counts no active Job yet. Then what the admission gave the pods is taken off, but for a label
-    and an annotation: without them Trainer could not render the JobSet again."""
+    """Also when Trainer counts no active Job yet, and until the JobSet controller has read it. Then what
+    the admission gave the pods is taken off, but for a label and an annotation: without them Trainer could not render
+    the JobSet again."""
     cluster = Training()
     cluster.started()
     cluster.render(active=0)
     cluster.evict()
     cluster.settle(KEY)
     assert cluster.train_job["spec"]["suspend"] is True
+    assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
+    cluster.render(read=False)
+    cluster.settle(KEY)
     assert cluster.condition("QuotaReserved") == ("True", "ByTest", "")
     cluster.render()
     cluster.settle(KEY)

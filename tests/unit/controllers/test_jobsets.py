@@ -1,0 +1,80 @@
+"""The quota of a JobSet that is stopped is kept until the JobSet controller has read that, and no child Job runs."""
+
+import pytest
+
+from app.api.core import Job
+from app.jobs.kinds.jobset import JobSet
+from tests.unit.controllers.test_children import SET, Nursery
+
+RESUMED = [{"type": "Suspended", "status": "False"}]
+SUSPENDED = [{"type": "Suspended", "status": "True"}]
+
+
+class Evicted(Nursery):
+    """An admitted JobSet that runs and is evicted; its controller has said this, and reads nothing unless told."""
+
+    def __init__(self, said: list[dict[str, str]]) -> None:
+        super().__init__()
+        self.say(said)
+        self.clear()
+
+    def say(self, conditions: list[dict[str, str]]) -> None:
+        """The JobSet controller writes the status."""
+        self.patch(JobSet, "team/set", {"status": {"conditions": conditions}})
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the Workload has its quota."""
+        condition = self.condition("QuotaReserved")
+        return condition is not None and condition[0] == "True"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the JobSet's pod template."""
+        found = self.get(JobSet, "team/set")
+        assert found is not None
+        (job,) = found["spec"]["replicatedJobs"]
+        return dict(job["template"]["spec"]["template"].get("metadata", {}).get("labels", {}))
+
+
+@pytest.mark.parametrize("said", [[], RESUMED, SUSPENDED])
+def test_until_the_controller_has_read_it(said: list[dict[str, str]]) -> None:
+    """Whether it has said anything before or not, and although a `Suspended` from before the start looks like it."""
+    cluster = Evicted(said)
+    cluster.evict()
+    cluster.later(seconds=10)
+    cluster.settle(SET)
+    found = cluster.get(JobSet, "team/set")
+    assert found is not None
+    assert found["spec"]["suspend"] is True
+    assert cluster.reserved
+    assert cluster.labels
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert not cluster.reserved
+    assert not cluster.labels
+
+
+def test_while_a_child_runs_that_was_made_before() -> None:
+    """The controller made it when it had not read that the JobSet is suspended."""
+    cluster = Evicted(RESUMED)
+    cluster.child(pods=1)
+    cluster.evict()
+    cluster.later(seconds=10)
+    cluster.settle(SET)
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert cluster.reserved
+    cluster.patch(Job, "team/child", {"spec": {"suspend": True}})
+    cluster.settle(SET)
+    assert not cluster.reserved
+
+
+def test_of_another_controller_nothing_is_expected() -> None:
+    """It may not write that condition."""
+    cluster = Evicted([])
+    cluster.patch(JobSet, "team/set", {"spec": {"managedBy": "example.com/jobset"}})
+    cluster.evict()
+    cluster.later(seconds=10)
+    cluster.settle(SET)
+    assert not cluster.reserved
