@@ -36,7 +36,7 @@ class Training(Cluster):
         self.patch(TrainJob, "team/train", {"spec": {"runtimePatches": None}})
 
     def render(self, *, nodes: int = 2, cpu: str = "1", active: int = 0, uid: str = "", read: bool = True) -> None:
-        """Trainer makes the JobSet of the TrainJob as it is now; the JobSet controller has `read` that it is suspended."""
+        """Trainer makes the JobSet of the TrainJob as it is now, and the JobSet controller has `read` a suspension."""
         train_job = self.train_job
         spec = {"suspend": train_job["spec"]["suspend"], "replicatedJobs": [self._nodes(train_job, nodes, cpu)]}
         owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "train"}
