@@ -80,19 +80,29 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
     return integration.finished(child) is None and (not integration.suspended(child) or integration.active(child))
 
 
-def wind_down(workload: Workload, cluster: ClusterView) -> bool:
-    """Whether a deleted child of a Workload's owner is still to make pods that the Workload is charged for, or may be:
-    its kind is not read yet."""
+def outlived(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether a child of a Workload's owner, which is gone, can still make pods that the Workload is charged for, or may
+    exist, because its kind is not read yet. The garbage collector deletes such a child. Until then its controller makes
+    pods, also of a suspended child, if an operator that has not heard of the end of its owner resumes the child."""
     for owner in workload.metadata.owner_references:
         integration = cluster.registry.by_owner(owner)
         if integration is not None and not all(store.complete for store in _made_by(integration, cluster).values()):
             return True
+    family = Family(cluster)
     return any(
-        cluster.registry.of(child).winds_down(child)
+        may_make_pods(child, cluster) and not family.own_workload(child)
         for owner in workload.metadata.owner_references
         for store in _stores(cluster).values()
         for child in store.by_index(CHILDREN, owner.uid)
     )
+
+
+def may_make_pods(child: Kind, cluster: ClusterView) -> bool:
+    """Whether a child can have pods made, now or when it is resumed."""
+    integration = cluster.registry.of(child)
+    if child.metadata.deletion_timestamp:
+        return integration.winds_down(child)
+    return integration.finished(child) is None
 
 
 def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:

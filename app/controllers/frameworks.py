@@ -16,7 +16,7 @@ from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges, jobreconciler, servingsets, wakes
 from app.controllers.actions import ReconcileResult
-from app.controllers.children import children_of, runs_still
+from app.controllers.children import children_of, may_make_pods, runs_still
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.controller import Controller, Dispatch, Target, Watch
 from app.controllers.shared import PODS_BY_NAMED_JOB, jobs_named_by
@@ -47,11 +47,13 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
         return dict.fromkeys(registry.key_of(job) for job in (old, new) if job is not None)
 
     def child_stopped(_: str, old: Kind | None, new: Kind | None) -> Iterable[str]:
-        """The owner, whose stop may wait for that."""
+        """The owner, whose stop may wait for that, or whose Workload when it is gone itself."""
         owner = old.metadata.controller if old is not None else None
         if old is None or owner is None or (group_of(owner), owner.kind) != (kind.GROUP, kind.KIND):
             return ()
-        if not runs_still(old, cluster) or (new is not None and runs_still(new, cluster)):
+        ended = may_make_pods(old, cluster) and (new is None or not may_make_pods(new, cluster))
+        stopped = runs_still(old, cluster) and (new is None or not runs_still(new, cluster))
+        if not (ended or stopped):
             return ()
         return (job_key(integration.framework, old.metadata.namespace, owner.name),)
 
@@ -70,9 +72,8 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
         )
 
     watches: list[Watch[Any, str]] = [Watch(cluster.jobs[kind], concerned)]
-    if integration.awaits_children:
-        made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes]
-        watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
+    made = [each for each in cluster.jobs if (each.GROUP, each.KIND) in integration.makes and each is not Pod]
+    watches += [Watch(cluster.jobs[each], child_stopped) for each in made]
     if integration.templates_in is not None and integration.templates_in in cluster.jobs:
         watches.append(Watch(cluster.jobs[integration.templates_in], owner_concerned))
     if isinstance(integration, ServingSet):

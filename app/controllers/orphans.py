@@ -7,7 +7,7 @@ from app.api import names
 from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Action, RequeueAfter
-from app.controllers.children import wind_down
+from app.controllers.children import outlived
 from app.controllers.clusterview import ClusterView
 from app.controllers.reconcile import ended, released
 
@@ -22,8 +22,8 @@ def ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tupl
             why = f"{why}, but pods still run"
             actions.extend(ended(workload, cluster))
             continue
-        if wind_down(workload, cluster):
-            why = f"{why}, but what it made cleans up"
+        if outlived(workload, cluster):
+            why = f"{why}, but what it made is still there"
             continue
         if seconds := charges.unseen_seconds(workload, cluster):
             actions.append(RequeueAfter(seconds))

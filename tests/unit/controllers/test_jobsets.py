@@ -78,3 +78,20 @@ def test_of_another_controller_nothing_is_expected() -> None:
     cluster.later(seconds=10)
     cluster.settle(SET)
     assert not cluster.reserved
+
+
+def test_until_the_children_of_a_deleted_job_set_are_deleted() -> None:
+    """The Job controller may not have made their pods yet, and an operator that has not heard of the deletion resumes
+    them when they are suspended."""
+    cluster = Evicted(RESUMED)
+    cluster.child(pods=1)
+    cluster.delete(JobSet, "team/set")
+    cluster.later(seconds=10)
+    cluster.settle(SET)
+    cluster.look()
+    assert not cluster.runs()
+    cluster.settle(SET)
+    assert cluster.condition("Finished") is None
+    cluster.delete(Job, "team/child")
+    cluster.settle(SET)
+    assert cluster.condition("Finished") is not None
