@@ -81,8 +81,8 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
 
 
 def outlived(workload: Workload, cluster: ClusterView) -> bool:
-    """Whether a child of a Workload's owner, which is gone, can still make pods that the Workload is charged for, or may
-    exist, because its kind is not read yet. The garbage collector deletes such a child. Until then its controller makes
+    """Whether a child of a Workload's owner, which is gone, can still make pods that the Workload is charged for, or
+    may exist, because its kind is not read yet. The garbage collector deletes such a child. Until then its controller makes
     pods, also of a suspended child, if an operator that has not heard of the end of its owner resumes the child."""
     for owner in workload.metadata.owner_references:
         integration = cluster.registry.by_owner(owner)

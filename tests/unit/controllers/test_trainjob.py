@@ -254,7 +254,7 @@ def test_a_job_set_that_is_as_admitted_is_left_to_trainer() -> None:
 
 
 def test_a_deleted_one_keeps_its_quota_while_its_pods_run() -> None:
-    """The pods are made by Jobs of the JobSet, and name the Workload. The JobSet could make more as long as it exists."""
+    """The pods are made by Jobs of the JobSet, and name the Workload. The JobSet could make more while it exists."""
     cluster = Training()
     cluster.started()
     workload = cluster.workload["metadata"]["name"]
