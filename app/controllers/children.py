@@ -82,8 +82,8 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
 
 def outlived(workload: Workload, cluster: ClusterView) -> bool:
     """Whether a child of a Workload's owner, which is gone, can still make pods that the Workload is charged for, or
-    may exist, because its kind is not read yet. The garbage collector deletes such a child. Until then its controller makes
-    pods, also of a suspended child, if an operator that has not heard of the end of its owner resumes the child."""
+    may exist, because its kind is not read yet. The garbage collector deletes such a child. Until then its controller
+    makes pods, also of a suspended child, if an operator that has not heard of its owner's end resumes the child."""
     for owner in workload.metadata.owner_references:
         integration = cluster.registry.by_owner(owner)
         if integration is not None and not all(store.complete for store in _made_by(integration, cluster).values()):
