@@ -96,6 +96,34 @@ async def test_a_workload_that_loses_its_admission_concerns_the_jobs_that_it_was
     assert keys == {"batch/job:ns/job", "batch/job:ns/one", "batch/job:ns/two"}
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"suspend": False}, {"suspend": True}),
+        ({"suspend": True}, None),
+        ({"suspend": False}, None),
+    ],
+)
+async def test_the_end_of_a_child_concerns_its_owner(before: dict[str, bool], after: dict[str, bool] | None) -> None:
+    """A stop waits for suspended children, the Workload of a deleted owner until the children are deleted too."""
+    made = Cluster().world
+
+    def child(number: int, spec: dict[str, bool]) -> Job:
+        owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "set", "uid": "u"}
+        meta = {"name": "child", "namespace": "ns", "uid": "c", "resourceVersion": str(number)}
+        body = {"metadata": {**meta, "ownerReferences": [{**owner, "controller": True}]}, "spec": spec}
+        return worlds.decode(Job, body)
+
+    made.jobs[Job].observe(child(1, before))
+    runner = runner_of(made)
+    with runner.subscribed():
+        if after is not None:
+            made.jobs[Job].observe(child(2, after))
+        else:
+            made.jobs[Job].delete("ns/child", resource_version="2")
+    assert await runner.queues["jobset.x-k8s.io/jobset"].get() == "jobset.x-k8s.io/jobset:ns/set"
+
+
 async def test_a_job_whose_templates_are_in_another_object_is_reconciled_with_it() -> None:
     """A TrainJob with its JobSet; JobSets of other owners concern none."""
     made = Cluster().world
