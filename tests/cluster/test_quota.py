@@ -63,7 +63,9 @@ class TestOverQuota:
         flavors = {name: scenario.flavor(name) for name in ("one", "two")}
         for name, flavor in flavors.items():
             scenario.queue(name, {flavor: {"cpu": 1}})
-            for number in range(3):
+            scenario.job(f"{name}-0", queue=name, cpu="1")
+            scenario.wait_admitted(f"{name}-0")
+            for number in (1, 2):
                 scenario.job(f"{name}-{number}", queue=name, cpu="1")
         for name, flavor in flavors.items():
             for number in (1, 2):

@@ -73,6 +73,7 @@ SELDOM = {
     "workloads/finalizers": "asked for by admission plugins that are not on here",
     "cohorts/status": "shares, which are told under fair sharing",
     "jobs/status": "a Job that was started before it was stopped",
+    "jobsets/status": "a JobSet that is stopped before its controller has read that it was started",
     "pods/status": "a Pod that is stopped says why",
 }
 """What a day of work may do without."""

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 import pytest
 from _pytest.mark import ParameterSet
 
-from testbed.client import Json, resource_path
+from testbed.client import Json, resource_path, wait_until
+from testbed.errors import ApiError
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
 Answer = Literal["refused", "charged", "stopped"]
@@ -34,6 +35,20 @@ def end_pods(select: Callable[[Json, str], bool]) -> Callable[[Scenario, str], N
                 scenario.api.patch(scenario.api.path_of({"apiVersion": "v1", "kind": "Pod", **pod}), _ENDED)
 
     return end
+
+
+def _created(scenario: Scenario, obj: Json) -> Json:
+    """An object as the API server stored it, once the webhook of its operator knows what the object refers to."""
+
+    def created() -> Json | None:
+        try:
+            return scenario.create(obj)
+        except ApiError as error:
+            if error.code == 403 and "must be created before" in str(error):
+                return None
+            raise
+
+    return wait_until(created, timeout=10, describe=lambda: f"{obj['kind']} is refused for what it refers to")
 
 
 _ENDED: Final = {"metadata": {"annotations": {RUN_FOR: "0s"}}}
@@ -145,7 +160,7 @@ class Row:
 
     def create(self, scenario: Scenario, name: str, queue: str, *, cpu: str = "1", priority: str = "") -> list[Json]:
         """Create a job; its objects as the API server stored them."""
-        created = [scenario.create(each) for each in self.objects(scenario, name, queue, cpu=cpu, priority=priority)]
+        created = [_created(scenario, each) for each in self.objects(scenario, name, queue, cpu=cpu, priority=priority)]
         self.begin(scenario, name)
         return created
 
