@@ -1,7 +1,8 @@
 """A whole run as two halves side by side: `pytest -n 2 --dist each`, as `make test` does it.
 
 The first process has the tests that use the session's control plane: most of what has to happen in time. The second has
-all the rest, pure tests and those with a control plane of their own, and stands back wherever both want a processor.
+the tests with a control plane of their own, and stands back wherever both want a processor. Pure tests are with the
+second, but for those of some folders, so that both halves take equally long.
 Each does its tests one at a time, in the order that they have without this. pytest-xdist sends every test to every
 process that `--dist each` starts; what is not of a process's half is deselected there.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 FIRST, SECOND = "halves-first", "halves-second"
+PURE_OF_FIRST = ("tests/conformance/", "tests/unit/engine/", "tests/unit/webhooks/")
 STANDS_BACK = 5
 """How much nicer the second half is, with all that it starts: it has a quarter of a processor that both want."""
 
@@ -42,7 +44,8 @@ class Half:
 
 
 def _half(item: pytest.Item) -> str:
-    return FIRST if "control_plane" in getattr(item, "fixturenames", ()) else SECOND
+    first = "control_plane" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(PURE_OF_FIRST)
+    return FIRST if first else SECOND
 
 
 class Whole:
