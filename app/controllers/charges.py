@@ -35,6 +35,10 @@ UNSEEN_SECONDS: Final = 5.0
 pods that no watch has reported yet: its controller may have read the job before, and creates pods until it reads the
 job again."""
 
+UNREAD_SECONDS: Final = 8.0
+"""Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
+stop: it may not run at all. When it comes back, it reads the job as it is then."""
+
 
 def index_pods(store: Store[Pod]) -> None:
     """Declare the indexes by which `held` and `unschedulable_pods` find pods."""
@@ -84,6 +88,15 @@ def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
         return 0.0
     since = instant(admitted.last_transition_time)
     return max(0.0, (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds()) if since else 0.0
+
+
+def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
+    """Seconds for which a Workload whose job was stopped keeps its quota although the controller of the job does not
+    say that it has read of the stop; 0 if it did not have to be stopped."""
+    evicted = find_condition(workload.status.conditions, wl.EVICTED)
+    told = evicted.last_transition_time if evicted is not None and workload.evicted else None
+    since = instant(workload.metadata.deletion_timestamp or told)
+    return max(0.0, (since + timedelta(seconds=UNREAD_SECONDS) - cluster.now).total_seconds()) if since else 0.0
 
 
 def waiting_for(pod: Pod, cluster: ClusterView) -> Iterator[Workload]:

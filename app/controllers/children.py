@@ -17,7 +17,7 @@ from app.api.conditions import instant
 from app.api.core import Pod
 from app.api.errors import PermanentError
 from app.api.meta import Kind, find_condition
-from app.api.workload import ADMITTED, PodSet, Workload
+from app.api.workload import ADMITTED, EVICTED, PodSet, Workload
 from app.controllers.actions import Emit, RequeueAfter
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.podcharge import Allowance, Charge, allowed_by
@@ -250,6 +250,8 @@ class Childhood(Reconcile):
             else:
                 self._prepare()
             return f"queued with {ancestor.kind} {ancestor.name}"
+        if workload.evicted and self._runs and self._left_running(workload):
+            return f"queued with {ancestor.kind} {ancestor.name}, which is stopped"
         problem = ancestor.fault
         if not problem and self._judged(workload) and not family.left_over(self.job, ancestor.job):
             problem = family.uncharged(self.job, ancestor, workload)
@@ -261,6 +263,19 @@ class Childhood(Reconcile):
                 note = f"The Workload of {ancestor.kind} {ancestor.name} does not charge for its pods: {_CURE}"
                 self.actions.append(Emit(sibling, "Warning", "NotCharged", note))
         return f"queued with {ancestor.kind} {ancestor.name}"
+
+    def _left_running(self, workload: Workload) -> bool:
+        """Whether the Workload of the ancestor was evicted so long ago that the job, which runs still, is suspended
+        here: the ancestor's own controller does not run, or is late."""
+        evicted = find_condition(workload.status.conditions, EVICTED)
+        since = instant(evicted.last_transition_time) if evicted is not None else None
+        assert since is not None
+        if (left := (since + timedelta(seconds=RETRY_SECONDS) - self.cluster.now).total_seconds()) > 0:
+            self.actions.append(RequeueAfter(left))
+            return False
+        if self._suspend(self.integration, self.job):
+            self._emit("Suspended", "Kueue managed child job suspended")
+        return True
 
     def _ancestor(self) -> Ancestor | None:
         if self.integration.top_level:

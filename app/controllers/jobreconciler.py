@@ -61,6 +61,8 @@ _DEACTIVATED_BY_TURNSTILE: Final = "DeactivatedDueTo"
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
 _HELD: Final = "Job is on hold"
+_ORPHANS: Final = "orphan"
+"""The finalizer of an object that is deleted with orphan propagation."""
 
 
 def index_jobs(workloads: Store[Workload], registry: Registry, jobs: Mapping[type[Kind], Store[Kind]]) -> None:
@@ -183,7 +185,8 @@ class _Job(Childhood, Matching, Sharing):
             return ""
         if self.integration.winds_down(self.job):
             return "the job is being deleted, and cleans up"
-        actions, why = ownerless(self.workloads, self.cluster, "the job is being deleted")
+        orphans = _ORPHANS in self.job.metadata.finalizers
+        actions, why = ownerless(self.workloads, self.cluster, "the job is being deleted", orphans=orphans)
         self.actions.extend(actions)
         if not any(charges.held(each, self.cluster) for each in self.workloads):
             self._finalize()
@@ -393,6 +396,8 @@ class _Job(Childhood, Matching, Sharing):
         """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
         then the job is reconciled again when that is over."""
         seconds = 0.0 if self.integration.acknowledges else charges.unseen_seconds(workload, self.cluster)
+        if not self.integration.read_stop(self.job):
+            seconds = max(seconds, charges.unread_seconds(workload, self.cluster))
         if seconds:
             self.actions.append(RequeueAfter(seconds))
         return bool(seconds)

@@ -12,9 +12,12 @@ from app.controllers.clusterview import ClusterView
 from app.controllers.reconcile import ended, released
 
 
-def ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tuple[list[Action], str]:
+def ownerless(
+    workloads: list[Workload], cluster: ClusterView, why: str, *, orphans: bool = False
+) -> tuple[list[Action], str]:
     """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
-    their finalizer so that the garbage collector can delete them."""
+    their finalizer so that the garbage collector can delete them. `orphans`: the children are not deleted with the job,
+    so they are not waited for, but suspended when the Workload is finished."""
     actions: list[Action] = []
     for workload in workloads:
         meta = workload.metadata
@@ -22,7 +25,7 @@ def ownerless(workloads: list[Workload], cluster: ClusterView, why: str) -> tupl
             why = f"{why}, but pods still run"
             actions.extend(ended(workload, cluster))
             continue
-        if outlived(workload, cluster):
+        if not orphans and outlived(workload, cluster):
             why = f"{why}, but what it made is still there"
             continue
         if seconds := charges.unseen_seconds(workload, cluster):

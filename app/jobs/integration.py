@@ -351,6 +351,10 @@ class Integration(ABC, Generic[J]):
         """Whether the job, which is being deleted, is still to make pods that its Workload is charged for."""
         return False
 
+    def read_stop(self, job: J) -> bool:
+        """Whether the kind's own controller has read that the job is suspended, as far as its status tells of that."""
+        return True
+
     def due(self, job: J) -> float | None:
         """Seconds until an answer of this integration changes without a change of the job; None if never."""
         return None

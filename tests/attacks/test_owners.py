@@ -167,6 +167,28 @@ class TestAnOwnerThatMakesNoSuchObjects:
         tenant.within_quota()
 
 
+class TestADeletedChild:
+    @pytest.mark.parametrize("propagation", ["Background", "Orphan"])
+    def test_which_its_operator_makes_anew(self, tenant: Tenant, propagation: str) -> None:
+        """Delete a running Job of an admitted JobSet without its pods: the JobSet controller makes another at once."""
+        child(tenant, "one", admitted_job_set(tenant))
+        tenant.wait_runs(2)
+        with pytest.raises(ApiError, match=r"propagationPolicy: Forbidden: .* for a Job of JobSet 'set'"):
+            tenant.delete("batch/v1", "jobs", "one", propagation=propagation)
+        tenant.within_quota()
+
+    def test_with_its_pods(self, tenant: Tenant) -> None:
+        """The honest deletion of a Job of an admitted JobSet, whose name is free when its pods are gone."""
+        owner = admitted_job_set(tenant)
+        child(tenant, "one", owner)
+        tenant.wait_runs(2)
+        tenant.delete("batch/v1", "jobs", "one", propagation="Foreground")
+        tenant.world.api.wait_gone(tenant.path("batch/v1", "jobs", "one"))
+        child(tenant, "one", owner)
+        tenant.wait_runs(2)
+        tenant.within_quota()
+
+
 class TestAnOwnerThatIsNotThere:
     def test_another_uid(self, tenant: Tenant) -> None:
         """Name an admitted JobSet, with a uid that is not its own."""

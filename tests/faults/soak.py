@@ -319,10 +319,19 @@ class Soak:
     def remove_all(self) -> None:
         """Delete every job, also those whose creation had no answer."""
         for scenario in self.scenarios:
-            for kind in ("jobs", "jobsets", "deployments", "statefulsets", "pods", "workloads"):
-                prefix, _, plural = self.paths[kind].rpartition("/")
-                self.api.delete(f"{prefix}/namespaces/{scenario.namespace}/{plural}")
+            for kind in ("jobsets", "deployments", "statefulsets", "pods", "workloads"):
+                self.api.delete(self._collection(kind, scenario))
+            # Not the Jobs of JobSets: the JobSet controller would make them anew beside their pods.
+            for job in self.api.items(self._collection("jobs", scenario)):
+                if not job["metadata"].get("ownerReferences"):
+                    self.api.delete(
+                        resource_path("batch/v1", "jobs", job["metadata"]["name"], namespace=scenario.namespace)
+                    )
         self.jobs.clear()
+
+    def _collection(self, kind: str, scenario: Scenario) -> str:
+        prefix, _, plural = self.paths[kind].rpartition("/")
+        return f"{prefix}/namespaces/{scenario.namespace}/{plural}"
 
     # --- the admission check ------------------------------------------------------------------------------------------
 

@@ -4,28 +4,25 @@ The JobSet controller copies the scheduling directives to the child Jobs before 
 pkg/controller/jobs/jobset.
 
 The JobSet controller may have read a JobSet before it was suspended, and makes or resumes child Jobs until it reads the
-JobSet again, seconds later if it was away. So a stop is: suspend; wait until the JobSet controller says with the
-condition `Suspended` that it has read that, and until no child Job runs; restore the templates. Kueue does not wait,
-and exceeds the quota then.
+JobSet again, seconds later if it was away. So the quota of a stopped JobSet is kept until the JobSet controller has set
+the condition `Suspended`, and no child Job runs. Kueue does not wait, and exceeds the quota then.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar, Final
 
 import msgspec
 
-from app.api import names
 from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet
 from app.jobs import conditions
 from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
-from app.jobs.integration import Asked, Change, Right, Step, Stop
+from app.jobs.integration import Asked, Change, Right, Stop
 
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
-_MARK: Final = f'"{names.PODSET_LABEL}"'.encode()
-"""What every start adds to a template and every stop removes, as it is in JSON."""
 _RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
 
 
@@ -129,36 +126,29 @@ class JobSets(TemplatedJob[JobSet]):
         ]
 
     def active(self, job: JobSet) -> bool:
-        """Whether any child Job is active, or the JobSet controller has not read yet that the JobSet is stopped."""
-        return any(each.active > 0 for each in job.status.replicated_jobs_status) or self._unacknowledged(job)
+        """Whether any child Job is active."""
+        return any(each.active > 0 for each in job.status.replicated_jobs_status)
 
     def stop(self, job: JobSet, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
-        """Suspend; restore the templates once no child Job is active.
+        """Suspend and restore in one patch, after one of the status if the condition Suspended is True still.
 
-        The condition Suspended is True until the JobSet controller has resumed every child Job. It is set to False
-        first, so that the JobSet controller sets it to True again when it has read that the JobSet is suspended.
+        It is True until the JobSet controller has resumed every child Job. It is set to False first, so that the JobSet
+        controller sets it to True again when it has read that the JobSet is suspended.
         """
-        if self.finished(job) is not None:
-            return Stop()
-        if self.suspended(job):
-            if self.active(job):
-                return Stop(complete=False)
-            return super().stop(job, pod_sets, reason=reason, message=message, now=now)
-        steps: list[Step] = []
+        stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
+        if not stop.announce:
+            return stop
+        steps = stop.steps
         if (index := _suspended_at(job)) is not None:
             unread = JsonPatch()
             unread.replace("status", "conditions", index, "status", value="False")
-            steps.append(Change(unread, subresource="status", fresh=True))
-        suspend = JsonPatch()
-        self.hold(job, suspend)
-        steps.append(Change(suspend, fresh=not steps))
-        return Stop(steps, announce=True, complete=False)
+            rest = [replace(each, fresh=False) for each in steps if isinstance(each, Change)]
+            steps = [Change(unread, subresource="status", fresh=True), *rest]
+        return replace(stop, steps=steps, complete=False)
 
-    def _unacknowledged(self, job: JobSet) -> bool:
-        """Whether the JobSet was stopped, its templates are not restored, and the JobSet controller has not read it."""
-        if not self.suspended(job) or _suspended_at(job) is not None or job.spec.managed_by not in (None, _CONTROLLER):
-            return False
-        return any(_MARK in bytes(each.template.spec.template) for each in job.spec.replicated_jobs)
+    def read_stop(self, job: JobSet) -> bool:
+        """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""
+        return _suspended_at(job) is not None or job.spec.managed_by not in (None, _CONTROLLER)
 
     def pods_ready(self, job: JobSet) -> bool:
         """Whether every replica is ready or has succeeded, of the replicated Jobs that need not wait until another one
@@ -192,7 +182,7 @@ class JobSets(TemplatedJob[JobSet]):
         }
 
     def significant(self, job: JobSet) -> tuple[object, ...]:
-        """The spec, the outcome, whether pods are active, the reclaimable pods, and what a stop has to change."""
+        """The spec, the outcome, whether pods are active, the reclaimable pods, and whether a stop was read."""
         return job.spec, self.finished(job), self.active(job), self.reclaimable(job), _suspended_at(job)
 
     def managed_by(self, job: JobSet) -> str | None:

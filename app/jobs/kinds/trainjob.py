@@ -238,6 +238,10 @@ class TrainJobs(TemplatedJob[TrainJob]):
             return False
         return not _JOB_SETS.suspended(job.job_set) or _JOB_SETS.active(job.job_set)
 
+    def read_stop(self, job: TrainJob) -> bool:
+        """Whether the JobSet controller has read that the JobSet is suspended."""
+        return not isinstance(job, Rendered) or _JOB_SETS.read_stop(job.job_set)
+
     def pods_ready(self, job: TrainJob) -> bool:
         """Whether every replica of the JobSet is ready or has succeeded."""
         return isinstance(job, Rendered) and _JOB_SETS.pods_ready(job.job_set)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from app.api.conditions import timestamp
 from app.api.core import Job
+from app.api.workload import Workload
 from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers.test_children import SET, Nursery
 
@@ -11,11 +13,16 @@ SUSPENDED = [{"type": "Suspended", "status": "True"}]
 
 
 class Evicted(Nursery):
-    """An admitted JobSet that runs and is evicted; its controller has said this, and reads nothing unless told."""
+    """A JobSet that was admitted a minute ago, and is evicted; its controller has said this, and reads nothing."""
 
     def __init__(self, said: list[dict[str, str]]) -> None:
         super().__init__()
         self.say(said)
+        self.later(seconds=60)
+        conditions = [each for each in self.workload["status"]["conditions"] if each["type"] != "Evicted"]
+        evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": ""}
+        evicted["lastTransitionTime"] = timestamp(self.now)
+        self.patch(Workload, self.workload_key, {"status": {"conditions": [*conditions, evicted]}})
         self.clear()
 
     def say(self, conditions: list[dict[str, str]]) -> None:
@@ -41,26 +48,31 @@ class Evicted(Nursery):
 def test_until_the_controller_has_read_it(said: list[dict[str, str]]) -> None:
     """Whether it has said anything before or not, and although a `Suspended` from before the start looks like it."""
     cluster = Evicted(said)
-    cluster.evict()
-    cluster.later(seconds=10)
     cluster.settle(SET)
     found = cluster.get(JobSet, "team/set")
     assert found is not None
     assert found["spec"]["suspend"] is True
+    assert not cluster.labels
     assert cluster.reserved
-    assert cluster.labels
     cluster.say(SUSPENDED)
     cluster.settle(SET)
     assert not cluster.reserved
-    assert not cluster.labels
+
+
+def test_for_some_seconds_if_no_controller_runs() -> None:
+    """The quota is needed by others; the controller reads the JobSet as it is then, when it comes back."""
+    cluster = Evicted([])
+    cluster.settle(SET)
+    assert cluster.reserved
+    cluster.later(seconds=10)
+    cluster.settle(SET)
+    assert not cluster.reserved
 
 
 def test_while_a_child_runs_that_was_made_before() -> None:
     """The controller made it when it had not read that the JobSet is suspended."""
     cluster = Evicted(RESUMED)
     cluster.child(pods=1)
-    cluster.evict()
-    cluster.later(seconds=10)
     cluster.settle(SET)
     cluster.say(SUSPENDED)
     cluster.settle(SET)
@@ -70,12 +82,21 @@ def test_while_a_child_runs_that_was_made_before() -> None:
     assert not cluster.reserved
 
 
+def test_a_child_that_is_left_running_is_suspended_after_some_seconds() -> None:
+    """First it is left to the JobSet controller, which may not run."""
+    cluster = Evicted(RESUMED)
+    cluster.child(pods=1)
+    cluster.look()
+    assert cluster.runs()
+    cluster.later(seconds=10)
+    cluster.look()
+    assert not cluster.runs()
+
+
 def test_of_another_controller_nothing_is_expected() -> None:
     """It may not write that condition."""
     cluster = Evicted([])
     cluster.patch(JobSet, "team/set", {"spec": {"managedBy": "example.com/jobset"}})
-    cluster.evict()
-    cluster.later(seconds=10)
     cluster.settle(SET)
     assert not cluster.reserved
 

@@ -444,10 +444,8 @@ def without_pods(body: Json) -> Json:
         body["status"]["jobDeploymentStatus"] = "Suspended"
     if "jobSet" in body:
         body["jobSet"]["status"] = still(body["jobSet"]["status"])
-        if body["spec"].get("suspend"):
-            body["jobSet"]["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     of_operator = body["spec"].get("runPolicy", {})
-    if (body["kind"] in ("Job", "JobSet") and body["spec"].get("suspend")) or of_operator.get("suspend"):
+    if (body["kind"] == "Job" and body["spec"].get("suspend")) or of_operator.get("suspend"):
         body["status"]["conditions"] = [{"type": "Suspended", "status": "True"}]
     if body["kind"] == "AppWrapper":
         body["status"]["conditions"] = []
