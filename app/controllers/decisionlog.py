@@ -7,7 +7,7 @@ the whole input of that cycle. A decision is in the file before its writes are s
 A file that cannot be written ends the log and nothing else. Must never change a decision.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -66,8 +66,9 @@ class LoggedState(State):
         self._decided: list[tuple[int, Decision]] = []
         decisions.tell({"leading": identity, "epoch": epoch})
 
-    def took(self, event: str, args: tuple[object, ...]) -> None:
+    def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
+        super().took(event, args, named)
         if self.journal is None:
             self._log.tell({"event": event, **_facts(event, args)})
 

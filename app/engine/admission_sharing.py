@@ -101,6 +101,7 @@ class UsageSharing(Lines):
         line.seeded = True
         if line.last_update != before and queue.usage_based:
             self.epoch += 1
+        self.took("sample_usage", (local_queue, now), {})
         return due
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:

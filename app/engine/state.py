@@ -56,7 +56,7 @@ def _event(
             self.epoch += 1
             if method.__name__ not in _OF_WORKLOADS:
                 self.repeats.forget_all()
-        self.took(method.__name__, args)
+        self.took(method.__name__, args, kwargs)
 
     apply.__name__ = method.__name__
     apply.__doc__ = method.__doc__
@@ -74,8 +74,15 @@ class State(Questions):
 
     __slots__ = ()
 
-    def took(self, event: str, args: tuple[object, ...]) -> None:
-        """An event was applied, just now: its name and what came with it. For who keeps a record of them."""
+    def cycled(self, now: Instant) -> None:
+        """A cycle ends, and no event was applied since it began."""
+        if self.follower is not None:
+            self.follower.cycled(now)
+
+    def abandoned(self) -> None:
+        """A cycle is closed before its end."""
+        if self.follower is not None:
+            self.follower.abandoned()
 
     # What quota is made of
 

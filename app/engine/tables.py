@@ -6,13 +6,14 @@ that takes everything back. Must never decide whether a workload fits.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.core import LimitRange
 from app.api.errors import InvalidValue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, Admission
+from app.engine.follower import Follower
 from app.engine.instants import Instant, instant
 from app.engine.options import Options
 from app.engine.pace import HASHING, Pace, Sliced, finish
@@ -69,6 +70,7 @@ class Lines:
         "epoch",
         "evicting",
         "flavors",
+        "follower",
         "journal",
         "last_decisions",
         "leaving",
@@ -130,6 +132,12 @@ class Lines:
         self.refused: list[InvalidValue] = []
         """Errors of events that came during a cycle, for the driver to report and clear."""
         self.journal: Journal | None = None
+        self.follower: Follower | None = None
+
+    def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """A method that changes the state was called, and ended just now: its name and arguments."""
+        if self.follower is not None:
+            self.follower.took(event, args, named)
 
     @property
     def cluster_queues(self) -> dict[str, ClusterQueue]:

@@ -431,6 +431,7 @@ class _Run:
             yield
         result.keep_going = bool(self.admitted)
         result.progress = progress or changed
+        state.cycled(self.now)
         state.end_cycle(changed=changed, progress=progress)
 
     def _abandon(self, result: Cycle) -> None:
@@ -465,6 +466,7 @@ class _Run:
             state.passed_over.clear()
             state.passed_over.update(self.passed_over)
         state.scheduling_cycle = result.number - 1
+        state.abandoned()
         state.end_cycle(changed=True, progress=True)
 
     @staticmethod
