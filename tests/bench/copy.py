@@ -49,47 +49,55 @@ def _private(process: int | str) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
+async def _asked(
+    copy: Copy, name: str, question: Question[object], *, target: float | None = 1000.0, times: int = 5
+) -> Figure:
+    """How long an answer takes, and what it costs the loop."""
+    seconds: list[float] = []
+    with timed() as turns:
+        for _ in range(times):
+            began = time.perf_counter()
+            parts = await asyncio.create_task(copy.ask(question), name="ask")
+            seconds.append((time.perf_counter() - began) * 1e3)
+    last = parts[-1]
+    about = (
+        f"; {last.admitted} admitted, {last.pending} pending after {last.cycles} cycles"
+        if isinstance(last, Outlook)
+        else ""
+    )
+    note = f"loop held: longest {turns.longest:.2f} ms, in all {sum(turns.all) / times:.2f} ms a question{about}"
+    return Figure(name=f"{name}: p50", unit="ms", value=percentile(seconds, 50), target=target, note=note)
+
+
 async def _measure(queues: int, each: int) -> list[Figure]:
     state = _full(queues, each)
     collector = Collector()
     collector.begin()
     collector.settle()
-    for _ in range(3):  # most are not tried yet
-        cycle(state, NOW)
+    untried = WhatIf(now=NOW)
     copy = Copy(state)
     what = f"{queues * each:,} pending in {queues:,} queues"
     rows = [Figure(name=f"memory of the process, {what}", unit="MiB", value=resident() / 2**20)]
     await copy.ask(Nothing())
     rows.append(Figure(name="the first question: the loop is held once", unit="ms", value=copy.start_seconds * 1e3))
     rows.append(Figure(name="memory of the copy's own, at first", unit="MiB", value=_private(copy.process)))
+    rows.append(await _asked(copy, "none tried yet, until nothing new is decided", untried, target=None, times=1))
+    while state.has_work:
+        cycle(state, NOW)
+    rows.append(Figure(name="memory of the copy's own, all tried", unit="MiB", value=_private(copy.process)))
 
     more = _workload("more", "q0", 1, priority=5)
     quota = _queue("q1", HELD + 20 * each, "cohort-1")
     shrunk = WhatIf(now=NOW, put=[quota], drop=[(ClusterQueue, "q21")])
     questions: dict[str, Question[object]] = {
         "nothing": Nothing(),
-        "the next cycle": WhatIf(now=NOW, cycles=1),
         "one more Workload, next cycle": WhatIf(now=NOW, put=[more], cycles=1),
         "one more Workload, until nothing new is decided": WhatIf(now=NOW, put=[more]),
         "another quota, until nothing new is decided": WhatIf(now=NOW, put=[quota]),
         "another quota and a queue less, until then": shrunk,
     }
     for name, question in questions.items():
-        times: list[float] = []
-        with timed() as turns:
-            for _ in range(5):
-                began = time.perf_counter()
-                parts = await asyncio.create_task(copy.ask(question), name="ask")
-                times.append((time.perf_counter() - began) * 1e3)
-        held = sorted(each for every in turns.held.values() for each in every)
-        last: object = parts[-1]
-        about = (
-            f"; {last.admitted} admitted in {last.cycles} cycles, settled: {last.settled}"
-            if isinstance(last, Outlook)
-            else ""
-        )
-        note = f"loop held: longest {held[-1]:.2f} ms, in all {sum(held) / 5:.2f} ms a question{about}"
-        rows.append(Figure(name=f"{name}: p50", unit="ms", value=percentile(times, 50), target=1000.0, note=note))
+        rows.append(await _asked(copy, name, question))
 
     lags: list[float] = []
     for number in range(20):
