@@ -55,8 +55,8 @@ class DecisionLog:
 
 
 class LoggedState(State):
-    """A ledger that logs the events applied to it and the decisions of its cycles, but not what a fork of the ledger
-    simulates. `identity` and `epoch` identify the term of leadership."""
+    """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
+    term of leadership."""
 
     __slots__ = ("_decided", "_log")
 
@@ -69,14 +69,12 @@ class LoggedState(State):
     def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
         super().took(event, args, named)
-        if self.journal is None:
-            self._log.tell({"event": event, **_facts(event, args)})
+        self._log.tell({"event": event, **_facts(event, args)})
 
     def remember(self, decision: Decision) -> None:
         """Store a decision until its cycle ends."""
         super().remember(decision)
-        if self.journal is None:
-            self._decided.append((self.scheduling_cycle, decision))
+        self._decided.append((self.scheduling_cycle, decision))
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""

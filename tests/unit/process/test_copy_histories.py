@@ -16,7 +16,7 @@ from app.insight.question import Question
 from app.insight.whatif import Fate, Outlook, WhatIf
 from app.process.copy import Copy
 from tests.unit.engine import builders as b
-from tests.unit.engine.pictures import differences, dump
+from tests.unit.engine.pictures import differences, essence
 from tests.unit.engine.test_histories import Histories
 
 T = TypeVar("T")
@@ -29,24 +29,8 @@ class Foretelling:
 
     def answer(self, state: State) -> Iterator[Any]:
         """All that decides what happens next, then what happens."""
-        yield picture(state)
+        yield essence(state)
         yield from WhatIf(now=b.NOW, cycles=1).answer(state)
-
-
-def picture(state: State) -> Any:
-    """All but the layout of the heaps, which forget what is stale when they are looked at; and but how often quota is
-    added up, which statuses cause too: two generations for one change of quota say no more than one."""
-    state.ledger.settle()
-    shape, places, *rest = dump(state)
-    seen = {}
-    for name, (_, active, inadmissible, (nomination, *cycles), bulk_moved, last, _, _, _, *others) in places.items():
-        promised = None
-        if nomination is not None:
-            pod_sets = nomination.assignment.pod_sets if nomination.assignment is not None else []
-            flavors = [{name: choice.flavor for name, choice in each.flavors.items()} for each in pod_sets]
-            promised = (nomination.preemptor, nomination.sticky, dict(nomination.victims), flavors)
-        seen[name] = (active, inadmissible, promised, cycles, bulk_moved, last, others)
-    return shape, seen, *rest
 
 
 class Foretold(Histories):
@@ -83,16 +67,12 @@ class Foretold(Histories):
         for _ in range(times):
             self.cycle()
 
-    @rule(tried=st.just([]))
-    def fork(self, tried: list[str]) -> None:
-        """Not here."""
-
     def cycle(self) -> list[Decision]:
         """A cycle decides what the copy foretold, and the copy was as the ledger is."""
         if not self.state.has_work:
             return super().cycle()
         seen, *fates, outlook = self.ask(Foretelling())
-        found = list(differences(picture(self.state), seen))
+        found = list(differences(essence(self.state), seen))
         assert not found, "\n".join(found)
         assert isinstance(outlook, Outlook)
         assert outlook.cycles == 1
