@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, Final, TypeVar
@@ -30,6 +30,7 @@ from app.engine.instants import Instant
 from app.insight.question import Question
 from app.kube.slices import Slice
 from app.process.copied import BROKEN, CHUNK, END, FRAME, PIECE, REPLY, serve
+from app.process.memory import resident, spare
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ GRACE_SECONDS: Final = 5.0
 """Seconds after which a copy that does not say that a question took too long is ended."""
 IDLE_SECONDS: Final = 300.0
 """Seconds without a question after which the copy ends."""
+LOOK_SECONDS: Final = 5.0
+"""Seconds between two looks at the memory that is left."""
+RESERVE_BYTES: Final = 64 * 2**20
+"""The copy ends when the container has less memory left."""
 REAP_SECONDS: Final = 0.05
 
 log = structlog.get_logger(__name__)
@@ -64,8 +69,18 @@ class _Reply:
 class Copy:
     """The copy of one state, of one term of leadership. Belongs to the event loop in which it is asked; `close` it."""
 
-    def __init__(self, state: State, *, idle_seconds: float = IDLE_SECONDS, unsent_bytes: int = UNSENT_BYTES) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        unsent_bytes: int = UNSENT_BYTES,
+        look_seconds: float = LOOK_SECONDS,
+        spare: Callable[[], int | None] = spare,
+    ) -> None:
         self._state = state
+        self._look_seconds = look_seconds
+        self._spare = spare
         self._idle_seconds = idle_seconds
         self._unsent_bytes = unsent_bytes
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -79,6 +94,7 @@ class Copy:
         self._flushing = False
         self._heard = bytearray()
         self._idle: asyncio.TimerHandle | None = None
+        self._looks: asyncio.TimerHandle | None = None
         self.starts = 0
         """Copies that were made."""
         self.start_seconds = 0.0
@@ -149,8 +165,10 @@ class Copy:
                 self._start()
         except OSError as error:
             reply.done.set_exception(Unanswered(f"no copy of the ledger could be made: {error}"))
-            return
-        self._send(reply.frame)
+        except Unanswered as error:
+            reply.done.set_exception(error)
+        else:
+            self._send(reply.frame)
 
     async def _parts(self, answer: bytes) -> list[Any]:
         turn, found = Slice(), []
@@ -173,6 +191,12 @@ class Copy:
     # The process
 
     def _start(self) -> None:
+        left, needed = self._spare(), resident()
+        if left is not None and left < needed + RESERVE_BYTES:
+            raise Unanswered(
+                f"a copy of the ledger may take {needed >> 20} MiB of memory, and {left >> 20} MiB are left:"
+                " raise the memory limit of the controller"
+            )
         began = time.perf_counter()
         loop = self._loop
         ours, theirs = socket.socketpair()
@@ -193,6 +217,7 @@ class Copy:
         self._process, self._connection = process, ours
         loop.add_reader(ours, self._hear, ours)
         self._state.follower = self
+        self._look()
         log.info("copy.started", process=process, seconds=round(self.start_seconds, 4))
 
     def _end(self, why: str) -> None:
@@ -208,15 +233,24 @@ class Copy:
         self._unsent.clear()
         self._heard.clear()
         self._flushing = False
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+        for timer in (self._idle, self._looks):
+            if timer is not None:
+                timer.cancel()
+        self._idle = self._looks = None
         _kill(process)
         _reap(process, loop)
         for reply in self._replies.values():
             if not reply.done.done():
                 reply.done.set_exception(Unanswered(f"the copy of the ledger ended: {why}; ask again"))
         log.info("copy.ended", process=process, why=why)
+
+    def _look(self) -> None:
+        """End the copy before memory ends: the kernel may end the whole container then."""
+        left = self._spare()
+        if left is not None and left < RESERVE_BYTES:
+            self._end("memory is short")
+        else:
+            self._looks = self._loop.call_later(self._look_seconds, self._look)
 
     def _put_off_end(self) -> None:
         if self._idle is not None:

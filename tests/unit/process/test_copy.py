@@ -281,6 +281,23 @@ class TestACopyThatFails:
             await copy.ask(Waiting())
         await self.recovered(state, copy, process)
 
+    async def test_by_lack_of_memory(self, state: State) -> None:
+        """It is not made where it may not have room, and ends before memory does."""
+        left: int | None = 10 * 2**20
+        copy = Copy(state, look_seconds=0.01, spare=lambda: left)
+        with pytest.raises(Unanswered, match="10 MiB are left: raise the memory limit"):
+            await copy.ask(Waiting())
+        assert copy.starts == 0
+        left = None
+        await copy.ask(Waiting())
+        process = copy.process
+        left = 10 * 2**20
+        await until(lambda: not copy.alive)
+        left = 2**40
+        copy.starts = 1
+        await self.recovered(state, copy, process)
+        copy.close()
+
     async def test_by_not_being_made(self, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where there are no more processes."""
 
