@@ -79,10 +79,12 @@ def _part_from_parent(connection: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) != connection.fileno():
-            with suppress(OSError):  # the one that listed them
-                os.close(int(name))
+        if int(name) > 2 and int(name) not in {connection.fileno(), nothing}:
+            # Closed, and the number kept: libuv closes its own numbers in every process that is forked, whatever they
+            # are by then.
+            os.dup2(nothing, int(name), inheritable=False)
     with suppress(OSError):  # where memory ends, the copy goes before the controller
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -160,12 +162,14 @@ class Copied:
             self._reply(number, FAILURE, f"no process for it: {error}".encode())
             return
         if not process:
+            code = 1
             try:
                 self._connection.close()
                 with open(writer, "wb", buffering=CHUNK) as out:
                     _answer(self._state, question, out)
+                code = 0
             finally:
-                os._exit(0)
+                os._exit(code)
         os.close(writer)
         self._answers[reader] = _Answer(number, process, reader, time.monotonic() + seconds)
         self._selector.register(reader, selectors.EVENT_READ)
@@ -186,7 +190,9 @@ class Copied:
         os.close(answer.reader)
         if failure:
             os.kill(answer.process, signal.SIGKILL)
-        os.waitpid(answer.process, 0)
+        _, status = os.waitpid(answer.process, 0)
+        if status and not failure:
+            failure = f"its process ended with {os.waitstatus_to_exitcode(status)}"
         self._reply(answer.number, FAILURE if failure else END, failure.encode())
 
     def _reply(self, number: int, kind: int, data: bytes) -> None:
@@ -211,5 +217,5 @@ def _answer(state: State, question: Question[Any], out: Any) -> None:
         write(None)
     except InvalidValue as error:
         write((error.field, error.value, error.cure))
-    except Exception:
+    except BaseException:
         write(traceback.format_exc())

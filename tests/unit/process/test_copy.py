@@ -184,7 +184,7 @@ class TestAQuestion:
         with pytest.raises(InvalidValue, match="put: 'x': ask otherwise"):
             await copy.ask(Failing("invalid"))
 
-    @pytest.mark.parametrize(("how", "what"), [("wrong", "KeyError: 'gone'"), ("dies", "ended")])
+    @pytest.mark.parametrize(("how", "what"), [("wrong", "KeyError: 'gone'"), ("dies", "ended with 3")])
     async def test_that_goes_wrong_costs_only_itself(self, copy: Copy, how: str, what: str) -> None:
         """The copy goes on."""
         with pytest.raises(Unanswered, match=what):
