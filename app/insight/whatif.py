@@ -28,7 +28,7 @@ from app.engine.reasons import PREEMPTION_TEXT
 
 CYCLES: Final = 100
 """Cycles that are run at most, unless the question says otherwise."""
-LISTED: Final = 200
+LISTED: Final = 100
 """Fates of each outcome that are part of an answer, unless the question says otherwise."""
 
 Outcome = Literal["admitted", "reserved", "preempted", "pending"]
