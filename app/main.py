@@ -24,7 +24,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.apiregistration import APIService
 from app.api.config import Loaded
 from app.api.core import Secret
-from app.api.errors import InvalidValue, TurnstileError
+from app.api.errors import InvalidValue, NotLeading, TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
@@ -48,6 +48,7 @@ from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate, follow_files
+from app.insight.question import Question
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
@@ -56,6 +57,7 @@ from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process import logs
+from app.process.copy import Copy
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
@@ -66,7 +68,7 @@ from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
 
-T = TypeVar("T", bound=Kind)
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -90,6 +92,7 @@ class Turnstile:
         self._reviewer: WebhookCaches | None = None
         self._led: tuple[type[Kind], ...] = ()
         self._leader: Leader | None = None
+        self._copy: Copy | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, settings.measured)
@@ -363,10 +366,12 @@ class Turnstile:
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
                 executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                ledger = self._ledger(fence)
+                self._copy = Copy(ledger)
                 leader = self._leader = Leader(
                     cluster,
                     executor,
-                    self._ledger(fence),
+                    ledger,
                     self._metrics,
                     tallies=tallies,
                     audit_interval=self.settings.audit_interval,
@@ -384,6 +389,16 @@ class Turnstile:
                 group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
+            if self._copy is not None:
+                self._copy.close()
+                self._copy = None
+
+    async def ask(self, question: Question[T]) -> list[T]:
+        """Ask the copy of the ledger. Raises NotLeading while another process has the ledger, InvalidValue for a
+        question that makes no sense, and Unanswered."""
+        if self._copy is None:
+            raise NotLeading("another process leads: ask it")
+        return await self._copy.ask(question)
 
     def _ledger(self, fence: Fence) -> State:
         settings = self.settings

@@ -68,11 +68,12 @@ class Installation:
         port: int | None = None,
         arguments: tuple[str, ...] = (),
         election: Sequence[str] | None = None,
+        program: Sequence[str] = ("app.main",),
     ) -> Process:
         """Start `turnstile serve` under the service account of its role; `all` uses the controller's.
 
         Only one process can answer on the webhook's port; a second one of role controller needs none. `election` is
-        the installation's by default.
+        the installation's by default, `program` the module to run and what it takes before the command.
         """
         self._count += 1
         account = "turnstile-webhook" if role == "webhook" else "turnstile-controller"
@@ -83,7 +84,7 @@ class Installation:
         command = [
             sys.executable,
             "-m",
-            "app.main",
+            *program,
             "serve",
             "--role",
             role,

@@ -10,6 +10,7 @@
     │   │   └── Silent          a watch that was answered, and then said nothing
     │   └── Suspended           not sent: the Lease could not be renewed in time; a later attempt waits until it is
     ├── NotLeading              the Lease is lost: the write was refused here and never sent
+    ├── Unanswered              a question about the ledger got no answer; it may be asked again
     └── ApiError                the API server answered with a Status
         ├── BadRequest          400
         ├── Unauthorized        401
@@ -77,6 +78,10 @@ class Suspended(WireError):
 
 class NotLeading(TurnstileError):
     """This process does not hold the Lease, so it must not write."""
+
+
+class Unanswered(TurnstileError):
+    """The copy of the ledger gave no answer: it fell behind, ended, was too slow or was asked too much at once."""
 
 
 class ApiError(TurnstileError):

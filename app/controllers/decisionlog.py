@@ -7,7 +7,7 @@ the whole input of that cycle. A decision is in the file before its writes are s
 A file that cannot be written ends the log and nothing else. Must never change a decision.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -55,8 +55,8 @@ class DecisionLog:
 
 
 class LoggedState(State):
-    """A ledger that logs the events applied to it and the decisions of its cycles, but not what a fork of the ledger
-    simulates. `identity` and `epoch` identify the term of leadership."""
+    """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
+    term of leadership."""
 
     __slots__ = ("_decided", "_log")
 
@@ -66,16 +66,15 @@ class LoggedState(State):
         self._decided: list[tuple[int, Decision]] = []
         decisions.tell({"leading": identity, "epoch": epoch})
 
-    def took(self, event: str, args: tuple[object, ...]) -> None:
+    def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
-        if self.journal is None:
-            self._log.tell({"event": event, **_facts(event, args)})
+        super().took(event, args, named)
+        self._log.tell({"event": event, **_facts(event, args)})
 
     def remember(self, decision: Decision) -> None:
         """Store a decision until its cycle ends."""
         super().remember(decision)
-        if self.journal is None:
-            self._decided.append((self.scheduling_cycle, decision))
+        self._decided.append((self.scheduling_cycle, decision))
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""

@@ -48,7 +48,6 @@ class UsageSharing(Lines):
 
     def order_lines(self, queue: ClusterQueue) -> None:
         """Arrange the line as the queue's spec wants it."""
-        self.touch(queue)
         by_usage = self.usage_sharing is not None and queue.usage_based
         queue.pending.arrange(
             (lambda line: self.line_usage(queue, line) or 0.0) if by_usage else None,
@@ -58,11 +57,7 @@ class UsageSharing(Lines):
     def _line(self, local_queue: str) -> LineUsage:
         line = self.lines.get(local_queue)
         if line is None:
-            self.keep(self.lines)
             line = self.lines[local_queue] = LineUsage()
-        if self.journal is not None:
-            self.journal.keep_slots(line)
-            self.journal.keep(line.penalties)
         return line
 
     def set_consumed(self, local_queue: str, resources: Mapping[str, Quantity], last_update: Instant) -> None:
@@ -101,6 +96,7 @@ class UsageSharing(Lines):
         line.seeded = True
         if line.last_update != before and queue.usage_based:
             self.epoch += 1
+        self.took("sample_usage", (local_queue, now), {})
         return due
 
     def _admitted_usage(self, queue: ClusterQueue, local_queue: str) -> dict[str, int]:

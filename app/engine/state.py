@@ -56,7 +56,7 @@ def _event(
             self.epoch += 1
             if method.__name__ not in _OF_WORKLOADS:
                 self.repeats.forget_all()
-        self.took(method.__name__, args)
+        self.took(method.__name__, args, kwargs)
 
     apply.__name__ = method.__name__
     apply.__doc__ = method.__doc__
@@ -74,8 +74,15 @@ class State(Questions):
 
     __slots__ = ()
 
-    def took(self, event: str, args: tuple[object, ...]) -> None:
-        """An event was applied, just now: its name and what came with it. For who keeps a record of them."""
+    def cycled(self, now: Instant) -> None:
+        """A cycle ends, and no event was applied since it began."""
+        if self.follower is not None:
+            self.follower.cycled(now)
+
+    def abandoned(self) -> None:
+        """A cycle is closed before its end."""
+        if self.follower is not None:
+            self.follower.abandoned()
 
     # What quota is made of
 
@@ -83,7 +90,6 @@ class State(Questions):
     def put_flavor(self, flavor: ResourceFlavor) -> None:
         """A ResourceFlavor exists or changed."""
         name = flavor.metadata.name
-        self.keep(self.flavors)
         self.flavors[name] = flavor
         self.surroundings.shapes.forget_answers()
         self._flavor_changed(name)
@@ -91,7 +97,6 @@ class State(Questions):
     @_event
     def drop_flavor(self, name: str) -> None:
         """A ResourceFlavor is gone."""
-        self.keep(self.flavors)
         self.flavors.pop(name, None)
         self.surroundings.shapes.forget_answers()
         self._flavor_changed(name)
@@ -105,28 +110,24 @@ class State(Questions):
     @_event
     def put_topology(self, name: str, levels: tuple[str, ...] = ()) -> None:
         """A Topology exists; the node labels of its levels, the widest first."""
-        self.keep(self.topologies)
         self.topologies[name] = levels
         self.find_all_problems()
 
     @_event
     def drop_topology(self, name: str) -> None:
         """A Topology is gone."""
-        self.keep(self.topologies)
         self.topologies.pop(name, None)
         self.find_all_problems()
 
     @_event
     def put_admission_check(self, name: str, *, active: bool, controller: str = "") -> None:
         """An AdmissionCheck exists; whether it is ready, and who answers it."""
-        self.keep(self.checks)
         self.checks[name] = Check(active, controller)
         self.find_all_problems()
 
     @_event
     def drop_admission_check(self, name: str) -> None:
         """An AdmissionCheck is gone."""
-        self.keep(self.checks)
         self.checks.pop(name, None)
         self.find_all_problems()
 
@@ -202,7 +203,6 @@ class State(Questions):
         if self.namespaces.get(name) == labels:
             return False
         before = self.namespaces.get(name)
-        self.keep(self.namespaces)
         self.namespaces[name] = dict(labels)
         for queue in self.cluster_queues.values():
             selector = queue.selector
@@ -217,7 +217,6 @@ class State(Questions):
     @_event
     def drop_namespace(self, name: str) -> None:
         """A namespace is gone."""
-        self.keep(self.namespaces)
         self.namespaces.pop(name, None)
 
     @_event
@@ -225,8 +224,6 @@ class State(Questions):
         """A LocalQueue exists or changed."""
         local = self.local(f"{api.metadata.namespace}/{api.metadata.name}")
         before, was_open = local.cluster_queue, local.open
-        if self.journal is not None:
-            self.journal.keep_slots(local)
         created = local.api is None
         same = local.api is not None and local.api.spec == api.spec
         weight = weight_of(api.spec.fair_sharing)
@@ -248,11 +245,8 @@ class State(Questions):
         if local is None:
             return
         self.close(local, self.cluster_queues.get(local.cluster_queue))
-        if self.journal is not None:
-            self.journal.keep_slots(local)
         local.api = None
         if not local.items:
-            self.keep(self.local_queues)
             del self.local_queues[key]
 
     @_event
@@ -274,8 +268,6 @@ class State(Questions):
 
     def _set_limits(self, namespace: str, ranges: dict[str, LimitRange], now: Instant) -> None:
         summary = summarize(ranges[name] for name in sorted(ranges))
-        self.keep(self.limit_ranges)
-        self.keep(self.surroundings.limits)
         self.limit_ranges[namespace] = ranges
         self.surroundings.limits[namespace] = summary
         self._count_again(lambda info: info.namespace == namespace, now)
@@ -296,7 +288,6 @@ class State(Questions):
         wanted = overhead.pod_fixed if overhead is not None else None
         if overheads.get(name) == wanted:
             return False
-        self.keep(overheads)
         if wanted is None:
             del overheads[name]
         else:
@@ -331,16 +322,13 @@ class State(Questions):
         info = Info(workload, self.surroundings)
         key = info.key  # one text for all tables
         if version is not None:
-            self.keep(self.versions)
             self.versions[key] = version
         before = self.workloads.get(key)
         if before is not None and not _by_preemption(before, info):
             self.repeats.forget(self.queue_of(before))
-        self.keep(self.workloads)
         self.workloads[key] = info
         if info.finished or (info.evicted and (info.reserved or key not in self.assumed)):
             # One that is assumed may still show why it was evicted the time before.
-            self.keep(self.evicting)
             self.evicting.pop(key, None)
         if before is not None and (
             info.finished or before.local_queue != info.local_queue or not (info.active or info.reserved)
@@ -385,7 +373,6 @@ class State(Questions):
         self.end_nomination(key)
         self.release(key)
         for table in (self.workloads, self.versions, self.evicting):
-            self.keep(table)
             table.pop(key, None)
 
     @_event
@@ -396,7 +383,6 @@ class State(Questions):
         if patience is None:
             return False
         late = [key for key, since in self.leaving.items() if key not in self.overdue and since + patience <= now]
-        self.keep(self.overdue)
         for key in late:
             info = self.workloads[key]
             evicted = info.condition(EVICTED)
@@ -418,7 +404,6 @@ class State(Questions):
     def confirm(self, key: str, resource_version: str = "") -> bool:
         """The write of an assumed admission came back. Older versions of the object are ignored from now on."""
         if resource_version.isdecimal():
-            self.keep(self.versions)
             self.versions[key] = max(self.versions.get(key, 0), int(resource_version))
         return False
 
@@ -430,7 +415,6 @@ class State(Questions):
     @_event
     def forget_eviction(self, key: str) -> None:
         """The write of an eviction failed: the victim may be chosen again."""
-        self.keep(self.evicting)
         self.evicting.pop(key, None)
         self.repeats.forget(self.cluster_queues.get(self.ledger.holders.get(key, "")))
 
@@ -446,15 +430,12 @@ class State(Questions):
         latest = self.workloads.get(key)
         if latest is None or not is_admissible(latest.workload, self.options):
             return
-        self.touch_info(latest)
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.wait(latest, now, after="FailedAfterNomination")
 
     def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
         """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
         key = info.key
-        if self.journal is not None:
-            self.keep(self.assumed)
         if queue.usage_based:
             self.push_penalty(waiting, queue, now)
         self.leave_line(key)
@@ -465,13 +446,11 @@ class State(Questions):
 
     def expect_eviction(self, key: str, reason: str) -> None:
         """A victim was chosen; it holds its quota until it is seen without."""
-        self.keep(self.evicting)
         self.evicting[key] = reason
 
     def remember(self, decision: "Decision") -> None:
         """The last decision about a workload that waits."""
         if decision.outcome != "admit":
-            self.keep(self.last_decisions)
             self.last_decisions[decision.key] = decision
 
     def end_cycle(self, *, changed: bool, progress: bool) -> None:

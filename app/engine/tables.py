@@ -1,18 +1,18 @@
 """Which Workloads wait where and which hold quota: the state of the engine below its events.
 
-LocalQueues and their workloads, the lines of ClusterQueues, reservations, retries of what is inadmissible, and the fork
-that takes everything back. Must never decide whether a workload fits.
+LocalQueues and their workloads, the lines of ClusterQueues, reservations, retries of what is inadmissible. Must
+never decide whether a workload fits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.core import LimitRange
 from app.api.errors import InvalidValue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, Admission
+from app.engine.follower import Follower
 from app.engine.instants import Instant, instant
 from app.engine.options import Options
 from app.engine.pace import HASHING, Pace, Sliced, finish
@@ -25,7 +25,6 @@ from app.engine.queue.localqueue import LocalQueue
 from app.engine.queue.requeueing import push_or_update, requeue
 from app.engine.quota.amounts import FlavorResource
 from app.engine.quota.info import Info, Surroundings
-from app.engine.quota.journal import Journal
 from app.engine.quota.ledger import Ledger
 from app.engine.reasons import RequeueReason
 
@@ -69,7 +68,7 @@ class Lines:
         "epoch",
         "evicting",
         "flavors",
-        "journal",
+        "follower",
         "last_decisions",
         "leaving",
         "ledger",
@@ -116,7 +115,7 @@ class Lines:
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
         """Claims of preemptors that left no room to Workloads behind them, which are inadmissible: by ClusterQueue. The
         scan of a preemptor may come to one claim and another in turn: each has those Workloads tried again once."""
-        self.repeats = Repeats(self.ledger, self.keep)
+        self.repeats = Repeats(self.ledger)
         self.not_ready: dict[str, None] = {}
         self.versions: dict[str, int] = {}
         self.last_decisions: dict[str, Decision] = {}
@@ -129,7 +128,12 @@ class Lines:
         self.deferred: list[Callable[[], object]] = []
         self.refused: list[InvalidValue] = []
         """Errors of events that came during a cycle, for the driver to report and clear."""
-        self.journal: Journal | None = None
+        self.follower: Follower | None = None
+
+    def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """A method that changes the state was called, and ended just now: its name and arguments."""
+        if self.follower is not None:
+            self.follower.took(event, args, named)
 
     @property
     def cluster_queues(self) -> dict[str, ClusterQueue]:
@@ -143,14 +147,12 @@ class Lines:
         key = info.key
         old = self.ledger.holder(key)
         where = self.ledger.holders.get(key)
-        self.keep(self.assumed)
         self.assumed.pop(key, None)
         self.end_nomination(key)
         self.track_readiness(info)
         self._track_leaving(info)
         queue = self.cluster_queues.get(admission.cluster_queue)
         if old is not None and queue is not None and where == queue.name and old.usage == info.usage:
-            self.ledger.keep_usage(queue)
             queue.hold(info)
             if old.priority != info.priority:
                 self.mark_retry(where)
@@ -168,7 +170,6 @@ class Lines:
     def release(self, key: str) -> None:
         """Quota comes back: inadmissible Workloads of the tree are tried again."""
         for table in (self.assumed, self.evicting, self.not_ready, self.leaving, self.overdue):
-            self.keep(table)
             table.pop(key, None)
         queue = self.ledger.release(key)
         if queue is not None:
@@ -187,13 +188,11 @@ class Lines:
         any more."""
         queue = self.cluster_queues.get(self.ledger.holders.get(key, ""))
         if queue is not None and queue.pending.nomination is not None:
-            self.touch(queue)
             queue.pending.end_nomination(key)
 
     def track_readiness(self, info: Info) -> None:
         """Remember reservations whose pods are not ready, if admission waits for them."""
         if self.options.wait_for_pods_ready.block_admission:
-            self.keep(self.not_ready)
             if pods_ready(info.workload):
                 self.not_ready.pop(info.key, None)
             else:
@@ -202,11 +201,9 @@ class Lines:
     def _track_leaving(self, info: Info) -> None:
         evicted = info.condition(EVICTED) if info.evicted else None
         if evicted is not None and evicted.last_transition_time:
-            self.keep(self.leaving)
             self.leaving[info.key] = instant(evicted.last_transition_time)
         elif info.key in self.leaving:
             for table in (self.leaving, self.overdue):
-                self.keep(table)
                 table.pop(info.key, None)
 
     # Lines
@@ -215,7 +212,6 @@ class Lines:
         """The LocalQueue, which need not exist in the API."""
         local = self.local_queues.get(key)
         if local is None:
-            self.keep(self.local_queues)
             local = self.local_queues[key] = LocalQueue(key)
         return local
 
@@ -226,7 +222,6 @@ class Lines:
             return
         for info in list(local.items.values()):
             if queue.pending.find(info.key) is None:
-                self.touch(queue)
                 self._push(queue, info, now)
 
     def wait(self, info: Info, now: Instant, *, after: RequeueReason | None = None) -> None:
@@ -237,23 +232,18 @@ class Lines:
             self.leave(info.key)
         if old is not None and info.last_assignment is not None and not _same_hash(old, info):
             info.last_assignment = None
-        self.keep(local.items)
-        self.keep(local.requested)
-        self.keep(self.waiting)
         self.waiting[info.key] = info
         local.put(info)
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is None or not local.open:
             return
         info.cluster_queue = queue.name
-        self.touch(queue)
         if after is not None:
             requeue(queue, info, after, "", backoff_over=backoff_over(info.workload, now))
         else:
             self._push(queue, info, now)
 
     def _push(self, queue: ClusterQueue, info: Info, now: Instant) -> None:
-        self.touch_info(info)
         info.cluster_queue = queue.name
         push_or_update(queue, info, backoff_over=backoff_over(info.workload, now))
 
@@ -264,7 +254,6 @@ class Lines:
             return
         queue = self.cluster_queues.get(local.cluster_queue)
         if queue is not None:
-            self.touch(queue)
             queue.pending.remove(key)
 
     def withdraw(self, key: str) -> None:
@@ -282,15 +271,10 @@ class Lines:
         if info is None:
             return None
         local = self.local_queues[info.local_queue]
-        if self.journal is not None:
-            self.keep(self.waiting)
-            self.keep(local.items)
-            self.keep(local.requested)
         self.forget_decision(key)
         del self.waiting[key]
         local.drop(key)
         if local.api is None and not local.items:
-            self.keep(self.local_queues)
             del self.local_queues[local.key]
         return local
 
@@ -298,7 +282,6 @@ class Lines:
         """Take all that waits in a LocalQueue out of the line of its ClusterQueue; it goes on waiting for another."""
         if queue is None:
             return
-        self.touch(queue)
         for key in local.items:
             queue.pending.remove(key)
             self.forget_decision(key)
@@ -306,19 +289,16 @@ class Lines:
     def forget_decision(self, key: str) -> None:
         """A workload left its line: what the last cycle found says nothing about the time after its return."""
         if key in self.last_decisions:
-            self.keep(self.last_decisions)
             del self.last_decisions[key]
 
     # Retries
 
     def mark_retry(self, cluster_queue: str) -> None:
         """Inadmissible Workloads in the tree of this ClusterQueue are to be tried again."""
-        self.keep(self.retry_queues)
         self.retry_queues[cluster_queue] = None
 
     def mark_retry_cohort(self, cohort: str) -> None:
         """Inadmissible Workloads in the tree of this Cohort are to be tried again."""
-        self.keep(self.retry_cohorts)
         self.retry_cohorts[cohort] = None
 
     def flush_retries(self, now: Instant) -> bool:
@@ -348,8 +328,6 @@ class Lines:
                     yield
                     pace.renew()
                 moved = (yield from self._retry(self.cluster_queues[node.name], now, pace)) or moved
-        self.keep(self.retry_queues)
-        self.keep(self.retry_cohorts)
         self.retry_queues.clear()
         self.retry_cohorts.clear()
         return moved
@@ -360,7 +338,6 @@ class Lines:
 
     def _retry(self, queue: ClusterQueue, now: Instant, pace: Pace) -> Sliced[bool]:
         pending = queue.pending
-        self.touch(queue)
         pending.retry_cycle = pending.pop_cycle
         if not pending.inadmissible and not pending.bulk_moved:
             return False
@@ -397,7 +374,6 @@ class Lines:
         for name, claims in list(self.passed_over.items()):
             queue = self.cluster_queues.get(name)
             if queue is None or not queue.pending.is_active(claims[-1].preemptor):
-                self.keep(self.passed_over)
                 del self.passed_over[name]
                 self.mark_retry(name)
 
@@ -405,8 +381,6 @@ class Lines:
 
     def find_problems(self, queue: ClusterQueue) -> None:
         """Judge anew whether a ClusterQueue admits."""
-        if self.journal is not None:
-            self.journal.keep_slots(queue)
         queue.problems = list(
             problems(
                 queue,
@@ -418,44 +392,6 @@ class Lines:
         queue.terminating = is_terminating(queue.api)
         if queue.node.idle == queue.active:
             self.ledger.set_idle(queue)
-
-    # Undo
-
-    def keep(self, container: object) -> None:
-        """A container is about to change."""
-        if self.journal is not None:
-            self.journal.keep(container)  # type: ignore[arg-type]
-
-    def touch_info(self, info: Info) -> None:
-        """What is remembered of a workload is about to change."""
-        if self.journal is not None:
-            self.journal.keep_slots(info)
-
-    def touch(self, queue: ClusterQueue) -> None:
-        """A line is about to change."""
-        if self.journal is not None:
-            queue.pending.keep(self.journal)
-
-    @contextmanager
-    def fork(self) -> Iterator[Self]:
-        """This very state, to try things on: put, drop, run cycles. On leaving, all is as it was. Costs microseconds
-        and then only what is touched. Not while a cycle is under way; forks do not nest."""
-        if self.cycling or self.journal is not None:
-            raise RuntimeError("a fork needs a state at rest: finish the cycle or leave the other fork first")
-        journal = self.journal = self.ledger.journal = Journal()
-        simple = [(name, getattr(self, name)) for name in ("epoch", "quiet_at", "scheduling_cycle", "options")]
-        broken = self.ledger.broken
-        try:
-            yield self
-        finally:
-            journal.roll_back()
-            self.journal = self.ledger.journal = None
-            self.ledger.broken = broken
-            self.cycling = False
-            self.deferred.clear()
-            for name, value in simple:
-                setattr(self, name, value)
-            self.surroundings.shapes.forget_answers()
 
 
 def is_terminating(api: ApiClusterQueue) -> bool:

@@ -34,6 +34,8 @@ DOUBLED: Final = 2
 SLACK: Final = 32 * 2**20
 WAIT: Final = 4
 """At this many times that growth old objects are scanned even if the process is never idle."""
+UNLIMITED: Final = 2**60
+"""A limit of the container that is none."""
 LOOK_SECONDS: Final = 5.0
 QUIET: Final = 0.05
 """The process is idle if it used at most this share of one core since the last check."""
@@ -48,6 +50,23 @@ def resident() -> int:
     except (OSError, ValueError, IndexError):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def spare(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes until the limit of the container, caches of files not counted; None without a limit."""
+    for folder, limit, used, cached in (
+        (cgroup, "memory.max", "memory.current", "inactive_file"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            most = int((folder / limit).read_text())  # or the word max
+            present = int((folder / used).read_text())
+            lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            files = int(dict(lines).get(cached, "0"))
+        except (OSError, ValueError):
+            continue
+        return most - present + files if most < UNLIMITED else None
+    return None
 
 
 class Collector:

@@ -71,6 +71,7 @@ ALONE = {
     "wire": "the wire alone",
     "relist": "everything read again, 100,000 Workloads",
     "audit": "one audit of 10,000 running pods",
+    "copy": "questions to the copy of the ledger, 50,000 pending Workloads",
     "visibility": "pages of 50,000 pending Workloads",
 }
 """Modules of this package that print figures of their own when they are run."""

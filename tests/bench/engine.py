@@ -351,21 +351,6 @@ def pending_memory(count: int = 100_000) -> Iterator[Row]:
     yield Row(f"{count:,} pending held, with their objects", "MiB", held / 2**20, objects / 2**20)
 
 
-def fork() -> Iterator[Row]:
-    """A fork that tries one workload, and a fork that does nothing."""
-    state = _state([_queue(f"q{index}", 10, f"cohort-{index % 20}") for index in range(1000)])
-    for index in range(20_000):
-        state.put_workload(_workload(f"w{index}", f"q{index % 1000}", 1), NOW)
-
-    def nothing() -> None:
-        for _ in range(100):
-            with state.fork():
-                pass
-
-    spent, _ = _timed(nothing)
-    yield Row("fork and discard", "µs CPU", spent * 1e4, 0.0)
-
-
 def main() -> list[Row]:
     """All figures."""
     return [
@@ -374,7 +359,6 @@ def main() -> list[Row]:
         *many_queues(),
         *big_preemption(),
         *pending_memory(),
-        *fork(),
         *longest_slices(),
     ]
 

@@ -61,8 +61,6 @@ class Claims:
     def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
         self._admitted = self._admitted or admitted
-        if self._ledger.journal is not None:
-            self._ledger.keep_usage(queue)
         tree.add_all(queue.node, usage)
         if not admitted:
             self._passing.append((queue, usage))

@@ -174,7 +174,7 @@ class _Run:
 
     def _heads(self) -> Iterator[Entry | None]:
         """The heads; None where many queues without one call for a stop."""
-        state, forked = self.state, self.state.journal is not None
+        state = self.state
         for queue in list(state.cluster_queues.values()):
             pending = queue.pending
             self.pace.left -= 0.5
@@ -183,12 +183,8 @@ class _Run:
                 yield None
             if not pending.active or not queue.active:
                 continue
-            if forked:
-                state.touch(queue)
             head = pending.pop()
             if head is not None:
-                if forked:
-                    state.touch_info(head)
                 yield Entry(head, queue)
 
     def _assigned(self, entry: Entry, pins: Pins | None = None) -> bool:
@@ -431,6 +427,7 @@ class _Run:
             yield
         result.keep_going = bool(self.admitted)
         result.progress = progress or changed
+        state.cycled(self.now)
         state.end_cycle(changed=changed, progress=progress)
 
     def _abandon(self, result: Cycle) -> None:
@@ -461,10 +458,10 @@ class _Run:
                 queue.pending.put_down(left.key)
                 queue.pending.push(left)
         if state.passed_over != self.passed_over:
-            state.keep(state.passed_over)
             state.passed_over.clear()
             state.passed_over.update(self.passed_over)
         state.scheduling_cycle = result.number - 1
+        state.abandoned()
         state.end_cycle(changed=True, progress=True)
 
     @staticmethod

@@ -46,11 +46,9 @@ class Passing:
         pending = head.queue.pending
         if not pending.active:
             return None
-        self._state.touch(head.queue)
         info = pending.pop_beside()
         if info is None:
             return None
-        self._state.touch_info(info)
         entry = Entry(info, head.queue)
         entry.beside = head
         return entry
@@ -109,6 +107,5 @@ class Passing:
         claims = self._state.passed_over.get(cluster_queue, ())
         if claim in claims:
             return False
-        self._state.keep(self._state.passed_over)
         self._state.passed_over[cluster_queue] = (*claims, claim)
         return True

@@ -6,7 +6,7 @@ preempts the second. Kueue goes on. Here no preemptor has the same victim twice 
 by preemption itself. The number of pairs is finite, so a fixed point is always reached. Must never choose victims.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from app.engine.quota.clusterqueue import ClusterQueue
@@ -20,13 +20,12 @@ Tree = tuple[bool, str]
 
 
 class Repeats:
-    """Victims by tree and preemptor; `keep` lets a fork remember a container that is about to change."""
+    """Victims by tree and preemptor."""
 
-    __slots__ = ("_keep", "_ledger", "by_tree")
+    __slots__ = ("_ledger", "by_tree")
 
-    def __init__(self, ledger: Ledger[Any], keep: Callable[[dict[Any, Any]], None]) -> None:
+    def __init__(self, ledger: Ledger[Any]) -> None:
         self._ledger = ledger
-        self._keep = keep
         self.by_tree: dict[Tree, dict[str, frozenset[str]]] = {}
 
     def spared(self, queue: ClusterQueue, key: str) -> frozenset[str]:
@@ -37,21 +36,17 @@ class Repeats:
 
     def add(self, queue: ClusterQueue, key: str, victims: Iterable[str]) -> None:
         """A workload of that queue had others preempted."""
-        self._keep(self.by_tree)
         by_preemptor = self.by_tree.setdefault(_tree(queue), {})
-        self._keep(by_preemptor)
         by_preemptor[key] = by_preemptor.get(key, _NO_VICTIMS).union(victims)
 
     def forget(self, queue: ClusterQueue | None) -> None:
         """Something else changed in the tree of a queue: there, all may be as it was before."""
         if self.by_tree and queue is not None and not self._ledger.cyclic(queue.node):
-            self._keep(self.by_tree)
             self.by_tree.pop(_tree(queue), None)
 
     def forget_all(self) -> None:
         """A quota or a policy changed."""
         if self.by_tree:
-            self._keep(self.by_tree)
             self.by_tree.clear()
 
 

@@ -15,7 +15,6 @@ from app.engine.quota.ordering import OrderKey as Order
 
 if TYPE_CHECKING:
     from app.engine.quota.info import Info
-    from app.engine.quota.journal import Journal
 
 
 class Pending:
@@ -74,23 +73,6 @@ class Pending:
     def __len__(self) -> int:
         under_way = (self.inflight is not None) + (self.passing is not None)
         return len(self.active) + len(self.inadmissible) + under_way
-
-    def keep(self, journal: "Journal") -> None:
-        """Let a fork remember everything that may change here."""
-        journal.keep_slots(self)
-        for container in (
-            self.active,
-            self.inadmissible,
-            self.classes,
-            self.heads,
-            self.offered,
-            self.bulk_moved,
-            self.members,
-            self.last_generation,
-            *self.classes.values(),
-            *self.heads.values(),
-        ):
-            journal.keep(container)  # type: ignore[arg-type]
 
     # How many
 

@@ -37,7 +37,7 @@ Amounts = dict[FlavorResource, int]
 
 
 class Catalog:
-    """Interns flavor-resource pairs. Grows with what quotas and assignments name; shared by forks."""
+    """Interns flavor-resource pairs. Grows with what quotas and assignments name."""
 
     __slots__ = ("_pairs",)
 

@@ -13,7 +13,6 @@ from app.engine.quota.tree import Node
 
 if TYPE_CHECKING:
     from app.engine.quota.info import Info
-    from app.engine.quota.journal import Journal
 
 _DEFAULT_FUNGIBILITY: Final = FlavorFungibility()
 _DEFAULT_PREEMPTION: Final = Preemption()
@@ -64,12 +63,6 @@ class Held:
             self.admitted += times
         else:
             _add(self._reserving, usage, times)
-
-    def keep(self, journal: "Journal") -> None:
-        """Let a fork remember everything that may change here."""
-        journal.keep_slots(self)
-        journal.keep(self.usage)
-        journal.keep(self._reserving)
 
 
 def _add(total: Amounts, amounts: Amounts, times: int) -> None:

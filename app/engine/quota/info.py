@@ -60,7 +60,7 @@ _PLAIN: Final = PodSpec()
 
 
 class Shapes:
-    """Interns pod shapes. Shared by forks."""
+    """Interns pod shapes."""
 
     __slots__ = ("_plain", "_shapes")
 

@@ -16,7 +16,6 @@ from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts, Catalog, quota
 from app.engine.quota.clusterqueue import ClusterQueue
 from app.engine.quota.info import Info
-from app.engine.quota.journal import Journal
 from app.engine.quota.tree import Node
 
 
@@ -51,7 +50,6 @@ class Ledger(Generic[Queue]):
         "cohorts",
         "declared",
         "holders",
-        "journal",
         "parentless",
     )
 
@@ -63,7 +61,6 @@ class Ledger(Generic[Queue]):
         self.declared: dict[str, Cohort] = {}
         self.holders: dict[str, str] = {}
         self.parentless: dict[str, dict[str, Info]] = {}  # reservations in ClusterQueues that do not exist
-        self.journal: Journal | None = None
         self.broken = False
         self._dirty: dict[str, Node] = {}
 
@@ -77,18 +74,13 @@ class Ledger(Generic[Queue]):
         node_parent = api.spec.cohort_name or ""
         if queue is None:
             queue = self._make(name)
-            self._keep(self.cluster_queues)
             self.cluster_queues[name] = queue
             queue.update(api)
             self._set_quotas(queue.node, quotas)
             self._attach(queue.node, node_parent)
-            self._keep(self.parentless)
             for info in self.parentless.pop(name, {}).values():
                 self.hold(queue, info)
         else:
-            self.keep_tree(queue.node)
-            if self.journal is not None:
-                self.journal.keep_slots(queue)
             node, old = queue.node, queue.node.parent
             before = node.nominal, node.borrowing_limit, node.lending_limit, queue.groups
             queue.update(api)
@@ -106,9 +98,6 @@ class Ledger(Generic[Queue]):
         queue = self.cluster_queues.get(name)
         if queue is None:
             return None
-        self._keep(self.cluster_queues)
-        self._keep(self.parentless)
-        self.keep_tree(queue.node)
         del self.cluster_queues[name]
         self._detach(queue.node)
         if queue.workloads:
@@ -120,8 +109,6 @@ class Ledger(Generic[Queue]):
         name = api.metadata.name
         quotas = self._quotas(api.spec.resource_groups, api.spec.fair_sharing)
         node = self._cohort(name)
-        self.keep_tree(node)
-        self._keep(self.declared)
         self.declared[name] = api
         self._set_quotas(node, quotas)
         parent = api.spec.parent_name or ""
@@ -136,8 +123,6 @@ class Ledger(Generic[Queue]):
         if name not in self.declared:
             return
         node = self.cohorts[name]
-        self.keep_tree(node)
-        self._keep(self.declared)
         del self.declared[name]
         self._set_quotas(node, self._quotas([], None))
         self._detach(node)
@@ -147,7 +132,6 @@ class Ledger(Generic[Queue]):
     def _cohort(self, name: str) -> Node:
         node = self.cohorts.get(name)
         if node is None:
-            self._keep(self.cohorts)
             node = self.cohorts[name] = Node(name, is_queue=False)
         return node
 
@@ -155,7 +139,6 @@ class Ledger(Generic[Queue]):
         if not parent_name:
             return
         parent = self._cohort(parent_name)
-        self.keep_tree(parent)
         node.parent = parent
         (parent.queues if node.is_queue else parent.cohorts)[node.name] = node
         if not node.is_queue:
@@ -175,7 +158,6 @@ class Ledger(Generic[Queue]):
 
     def _forget_if_empty(self, node: Node) -> None:
         if node.name not in self.declared and not node.queues and not node.cohorts:
-            self._keep(self.cohorts)
             self.cohorts.pop(node.name, None)
 
     def _quotas(self, groups: list[ResourceGroup], sharing: FairSharing | None) -> "_Quotas":
@@ -227,13 +209,11 @@ class Ledger(Generic[Queue]):
 
     def set_idle(self, queue: Queue) -> None:
         """Let the heights of the cohorts above follow whether a queue admits."""
-        self.keep_tree(queue.node)
         queue.node.idle = not queue.active
         if not self.cyclic(queue.node):
             tree.measure(queue.node)
 
     def _mark(self, node: Node) -> None:
-        self._keep(self._dirty)
         self._dirty[f"{'q' if node.is_queue else 'c'}/{node.name}"] = node
 
     def settle(self) -> None:
@@ -253,7 +233,6 @@ class Ledger(Generic[Queue]):
                 root = node.root
                 roots[id(root)] = root
         for root in roots.values():
-            self.keep_tree(root)
             for _ in tree.rebuilding(root):
                 pace.left -= 1
                 if pace.left <= 0:
@@ -266,19 +245,14 @@ class Ledger(Generic[Queue]):
                     pace.renew()
                 queue = self.cluster_queues.get(node.name)
                 if queue is not None:
-                    self._keep_slots(queue)
                     queue.generation += 1
         if self._dirty:
-            self._keep(self._dirty)
             self._dirty.clear()
 
     # Reservations
 
     def hold(self, queue: Queue, info: Info, *, counted: bool = False) -> None:
         """Count the usage of a workload in a queue, unless it is counted already."""
-        if self.journal is not None:
-            self.keep_usage(queue)
-            self._keep(self.holders)
         queue.hold(info)
         self.holders[info.key] = queue.name
         if not counted:
@@ -286,15 +260,12 @@ class Ledger(Generic[Queue]):
 
     def release(self, key: str) -> Queue | None:
         """Stop counting a workload; its queue, if it held anything in one."""
-        self._keep(self.holders)
         name = self.holders.pop(key, None)
         queue = self.cluster_queues.get(name) if name is not None else None
         if queue is None:
             if name is not None and name in self.parentless:
-                self._keep(self.parentless[name])
                 self.parentless[name].pop(key, None)
             return None
-        self.keep_usage(queue)
         info = queue.release(key)
         self._count(queue.node, info.usage, tree.remove_all)
         queue.generation += 1
@@ -319,50 +290,6 @@ class Ledger(Generic[Queue]):
 
     def hold_for_missing(self, name: str, info: Info) -> None:
         """Remember a reservation in a queue that does not exist."""
-        self._keep(self.parentless)
-        self._keep(self.holders)
         waiting = self.parentless.setdefault(name, {})
-        self._keep(waiting)
         waiting[info.key] = info
         self.holders[info.key] = name
-
-    # Undo
-
-    def _keep(self, container: dict[str, object] | object) -> None:
-        if self.journal is not None:
-            self.journal.keep(container)  # type: ignore[arg-type]
-
-    def _keep_slots(self, record: object) -> None:
-        if self.journal is not None:
-            self.journal.keep_slots(record)
-
-    def keep_usage(self, queue: Queue) -> None:
-        """A fork remembers the usages along the path of a queue and who holds quota in it."""
-        if self.journal is None:
-            return
-        self.journal.keep_slots(queue)
-        self.journal.keep(queue.workloads)
-        self.journal.keep(queue.holders)
-        for line in queue.holders.values():
-            line.keep(self.journal)
-        self.journal.keep(queue.node.usage)
-        for node in queue.node.ancestors():
-            self.journal.keep(node.usage)
-
-    def keep_tree(self, node: Node) -> None:
-        """A fork remembers every node of a tree."""
-        if self.journal is None:
-            return
-        nodes = [node, *self.cohorts.values()] if self.cyclic(node) else _all_nodes(node.root)
-        for each in nodes:
-            self.journal.keep_slots(each)
-            self.journal.keep(each.usage)
-            self.journal.keep(each.cohorts)
-            self.journal.keep(each.queues)
-
-
-def _all_nodes(root: Node) -> list[Node]:
-    nodes = [root, *root.queues.values()]
-    for child in root.cohorts.values():
-        nodes.extend(_all_nodes(child))
-    return nodes

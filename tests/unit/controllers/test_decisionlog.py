@@ -106,14 +106,6 @@ class TestALog:
         cycle(desk.state, NOW)
         assert not [line for line in desk.lines() if "cycle" in line]
 
-    def test_tells_nothing_of_what_is_only_tried(self, desk: Desk) -> None:
-        """A fork answers what would be; the leader knows nothing of it."""
-        with desk.state.fork():
-            desk.state.put_workload(workload("maybe"), NOW)
-            cycle(desk.state, NOW)
-        cycle(desk.state, NOW)
-        assert not [line for line in desk.lines() if "maybe" in line.get("key", "")]
-
     def test_of_a_full_disk_ends_and_nothing_else_does(self, desk: Desk) -> None:
         """Admission does not depend on who can write a log."""
         full = DecisionLog(Path("/dev/full"))

@@ -62,7 +62,7 @@ def requested(local: LocalQueue) -> dict[str, int]:
 
 
 def dump(state: State) -> Any:
-    """All that a fork must leave as it was."""
+    """All that a copy of the state must have too."""
     places = {}
     for name, queue in state.cluster_queues.items():
         pending = queue.pending
@@ -102,6 +102,26 @@ def dump(state: State) -> Any:
             for key, local in sorted(state.local_queues.items())
         },
     )
+
+
+def essence(state: State) -> Any:
+    """All that a cycle looks at: a dump without the layout of the heaps, which forget what is stale when they are read;
+    without how often quota was added up, which statuses cause too (two generations for one change of quota say no more
+    than one); and without quota in a cycle of cohorts, where nothing is admitted."""
+    state.ledger.settle()
+    (nodes, *shape), places, *rest = dump(state)
+    for node in (*state.ledger.cohorts.values(), *(queue.node for queue in state.cluster_queues.values())):
+        if state.ledger.cyclic(node):
+            del nodes[f"{node.is_queue}/{node.name}"]
+    seen = {}
+    for name, (_, active, inadmissible, (nomination, *cycles), bulk_moved, last, _, _, _, *others) in places.items():
+        promised = None
+        if nomination is not None:
+            pod_sets = nomination.assignment.pod_sets if nomination.assignment is not None else []
+            flavors = [{name: choice.flavor for name, choice in each.flavors.items()} for each in pod_sets]
+            promised = (nomination.preemptor, nomination.sticky, dict(nomination.victims), flavors)
+        seen[name] = (active, inadmissible, promised, cycles, bulk_moved, last, others)
+    return nodes, shape, seen, *rest
 
 
 def differences(left: Any, right: Any, path: str = "") -> Iterator[str]:

@@ -9,18 +9,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from app.engine import Cycle, Options, State, cycle, cycle_steps
+from app.engine import Cycle, Options, cycle_steps
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates
 from tests.unit.engine import builders as b
 from tests.unit.engine import told
 from tests.unit.engine.drawn import few, pod_sets, priorities, resource_groups, seconds, specs, strategies, weights
-from tests.unit.engine.pictures import differences, dump, shape
+from tests.unit.engine.pictures import differences, shape
 from tests.unit.engine.world import COHORTS, LINES, QUEUES, World
-
-TRIED = (
-    *("run", "run", "run", "more quota", "another queue", "another cohort", "no cohort", "no queue", "one more"),
-    *("failures", "fewer", "more urgent", "writes", "lines", "time"),
-)
 
 
 class Histories(World, RuleBasedStateMachine):
@@ -262,57 +257,6 @@ class Histories(World, RuleBasedStateMachine):
 
     # A second look
 
-    @rule(tried=st.lists(st.sampled_from(TRIED), min_size=1, max_size=8))
-    def fork(self, tried: list[str]) -> None:
-        """What is tried on a fork leaves no trace."""
-        self.end_slices()
-        before = dump(self.state)
-        with self.state.fork() as what_if:
-            for what in tried:
-                self.what_if(what_if, what)
-        found = list(differences(before, dump(self.state)))
-        assert not found, "\n".join(found)
-
-    def what_if(self, state: State, what: str) -> None:
-        """One thing that is tried."""
-        big = told.groups((20, None, None), (20, None, None), (9, None, None))
-        match what:
-            case "run":
-                cycle(state, b.NOW)
-            case "more quota":
-                state.put_cluster_queue(told.cluster_queue("a", big, "outer"), b.NOW)
-            case "another queue":
-                state.put_cluster_queue(told.cluster_queue("new", big, "left"), b.NOW)
-            case "another cohort":
-                state.put_cohort(told.cohort("right", big, parent="", weight="3"))
-            case "no cohort":
-                state.drop_cohort("outer")
-            case "no queue":
-                state.drop_cluster_queue("b")
-            case "one more":
-                sets = [(2, 0, 1, None)]
-                state.put_workload(told.workload("what-if", "a-first", pod_sets=sets, priority=9, second=0), b.NOW)
-            case "failures":
-                for key in sorted(state.assumed)[:2]:
-                    state.forget(key, b.NOW)
-            case "fewer":
-                for key in sorted(state.workloads)[:2]:
-                    state.drop_workload(key)
-            case "more urgent":
-                for key in sorted(state.workloads)[2:4]:
-                    if key in self.told.workloads:
-                        state.put_workload(told.changed(self.told.workloads[key], spec={"priority": 5}), b.NOW)
-            case "writes":
-                for key in sorted(state.assumed)[:2]:
-                    if key in self.told.workloads:
-                        state.put_workload(self.reserved(self.told.workloads[key]), b.NOW)
-            case "lines":
-                state.put_local_queue(b.local("c-first", "d", stopPolicy="Hold"), b.NOW)
-                state.drop_local_queue("team/d-first")
-            case _:
-                for key in sorted(state.lines):
-                    state.sample_usage(key, b.NOW + 60)
-
     @rule(backwards=st.booleans())
     def restart(self, backwards: bool) -> None:
         """Who starts from the objects alone has the same usage and the same lines, in whatever order they come."""
@@ -331,47 +275,6 @@ class Histories(World, RuleBasedStateMachine):
         if self.steps is None:
             self.in_one_place()
             self.usage_is_the_sum()
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_preemption_on_a_fork_leaves_no_trace(steps: int) -> None:
-    """Victims chosen, gone and replaced on a fork are as they were; so it is with whoever was let in at their place."""
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    state = b.world(b.queue("main", {"default": {"cpu": 2}}, preemption=preemption))
-    state.put_workload(b.held("low", "main", {"cpu": "2"}, priority=0), b.NOW)
-    state.put_workload(b.workload("high", cpu=2, priority=5), b.NOW)
-    before = dump(state)
-    for _ in range(2):
-        with state.fork() as what_if:
-            (decision,) = list(cycle(what_if, b.NOW))
-            assert decision.outcome == "preempting"
-            assert what_if.evicting
-            if steps > 1:
-                what_if.put_workload(b.released(state.workloads["team/low"].workload), b.NOW)
-                assert [each.outcome for each in cycle(what_if, b.NOW)] == ["admit"]
-            if steps > 2:
-                what_if.forget("team/high", b.NOW)
-        found = list(differences(before, dump(state)))
-        assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("how", ["admitted", "deleted", "suspended"])
-def test_who_waits_waits_on_after_a_fork(how: str) -> None:
-    """Whoever is let in, deleted or suspended on a fork still waits, with whatever else the fork touched."""
-    state = b.world(b.queue("main", {"default": {"cpu": 2}}))
-    item = b.workload("w", cpu=2)
-    state.put_workload(item, b.NOW)
-    before = dump(state)
-    with state.fork() as what_if:
-        if how == "admitted":
-            cycle(what_if, b.NOW)
-        elif how == "deleted":
-            what_if.drop_workload("team/w")
-        else:
-            what_if.put_workload(b.changed(item, spec={"active": False}), b.NOW)
-        assert "team/w" not in what_if.waiting
-    found = list(differences(before, dump(state)))
-    assert not found, "\n".join(found)
 
 
 TestHistories = pytest.mark.timeout(3600)(Histories.TestCase)

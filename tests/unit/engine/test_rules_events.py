@@ -147,19 +147,6 @@ def test_one_that_holds_quota_nowhere_neither_counts_nor_waits() -> None:
     assert (places(state, "a"), b.admitted(state)) == ([], set())
 
 
-class TestForks:
-    """What is tried on a fork of the state has no consequences."""
-
-    def test_nobody_is_tried_again_because_of_it(self) -> None:
-        """Quota of a cohort that came and went on the fork wakes whom it could have helped only there."""
-        state = refused()
-        with state.fork() as trial:
-            trial.put_cohort(b.cohort("x", {"default": {"cpu": 2}}))
-            assert trial.has_work
-        assert not state.has_work
-        assert b.settle(state) == []
-
-
 class TestWakes:
     """What puts parked workloads of a whole tree back in line."""
 

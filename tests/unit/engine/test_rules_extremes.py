@@ -201,14 +201,6 @@ class TestHeight:
         assert self.level(state) == (2, False)
         assert state.cluster_queues["q"].generation == generation
 
-    def test_a_fork_takes_it_back(self) -> None:
-        """What stopped in a fork admits again behind it."""
-        state = self.grow()
-        with state.fork() as trial:
-            trial.put_cluster_queue(b.queue("r", {"default": {"cpu": 5}}, "side", stopPolicy="Hold"), b.NOW)
-            assert self.level(trial) == (1, False)
-        assert self.level(state) == (2, False)
-
     def test_who_is_nearer_to_the_quota_it_borrows_comes_first(self) -> None:
         """Of two trees that are alike but for a stopped queue, the one that is lower without it."""
         queues = [b.queue(f"{tree_}-q", {"default": {"cpu": 1}}, f"{tree_}-top") for tree_ in ("deep", "flat")] + [

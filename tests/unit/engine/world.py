@@ -234,12 +234,16 @@ class World:
         self.run_out()
         before = b.admitted(self.state)
         self.judge_those_who_wait()
-        for name in QUEUES:
-            self.state.mark_retry(name)
-        self.state.epoch += 1
+        self.try_all_again()
         self.run_out()
         missed = b.admitted(self.state) - before
         assert not missed, f"left waiting: {missed}"
+
+    def try_all_again(self) -> None:
+        """As if something had changed in every queue, though nothing did."""
+        for name in QUEUES:
+            self.state.mark_retry(name)
+        self.state.epoch += 1
 
     def run_out(self) -> None:
         """Cycles until there is nothing to decide."""

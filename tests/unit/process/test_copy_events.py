@@ -1,37 +1,27 @@
-"""What is tried on a fork of the state is taken back to the last detail, whatever it is."""
+"""What the ledger takes its copy takes too, whatever it is."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from app.api.core import LimitRange, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
-from app.engine import Options, State, cycle, cycle_steps
+from app.engine import Options, State, cycle
 from app.engine.options import AdmissionFairSharing, WaitForPodsReady
+from app.process.copy import Copy
 from tests.unit.engine import builders as b
+from tests.unit.engine.pictures import differences, essence
+
+pytestmark = pytest.mark.asyncio
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 LOWER = {"withinClusterQueue": "LowerPriority"}
 CHECKS = {"admissionChecks": [{"name": "check"}]}
 QUOTA = {"one": {"cpu": (4, 1, 2)}, "two": {"cpu": 2}}
-UNSEEN = {
-    "journal",
-    "shapes",
-    "texts",
-    "_counted",
-    "catalog",
-    "options",
-    "answers",
-    "lendable",
-    "_effective",
-    "_hash",
-    "_limited",
-    "_usage",
-}
-"""Attributes that are the fork's own, or remember answers."""
-
 LIMITS = msgspec.convert(
     {"metadata": {"name": "l", "namespace": "team"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "9"}}]}},
     LimitRange,
@@ -41,36 +31,13 @@ OVERHEAD = msgspec.convert(
 )
 
 
-def picture(state: State) -> dict[str, object]:
-    """All that can be reached from the state, by the way to it; what was met before as the way that led there first."""
-    for queue in state.cluster_queues.values():
-        queue.pending.peek()  # which forgets what is stale
-    found: dict[str, object] = {}
-    seen: dict[int, str] = {}
+@dataclass(frozen=True)
+class Picture:
+    """What does the copy look like?"""
 
-    def look(value: object, way: str) -> None:
-        if value is None or callable(value) or isinstance(value, (str, int, float, frozenset, msgspec.Struct)):
-            found[way] = value
-        elif id(value) in seen:
-            found[way] = seen[id(value)]
-        else:
-            seen[id(value)] = way
-            parts: list[tuple[object, object]]
-            if isinstance(value, dict):
-                parts = list(value.items())
-                found[way] = list(value)
-            elif isinstance(value, (list, tuple)):
-                parts = list(enumerate(value))
-                found[way] = len(value)
-            else:
-                slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-                assert slots, type(value)
-                parts = [(name, getattr(value, name, None)) for name in slots if name not in UNSEEN]
-            for name, part in parts:
-                look(part, f"{way}.{name}")
-
-    look(state, "")
-    return found
+    def answer(self, state: State) -> Iterator[object]:
+        """All that a cycle looks at."""
+        yield essence(state)
 
 
 def seen_line(name: str) -> LocalQueue:
@@ -201,77 +168,50 @@ EVENTS: dict[str, Callable[[State], object]] = {
     "a write is seen": lambda s: s.put_workload(b.reserved(running(s, "assumed"), s), b.NOW),
     "a write comes back": lambda s: s.confirm("team/assumed", "12"),
     "a write fails": lambda s: s.forget("team/assumed", b.NOW),
-    "an eviction is chosen": lambda s: s.expect_eviction("team/runs", "Preempted"),
     "an eviction fails": lambda s: s.forget_eviction("team/low"),
-    "usage is written down": lambda s: s.set_consumed("team/other", {"cpu": "3"}, b.NOW),
-    "usage of a new line is written down": lambda s: s.set_consumed("team/new", {"cpu": "3"}, b.NOW),
     "usage is sampled": lambda s: s.sample_usage("team/other", b.NOW + 100),
     "a cycle runs": lambda s: cycle(s, b.NOW),
     "all cycles run": b.settle,
-    "the parked are tried again": lambda s: [s.mark_retry("a"), s.mark_retry("z"), b.settle(s)],
 }
 
 
+async def as_the_ledger_is(state: State, copy: Copy) -> None:
+    """The copy has what the ledger has, and a cycle makes the same of it."""
+    (seen,) = await copy.ask(Picture())
+    found = list(differences(essence(state), seen))
+    assert not found, "\n".join(found)
+
+
+@pytest_asyncio.fixture
+async def copy(state: State) -> AsyncIterator[Copy]:
+    """Its copy."""
+    made = Copy(state)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def state() -> State:
+    """A busy one."""
+    return bed()
+
+
 @pytest.mark.parametrize("name", EVENTS)
-def test_it_is_as_if_it_had_not_been(name: str) -> None:
-    """With what follows from it: the next cycles run on the fork as well."""
-    state = bed()
-    before = picture(state)
-    with state.fork() as trial:
-        EVENTS[name](trial)
-        b.settle(trial)
-    assert picture(state) == before
-
-
-def test_after_all_of_it_at_once() -> None:
-    """One thing after another on the same fork."""
-    state = bed()
-    before = picture(state)
-    with state.fork() as trial:
-        for name, event in EVENTS.items():
-            if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
-                event(trial)
-    assert picture(state) == before
-
-
-def test_one_that_is_let_in() -> None:
-    """It holds quota on the fork alone, and waits as before."""
-    state = b.world(b.queue("a"))
-    state.put_workload(b.workload("w"), b.NOW)
-    before = picture(state)
-    with state.fork() as trial:
-        b.settle(trial)
-        assert b.admitted(trial) == {"team/w"}
-    assert picture(state) == before
-
-
-def test_a_preemptor_that_is_seen_to_run() -> None:
-    """It was let in before; on the fork alone it has no precedence any more."""
-    state = b.world(b.queue("a", {"default": {"cpu": 4}}, preemption=LOWER))
-    low = b.held("low", "a", {"cpu": "4"})
-    state.put_workload(low, b.NOW)
-    high = b.workload("high", cpu=4, priority=5)
-    state.put_workload(high, b.NOW)
+async def test_the_copy_takes_it_too(name: str, state: State, copy: Copy) -> None:
+    """With what follows from it: the next cycles run on the copy as well."""
+    await as_the_ledger_is(state, copy)
+    EVENTS[name](state)
+    await as_the_ledger_is(state, copy)
     b.settle(state)
-    state.put_workload(b.changed(b.released(low), spec={"active": False}), b.NOW)
-    b.settle(state)
-    before = picture(state)
-    with state.fork() as trial:
-        trial.put_workload(b.reserved(high, trial), b.NOW)
-        assert trial.cluster_queues["a"].pending.nomination is None
-    assert picture(state) == before
-    assert state.cluster_queues["a"].pending.first == "team/high"
+    await as_the_ledger_is(state, copy)
+    assert copy.starts == 1
 
 
-def test_only_a_state_at_rest_is_forked() -> None:
-    """Neither in the middle of a cycle, nor once more."""
-    state = bed()
-    with state.fork() as trial, pytest.raises(RuntimeError, match="fork"), trial.fork():
-        pass
-    steps = cycle_steps(state, b.NOW)
-    next(steps)
-    with pytest.raises(RuntimeError, match="fork"), state.fork():
-        pass
-    steps.close()
-    with state.fork():
-        pass
+async def test_the_copy_takes_all_of_it(state: State, copy: Copy) -> None:
+    """One thing after another."""
+    await as_the_ledger_is(state, copy)
+    for name, event in EVENTS.items():
+        if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
+            event(state)
+            await as_the_ledger_is(state, copy)
+    assert copy.starts == 1
