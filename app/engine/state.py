@@ -18,7 +18,7 @@ from app.api.workload import EVICTED, PREEMPTED, Workload
 from app.engine.decisions import preemptor_uid
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.options import Options
-from app.engine.questions import Counts, Questions, Usage, Why
+from app.engine.questions import Counts, FlavorUsage, Questions, Why
 from app.engine.queue.activity import Check
 from app.engine.queue.admissible import is_admissible, pods_ready
 from app.engine.queue.clusterqueue import ClusterQueue
@@ -32,7 +32,7 @@ from app.engine.tables import Assumed, Overdue, is_terminating
 if TYPE_CHECKING:
     from app.engine.decisions import Decision
 
-__all__ = ["Assumed", "Check", "Counts", "LocalQueue", "Options", "State", "Usage", "Why"]
+__all__ = ["Assumed", "Check", "Counts", "FlavorUsage", "LocalQueue", "Options", "State", "Why"]
 
 _P = ParamSpec("_P")
 

@@ -9,14 +9,13 @@ from typing import Any
 from app.engine.cycle.entries import Entry, precedes, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
-from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts
 from app.engine.quota.clusterqueue import ClusterQueue
 from app.engine.quota.ledger import Ledger
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import NO_USAGE, Usage
 from app.engine.reasons import Mode
 
-Freed = dict[ClusterQueue, Amounts]
+Freed = dict[ClusterQueue, Usage]
 
 
 class Claims:
@@ -36,38 +35,38 @@ class Claims:
 
     def __init__(self, ledger: Ledger[Any]) -> None:
         self._ledger = ledger
-        self._passing: list[tuple[ClusterQueue, Amounts]] = []
+        self._passing: list[tuple[ClusterQueue, Usage]] = []
         """Counted, and of no admission."""
-        self._reserved: list[tuple[ClusterQueue, Amounts]] = []
+        self._reserved: list[tuple[ClusterQueue, Usage]] = []
         """Of that, what is of heads without candidates."""
         self._admitted = False
         """Whether anything was admitted so far."""
-        self._leaving: list[tuple[ClusterQueue, Amounts]] = []
+        self._leaving: list[tuple[ClusterQueue, Usage]] = []
         """Counted as of an admission, and yet not to stay."""
-        self._coming: list[tuple[ClusterQueue, Amounts]] = []
+        self._coming: list[tuple[ClusterQueue, Usage]] = []
         """What is held in its place."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
         self._preempting: list[Entry] = []
         """For whom."""
-        self.freed: dict[ClusterQueue, Amounts] = {}
+        self.freed: dict[ClusterQueue, Usage] = {}
         """What they hold together."""
 
-    def reserve(self, queue: ClusterQueue, usage: Amounts) -> None:
+    def reserve(self, queue: ClusterQueue, usage: Usage) -> None:
         """Usage that those after see until the cycle ends, for a head that no preemption helps."""
         self.count(queue, usage)
         self._reserved.append((queue, usage))
 
-    def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
+    def count(self, queue: ClusterQueue, usage: Usage, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
         self._admitted = self._admitted or admitted
         if self._ledger.journal is not None:
             self._ledger.keep_usage(queue)
-        tree.add_all(queue.node, usage)
+        usage.add_to(queue.node)
         if not admitted:
             self._passing.append((queue, usage))
 
-    def replace(self, queue: ClusterQueue, usage: Amounts, held: Amounts) -> None:
+    def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
         self._leaving.append((queue, usage))
         self._coming.append((queue, held))
@@ -77,10 +76,8 @@ class Claims:
         self._preempting.append(entry)
         for target in entry.targets:
             self.preempted[target.info.key] = target
-        for queue, amounts in entry.targets.freed.items():
-            total = self.freed.setdefault(queue, {})
-            for pair, amount in amounts.items():
-                total[pair] = total.get(pair, 0) + amount
+        for queue, freed in entry.targets.freed.items():
+            self.freed.setdefault(queue, Usage({})).include(freed)
 
     def overlap(self, entry: Entry) -> bool:
         """Whether an earlier entry has a victim of this one."""
@@ -100,7 +97,7 @@ class Claims:
         """
         keeps = bool(self._reserved) and waits_for_victims(entry)
         if not entry.targets and not self.preempted and not keeps:
-            return tree.fits(entry.queue.node, usage_of(entry))
+            return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
             return False
         assert entry.assignment is not None
@@ -130,7 +127,7 @@ class Claims:
             if waits_for_victims(entry):
                 yield from _take_off(trial, self._reserved, pace)
             yield from _free(trial, entry.targets.freed, pace)
-            return tree.fits(entry.queue.node, usage_of(entry))
+            return usage_of(entry).fits(entry.queue.node)
 
     def free(self, trial: Trial, pace: Pace) -> Sliced[None]:
         """Try how it is once all victims so far are gone."""
@@ -142,15 +139,12 @@ class Claims:
         yield from self.without_passing(trial, pace)
         usage = usage_of(head)
         needed = usage.copy()
-        for queue, amounts in head.targets.freed.items():
+        for queue, freed in head.targets.freed.items():
             pace.left -= 1
             if pace.left <= 0:
                 yield
                 pace.renew()
-            taken = {pair: min(amount, needed[pair]) for pair, amount in amounts.items() if needed.get(pair, 0) > 0}
-            for pair, amount in taken.items():
-                needed[pair] -= amount
-            trial.remove(queue.node, taken)
+            trial.remove(queue.node, needed.cover(freed))
         trial.add(head.queue.node, usage)
 
     def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
@@ -161,13 +155,13 @@ class Claims:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
         if it is left early."""
         for counted, change in (
-            (self._passing, tree.remove_all),
-            (self._leaving, tree.remove_all),
-            (self._coming, tree.add_all),
+            (self._passing, Usage.remove_from),
+            (self._leaving, Usage.remove_from),
+            (self._coming, Usage.add_to),
         ):
             while counted:
                 queue, usage = counted.pop()
-                change(queue.node, usage)
+                change(usage, queue.node)
                 pace.left -= 1
                 if pace.left <= 0:
                     yield
@@ -188,10 +182,10 @@ def _fits_without(freed: Freed, entry: Entry, pace: Pace) -> Sliced[bool]:
     """Whether the entry fits with so much less in use."""
     with Trial() as trial:
         yield from _free(trial, freed, pace)
-        return tree.fits(entry.queue.node, usage_of(entry))
+        return usage_of(entry).fits(entry.queue.node)
 
 
-def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: Pace) -> Sliced[None]:
+def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Usage]], pace: Pace) -> Sliced[None]:
     for queue, usage in counted:
         pace.left -= 1
         if pace.left <= 0:
@@ -201,15 +195,15 @@ def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: P
 
 
 def _free(trial: Trial, freed: Freed, pace: Pace) -> Sliced[None]:
-    for queue, amounts in freed.items():
+    for queue, usage in freed.items():
         pace.left -= 1
         if pace.left <= 0:
             yield
             pace.renew()
-        trial.remove(queue.node, amounts)
+        trial.remove(queue.node, usage)
 
 
-def usage_of(entry: Entry) -> Amounts:
+def usage_of(entry: Entry) -> Usage:
     """What it would take; nothing if it holds its reservation already."""
     assert entry.assignment is not None
-    return {} if entry.info.reserved else entry.assignment.usage
+    return NO_USAGE if entry.info.reserved else entry.assignment.usage

@@ -33,9 +33,9 @@ from app.engine.queue.admissible import backoff_over, preemption_gated
 from app.engine.queue.heaps import Pending
 from app.engine.queue.nomination import Nomination
 from app.engine.queue.requeueing import requeue
-from app.engine.quota import tree
 from app.engine.quota.info import Info
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import NO_USAGE
 from app.engine.reasons import (
     ADMISSION_GATED,
     PENDING_EVALUATION,
@@ -331,7 +331,7 @@ class _Run:
             info.last_assignment = entry.before  # the flavor is right: it is to be found again
             return
         if where is not None and siblings:
-            self.claims.replace(queue, usage, {})
+            self.claims.replace(queue, usage, NO_USAGE)
             self._migrate(entry, where, siblings[0][1])
             return
         entry.status = "assumed"
@@ -445,7 +445,7 @@ class _Run:
                 state.take_back(entry.info.key, self.now)
                 entry.queue.generation = generation  # and no Workload is requeued: no quota was released
             else:
-                tree.remove_all(entry.queue.node, info.usage)
+                info.usage.remove_from(entry.queue.node)
         for name in [name for name in state.retry_queues if name not in marked]:
             del state.retry_queues[name]
         for key in self.expected:

@@ -190,7 +190,7 @@ class Assigner:
                 reasons = [*reasons, *why_not] if why_not else reasons
             else:
                 choices, reasons = found, why_not
-        usage, pair_of = result.usage, self.pair
+        usage, pair_of = result.usage.quota, self.pair
         for index in members:
             item, requests = totals[index], asked[index]
             count = item.count if counts is None else counts[index]
@@ -248,7 +248,7 @@ class Assigner:
         plain = self._plain_sets.get((flavor, tried, *requests))
         if plain is None:
             plain = self._plain_sets[flavor, tried, *requests] = self._plainly(flavor, tried, tuple(requests))
-        node, usage = queue.node, result.usage
+        node, usage = queue.node, result.usage.quota
         taken: Amounts = {}
         for pair, value in zip(plain.pairs, requests.values(), strict=True):
             total = value + usage.get(pair, 0)
@@ -265,7 +265,7 @@ class Assigner:
         if usage:
             usage.update(taken)
         else:
-            result.usage = taken
+            result.usage.quota = taken
         index = members[0]
         item = info.totals[index]
         count = item.count if counts is None else counts[index]
@@ -417,7 +417,7 @@ class Assigner:
             if replaced is not None:
                 value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
             pair = self.pair(flavor, resource)
-            one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
+            one, one_level = self._fits_quota(queue, info, pair, result.usage.quota.get(pair, 0), value, attempt)
             if one is not FIT or one_level > 0:  # nothing is better than to fit without borrowing
                 if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
                     how, level_ = one, one_level
