@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from app.engine.cycle import variants
+from app.engine.cycle import recall, variants
 from app.engine.cycle.claims import Claims, usage_of
 from app.engine.cycle.entries import Entry, after_their_preemptors, entry_rank, holding, to_reserve
 from app.engine.cycle.nominator import Nominator
@@ -121,6 +121,8 @@ class _Run:
                 state.end_claims()
             if state.retry_queues or state.retry_cohorts:
                 yield from state.retry_marked(self.now, self.pace)
+            if not state.scheduling_cycle:
+                yield from recall.nominations(state, self.pace)
             state.scheduling_cycle += 1
             self.nominator.start(state.scheduling_cycle)
             for entry in self._heads():
