@@ -11,60 +11,66 @@ from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
 from app.engine.quota.clusterqueue import ClusterQueue
 from app.engine.quota.ledger import Ledger
+from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
 from app.engine.quota.usage import NO_USAGE, Usage
 from app.engine.reasons import Mode
 
 Freed = dict[ClusterQueue, Usage]
+Counted = list[tuple[ClusterQueue, Usage]]
+
+
+class _Tree:
+    """What was claimed in one tree of cohorts: no other matters to an entry."""
+
+    __slots__ = ("freed", "passing", "preempting", "reserved")
+
+    def __init__(self) -> None:
+        self.passing: Counted = []
+        """Counted, and of no admission."""
+        self.reserved: Counted = []
+        """Of that, what is of heads without candidates."""
+        self.preempting: list[Entry] = []
+        """Entries that have victims."""
+        self.freed: Freed = {}
+        """What these victims hold together."""
 
 
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = (
-        "_admitted",
-        "_coming",
-        "_leaving",
-        "_ledger",
-        "_passing",
-        "_preempting",
-        "_reserved",
-        "freed",
-        "preempted",
-    )
+    __slots__ = ("_coming", "_leaving", "_ledger", "_trees", "preempted")
 
     def __init__(self, ledger: Ledger[Any]) -> None:
         self._ledger = ledger
-        self._passing: list[tuple[ClusterQueue, Usage]] = []
-        """Counted, and of no admission."""
-        self._reserved: list[tuple[ClusterQueue, Usage]] = []
-        """Of that, what is of heads without candidates."""
-        self._admitted = False
-        """Whether anything was admitted so far."""
-        self._leaving: list[tuple[ClusterQueue, Usage]] = []
+        self._trees: dict[Node, _Tree] = {}
+        """By root."""
+        self._leaving: Counted = []
         """Counted as of an admission, and yet not to stay."""
-        self._coming: list[tuple[ClusterQueue, Usage]] = []
+        self._coming: Counted = []
         """What is held in its place."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
-        self._preempting: list[Entry] = []
-        """For whom."""
-        self.freed: dict[ClusterQueue, Usage] = {}
-        """What they hold together."""
+
+    def _tree(self, queue: ClusterQueue) -> _Tree:
+        root = queue.node.root
+        found = self._trees.get(root)
+        if found is None:
+            found = self._trees[root] = _Tree()
+        return found
 
     def reserve(self, queue: ClusterQueue, usage: Usage) -> None:
         """Usage that those after see until the cycle ends, for a head that no preemption helps."""
         self.count(queue, usage)
-        self._reserved.append((queue, usage))
+        self._tree(queue).reserved.append((queue, usage))
 
     def count(self, queue: ClusterQueue, usage: Usage, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
-        self._admitted = self._admitted or admitted
         if self._ledger.journal is not None:
             self._ledger.keep_usage(queue)
         usage.add_to(queue.node)
         if not admitted:
-            self._passing.append((queue, usage))
+            self._tree(queue).passing.append((queue, usage))
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
@@ -73,11 +79,12 @@ class Claims:
 
     def preempt(self, entry: Entry) -> None:
         """Those after it see that its victims are gone, or will be."""
-        self._preempting.append(entry)
+        tree = self._tree(entry.queue)
+        tree.preempting.append(entry)
         for target in entry.targets:
             self.preempted[target.info.key] = target
         for queue, freed in entry.targets.freed.items():
-            self.freed.setdefault(queue, Usage({})).include(freed)
+            tree.freed.setdefault(queue, Usage({})).include(freed)
 
     def overlap(self, entry: Entry) -> bool:
         """Whether an earlier entry has a victim of this one."""
@@ -95,21 +102,22 @@ class Claims:
         needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
         free, not on the victims of others: it would have more Workloads preempted, or find its own to be in vain.
         """
-        keeps = bool(self._reserved) and waits_for_victims(entry)
-        if not entry.targets and not self.preempted and not keeps:
+        tree = self._tree(entry.queue)
+        keeps = bool(tree.reserved) and waits_for_victims(entry)
+        if not entry.targets and not tree.preempting and not keeps:
             return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
             return False
+        if not tree.preempting:
+            return True
         assert entry.assignment is not None
-        admits = entry.assignment.mode is Mode.FIT
-        if not self.preempted or not (admits or (self._admitted and not entry.recomputed)):
-            return True  # nothing was admitted since its victims were chosen
         with Trial() as trial:
-            yield from self.without_passing(trial, pace)
+            yield from self.without_passing(trial, entry.queue, pace)
             if not (yield from _fits_without(entry.targets.freed, entry, pace)):
                 return False
-            if admits and len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
-                for other in self._preempting:
+            # alone, it was seen to fit beside this one, its victims gone
+            if entry.assignment.mode is Mode.FIT and len(tree.preempting) > 1:
+                for other in tree.preempting:
                     if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
                         return False
             return True
@@ -123,20 +131,20 @@ class Claims:
         borrowed it in the same cycle.
         """
         with Trial() as trial:
-            yield from self.free(trial, pace)
+            yield from self.free(trial, entry.queue, pace)
             if waits_for_victims(entry):
-                yield from _take_off(trial, self._reserved, pace)
+                yield from _take_off(trial, self._tree(entry.queue).reserved, pace)
             yield from _free(trial, entry.targets.freed, pace)
             return usage_of(entry).fits(entry.queue.node)
 
-    def free(self, trial: Trial, pace: Pace) -> Sliced[None]:
-        """Try how it is once all victims so far are gone."""
-        return _free(trial, self.freed, pace)
+    def free(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
+        """Try how it is in the tree of a ClusterQueue once all victims so far are gone."""
+        return _free(trial, self._tree(queue).freed, pace)
 
     def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
         """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota
         is counted once, and what it does not need is still theirs."""
-        yield from self.without_passing(trial, pace)
+        yield from self.without_passing(trial, head.queue, pace)
         usage = usage_of(head)
         needed = usage.copy()
         for queue, freed in head.targets.freed.items():
@@ -147,15 +155,16 @@ class Claims:
             trial.remove(queue.node, needed.cover(freed))
         trial.add(head.queue.node, usage)
 
-    def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
-        """Try how it is with what was admitted, and without what was counted for this cycle only."""
-        return _take_off(trial, self._passing, pace)
+    def without_passing(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
+        """Try how it is in the tree of a ClusterQueue with what was admitted, and without what was counted for this
+        cycle only."""
+        return _take_off(trial, self._tree(queue).passing, pace)
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
         if it is left early."""
         for counted, change in (
-            (self._passing, Usage.remove_from),
+            *((tree.passing, Usage.remove_from) for tree in self._trees.values()),
             (self._leaving, Usage.remove_from),
             (self._coming, Usage.add_to),
         ):

@@ -253,7 +253,7 @@ class _Run:
         self.preemptor.gone = self.claims.preempted
         try:
             with Trial() as trial:
-                yield from self.claims.free(trial, self.pace)
+                yield from self.claims.free(trial, entry.queue, self.pace)
                 if not self._assigned(entry, pins):
                     yield from self._assign(entry, pins)
         finally:

@@ -70,7 +70,7 @@ class Passing:
                 entry.quota_reason = entry.assignment.no_fit_reason or WAITING_FOR_QUOTA
                 return
             with Trial() as trial:
-                yield from self._claims.without_passing(trial, self._pace)
+                yield from self._claims.without_passing(trial, entry.queue, self._pace)
                 if not usage_of(entry).fits(entry.queue.node):
                     entry.requeue_reason, entry.quota_reason = "NoFit", WAITING_FOR_PREEMPTED_WORKLOADS
                     entry.message = "Workload fits only after preempted workloads have released their quota"
