@@ -412,8 +412,6 @@ class _Run:
                 self.marks.append((pending, pending.nomination))
                 if entry.beside is None and self.passing.changed(entry):
                     changed = True
-                if self._went_on_in_vain(entry):
-                    yield from self._look_back(entry)
                 active, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     assert pending.nomination is not None
@@ -470,31 +468,15 @@ class _Run:
         state.end_cycle(changed=True, progress=True)
 
     @staticmethod
-    def _went_on_in_vain(entry: Entry) -> bool:
-        """Whether its scan came to the end without the flavors before, that may have had room again since they were
-        left behind."""
+    def _starts_over(entry: Entry) -> bool:
+        """Whether its scan came to the end without the flavors before, whose quota may be free again since they were
+        left behind. Kueue makes the head inadmissible: the quota it was refused in one cycle may have been reserved for
+        another head, or released, in the same cycle, and nothing would requeue it."""
         last = entry.info.last_assignment
         if last is None or entry.assignment is None or not entry.assignment.resumed or last.pending:
             return False
         given_up = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
         return given_up and entry.queue.pending.retry_cycle >= last.since
-
-    def _look_back(self, entry: Entry) -> Sliced[None]:
-        """Scan from the first flavor to the last, as things are now. Kueue makes the head inadmissible
-        without that: the quota it was refused in one cycle may have been reserved for another head, or released, in the
-        same cycle, and nothing would requeue it."""
-        info = entry.info
-        last, info.last_assignment = info.last_assignment, None
-        probe = Entry(info, entry.queue)
-        try:
-            while not entry.hopeful and (probe.assignment is None or probe.assignment.last.pending):
-                if not self._assigned(probe):
-                    yield from self._assign(probe)
-                assert probe.assignment is not None
-                entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
-                yield
-        finally:
-            info.last_assignment = last
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Requeue an entry: active or inadmissible. Whether it is active, and then whether with a reason and progress
@@ -504,22 +486,18 @@ class _Run:
             self.passing.make_inadmissible(entry, self.now)
             return False, False
         last = info.last_assignment
-        unproven = False
-        if last is not None:
-            if not last.hash:
-                last.hash = info.hash
-            if entry.hopeful:
-                # It starts over, alone. Were its tree woken with it, a neighbour that only keeps room for itself could
-                # take turns with it for ever.
-                unproven, last = True, None
-                info.last_assignment = None
+        if last is not None and not last.hash:
+            last.hash = info.hash
+        again = self._starts_over(entry)
+        if again:
+            last = info.last_assignment = None
         active = requeue(
             queue,
             info,
             entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
-            unproven=unproven,
+            again=again,
         )
         if not active:
             return False, False

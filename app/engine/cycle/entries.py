@@ -29,7 +29,6 @@ class Entry:
         "beside",
         "blocked",
         "held",
-        "hopeful",
         "info",
         "message",
         "nomination",
@@ -56,8 +55,6 @@ class Entry:
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""
-        self.hopeful = False
-        """Whether flavors that its scan had left behind do after all."""
         self.status: Status = ""
         self.message = ""
         self.requeue_reason: RequeueReason = ""
