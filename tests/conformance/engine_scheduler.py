@@ -216,7 +216,7 @@ class Replay(engine_cache.Replay):
         run = _Run(self.state, self.now, Pace(math.inf))
         entry = Entry(Info(Workload(), self.state.surroundings), Queue("q"))
         entry.info.last_assignment = LastAssignment([{"cpu": 0}], 0, 0, "")
-        run._skip(entry, args.get("msg", ""))
+        run.processor.skip(entry, args.get("msg", ""))
         if "wantLastAssignmentNil" in self.table:
             self.expect("scan forgotten", self.table["wantLastAssignmentNil"], entry.info.last_assignment is None)
 
