@@ -45,7 +45,7 @@ class Nominator:
 
     def borrow(self, allowed: bool) -> None:
         """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
-        self._assigner.own_quota_only = not allowed
+        self._assigner.judge.own_quota_only = not allowed
 
     def accepts(self, entry: Entry) -> bool:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
