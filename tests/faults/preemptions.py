@@ -299,7 +299,7 @@ class _Fate:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
         first = self._first(look, self._preemptor.queue)
-        unknown = look.term != self._start.term and first != {self._uid}
+        unknown = look.term != self._start.term and (first != {self._uid} or self._lost(look))
         if mine is not None and mine < place:
             if unknown:
                 return "left to its place in line by the next leader", True
@@ -322,6 +322,10 @@ class _Fate:
 
     def _story(self, look: Look, other: Claim, but: str) -> tuple[str, bool]:
         return f"{other} took its room in {look} though {self._preemptor} {but}: {look.usage()}, {look.limits}", False
+
+    def _lost(self, look: Look) -> bool:
+        """Whether a victim that still has to go does not name it any more, having been evicted for another reason."""
+        return any(f"(UID: {self._uid}," not in look.holding[uid].evicted for uid in self._own & look.going)
 
     def _first(self, look: Look, queue: str) -> set[str]:
         """Who stands at the head of a queue for having had others preempted, and keeps their room. A new leader knows
@@ -365,6 +369,8 @@ class _Fate:
         first, second = look.waiting[one.uid], look.waiting[two.uid]
         if two.uid == self._uid and self._first(look, two.queue) == {two.uid} and not self._may_pass(look, one, first):
             return False
+        if f"(UID: {one.uid}," in second.evicted and one.uid in self._first(look, one.queue):
+            return True  # it was preempted for that one, maybe under an earlier leader
         if not self._fair:
             # Who had to look for other victims is told with the level of those; the order was that of the first ones,
             # of both.
