@@ -23,9 +23,11 @@ Counted = list[tuple[ClusterQueue, Usage]]
 class _Tree:
     """What was claimed in one tree of cohorts: no other matters to an entry."""
 
-    __slots__ = ("freed", "passing", "preempting", "reserved")
+    __slots__ = ("admitted", "freed", "passing", "preempting", "reserved")
 
     def __init__(self) -> None:
+        self.admitted = False
+        """Whether anything was admitted so far."""
         self.passing: Counted = []
         """Counted, and of no admission."""
         self.reserved: Counted = []
@@ -69,8 +71,10 @@ class Claims:
         if self._ledger.journal is not None:
             self._ledger.keep_usage(queue)
         usage.add_to(queue.node)
+        tree = self._tree(queue)
+        tree.admitted = tree.admitted or admitted
         if not admitted:
-            self._tree(queue).passing.append((queue, usage))
+            tree.passing.append((queue, usage))
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
@@ -108,15 +112,15 @@ class Claims:
             return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
             return False
-        if not tree.preempting:
-            return True
         assert entry.assignment is not None
+        admits = entry.assignment.mode is Mode.FIT
+        if not tree.preempting or not (admits or (tree.admitted and not entry.recomputed)):
+            return True  # nothing was admitted since its victims were chosen
         with Trial() as trial:
             yield from self.without_passing(trial, entry.queue, pace)
             if not (yield from _fits_without(entry.targets.freed, entry, pace)):
                 return False
-            # alone, it was seen to fit beside this one, its victims gone
-            if entry.assignment.mode is Mode.FIT and len(tree.preempting) > 1:
+            if admits and len(tree.preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
                 for other in tree.preempting:
                     if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
                         return False
