@@ -21,7 +21,7 @@ class Counts(NamedTuple):
     admitted: int
 
 
-class Usage(NamedTuple):
+class FlavorUsage(NamedTuple):
     """Usage of one resource in one flavor: amounts in the engine's units, within int64."""
 
     flavor: str
@@ -62,14 +62,14 @@ class Questions(UsageSharing):
         pending = len(local.items) if local is not None else 0
         return Counts(pending, held.count, held.admitted) if held is not None else Counts(pending, 0, 0)
 
-    def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[Usage]:
+    def queue_usage(self, cluster_queue: str, *, admitted_only: bool = False) -> list[FlavorUsage]:
         """Usage of every flavor and resource of a ClusterQueue, in the order of its spec, with the borrowed part."""
         queue = self.cluster_queues.get(cluster_queue)
         if queue is None:
             return []
         return self._usages(queue, queue.held(admitted_only=admitted_only), borrowed=True)
 
-    def local_queue_usage(self, key: str, *, admitted_only: bool = False) -> list[Usage]:
+    def local_queue_usage(self, key: str, *, admitted_only: bool = False) -> list[FlavorUsage]:
         """Usage of a LocalQueue by every flavor and resource of its ClusterQueue; `borrowed` is 0."""
         local = self.local_queues.get(key)
         queue = self.cluster_queues.get(local.cluster_queue) if local is not None else None
@@ -81,7 +81,7 @@ class Questions(UsageSharing):
             held = line.admitted_usage if admitted_only else line.usage
         return self._usages(queue, held, borrowed=False)
 
-    def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[Usage]:
+    def _usages(self, queue: ClusterQueue, held: Amounts, *, borrowed: bool) -> list[FlavorUsage]:
         pair_of = self.surroundings.catalog.pair
         found = []
         for group in queue.api.spec.resource_groups:
@@ -90,7 +90,7 @@ class Questions(UsageSharing):
                     pair = pair_of(flavor.name, resource.name)
                     total = held.get(pair, 0)
                     over = max(0, total - queue.node.nominal.get(pair, 0)) if borrowed and queue.node.parent else 0
-                    found.append(Usage(flavor.name, resource.name, bounded(total), bounded(over)))
+                    found.append(FlavorUsage(flavor.name, resource.name, bounded(total), bounded(over)))
         return found
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:

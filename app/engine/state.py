@@ -6,22 +6,21 @@ ends, so a cycle sees one instant. Must never do I/O or read a clock: `now` is a
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
+from typing import Concatenate, Final, ParamSpec
 
 from app.api.clusterqueue import ClusterQueue as ApiClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, RuntimeClass
-from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue as ApiLocalQueue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, PREEMPTED, Workload
+from app.engine.assumptions import Assumptions
 from app.engine.decisions import preemptor_uid
 from app.engine.instants import Instant, instant_or_zero
 from app.engine.options import Options
-from app.engine.questions import Counts, Questions, Usage, Why
+from app.engine.questions import Counts, FlavorUsage, Why
 from app.engine.queue.activity import Check
 from app.engine.queue.admissible import is_admissible, pods_ready
-from app.engine.queue.clusterqueue import ClusterQueue
 from app.engine.queue.localqueue import LocalQueue
 from app.engine.queue.requeueing import could_help
 from app.engine.quota.info import Info
@@ -29,10 +28,7 @@ from app.engine.quota.ledger import weight_of
 from app.engine.quota.requests import summarize
 from app.engine.tables import Assumed, Overdue, is_terminating
 
-if TYPE_CHECKING:
-    from app.engine.decisions import Decision
-
-__all__ = ["Assumed", "Check", "Counts", "LocalQueue", "Options", "State", "Usage", "Why"]
+__all__ = ["Assumed", "Check", "Counts", "FlavorUsage", "LocalQueue", "Options", "State", "Why"]
 
 _P = ParamSpec("_P")
 
@@ -63,7 +59,7 @@ def _event(
     return apply
 
 
-class State(Questions):
+class State(Assumptions):
     """Everything the engine knows.
 
     `put_*` takes an object as it is now, `drop_*` says that it is gone; both may be repeated and may come in any order
@@ -417,64 +413,6 @@ class State(Questions):
         """The write of an eviction failed: the victim may be chosen again."""
         self.evicting.pop(key, None)
         self.repeats.forget(self.cluster_queues.get(self.ledger.holders.get(key, "")))
-
-    # For the cycle
-
-    def take_back(self, key: str, now: Instant) -> None:
-        """Undo an assumed admission."""
-        assumed = self.assumed.get(key)
-        if assumed is None:
-            return
-        self.release(key)
-        self.drop_penalty(assumed.waiting)
-        latest = self.workloads.get(key)
-        if latest is None or not is_admissible(latest.workload, self.options):
-            return
-        latest.last_assignment = None  # the flavor was right: look at all of them again
-        self.wait(latest, now, after="FailedAfterNomination")
-
-    def assume(self, info: Info, waiting: Info, queue: ClusterQueue, now: Instant, *, counted: bool) -> None:
-        """Hold quota for an admission that was decided, which may be counted already; the workload no longer waits."""
-        key = info.key
-        if queue.usage_based:
-            self.push_penalty(waiting, queue, now)
-        self.leave_line(key)
-        queue.pending.last_generation.pop(key, None)
-        self.assumed[key] = Assumed(info, waiting, queue.name)
-        self.track_readiness(info)
-        self.ledger.hold(queue, info, counted=counted)
-
-    def expect_eviction(self, key: str, reason: str) -> None:
-        """A victim was chosen; it holds its quota until it is seen without."""
-        self.evicting[key] = reason
-
-    def remember(self, decision: "Decision") -> None:
-        """The last decision about a workload that waits."""
-        if decision.outcome != "admit":
-            self.last_decisions[decision.key] = decision
-
-    def end_cycle(self, *, changed: bool, progress: bool) -> None:
-        """The cycle is over: what came meanwhile is applied. `changed` if others may decide differently now,
-        `progress` if a head may."""
-        self.cycling = False
-        if changed:
-            self.epoch += 1
-        self.quiet_at = -1 if progress or changed else self.epoch
-        deferred, self.deferred = self.deferred, []
-        for event in deferred:
-            try:
-                event()
-            except InvalidValue as error:  # who sent it is gone; the object counts as it was
-                self.refused.append(error)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether another cycle could decide something new."""
-        if self.quiet_at == self.epoch:
-            return False
-        if self.retry_queues or self.retry_cohorts or self.passed_over:
-            return True
-        return any(queue.pending.waits and queue.active for queue in self.cluster_queues.values())
 
 
 def _by_preemption(before: Info, after: Info) -> bool:

@@ -158,7 +158,7 @@ class Lines:
                 self.mark_retry(where)
             return
         if old is not None:
-            shrunk = any(amount < old.usage.get(pair, 0) for pair, amount in info.usage.items())
+            shrunk = any(amount < old.usage.quota.get(pair, 0) for pair, amount in info.usage.quota.items())
             self.ledger.release(key)
             if where is not None and (shrunk or queue is None or where != queue.name):
                 self.mark_retry(where)

@@ -118,7 +118,7 @@ def _compare(want: dict[str, Json], result: Json, *, observable: bool) -> list[s
         found.append(f"borrowing: want {want.get('Borrowing', 0)}, have {result.borrowing}")
     assigned = ((want.get("Usage") or {}).get("Quota") or {}).get("Assigned") or {}
     usage = {name: int(amount) for name, amount in assigned.items()}
-    have = {str(pair): amount for pair, amount in result.usage.items()}
+    have = {str(pair): amount for pair, amount in result.usage.quota.items()}
     if usage != have:
         found.append(f"usage: want {usage}, have {have}")
     tried = [item or {} for item in (want.get("LastState") or {}).get("LastTriedFlavorIdx") or []]

@@ -14,12 +14,13 @@ from app.api.quantity import to_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
 from app.engine.options import Options
-from app.engine.questions import Usage
+from app.engine.questions import FlavorUsage
 from app.engine.queue.clusterqueue import ClusterQueue as Queue
 from app.engine.quota import shares, tree
-from app.engine.quota.amounts import Amounts, bounded
+from app.engine.quota.amounts import bounded
 from app.engine.quota.info import Info
 from app.engine.quota.tree import Node
+from app.engine.quota.usage import Usage
 from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
@@ -284,7 +285,7 @@ class Replay(Dumps):
         counts = self.state.local_queue_counts(key)
         self.expect_stats(stats, counts, lambda only: self.state.local_queue_usage(key, admitted_only=only))
 
-    def expect_stats(self, stats: Json, counts: Any, usage: Callable[[bool], list[Usage]]) -> None:
+    def expect_stats(self, stats: Json, counts: Any, usage: Callable[[bool], list[FlavorUsage]]) -> None:
         """Usage statistics of a queue, as far as they were recorded."""
         for field, have in (("ReservingWorkloads", counts.reserving), ("AdmittedWorkloads", counts.admitted)):
             if field in stats:
@@ -327,22 +328,22 @@ class Replay(Dumps):
         queue = self.seen.cluster_queues.get(name)
         return queue.node if queue is not None else self.seen.ledger.cohorts.get(name)
 
-    def change(self, args: Json, step: Callable[[Node, Amounts], None]) -> None:
+    def change(self, args: Json, step: Callable[[Usage, Node], None]) -> None:
         """Add or take usage of a queue."""
         node = self.node(args["$recv"])
         if node is None:
             return
         pair = self.seen.surroundings.catalog.pair
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
-        step(node, {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()})
+        step(Usage({pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}), node)
 
     def _on_cluster_queue_snapshot_add_usage(self, args: Json, results: list[Json]) -> None:
-        self.change(args, tree.add_all)
+        self.change(args, Usage.add_to)
 
     _on_cluster_queue_snapshot_simulate_usage_addition = _on_cluster_queue_snapshot_add_usage
 
     def _on_cluster_queue_snapshot_remove_usage(self, args: Json, results: list[Json]) -> None:
-        self.change(args, tree.remove_all)
+        self.change(args, Usage.remove_from)
 
     _on_cluster_queue_snapshot_simulate_usage_removal = _on_cluster_queue_snapshot_remove_usage
 

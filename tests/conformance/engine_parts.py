@@ -15,10 +15,10 @@ from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, with_usage
 from app.engine.preemption.search import Preemptor
 from app.engine.queue.clusterqueue import ClusterQueue as Queue
 from app.engine.queue.nomination import Nomination
-from app.engine.quota import tree
 from app.engine.quota.info import Info, Surroundings
 from app.engine.quota.ordering import effective_priority
 from app.engine.quota.progress import LastAssignment
+from app.engine.quota.usage import Usage
 from app.engine.reasons import Mode
 from app.engine.state import State
 from tests.conformance import engine_preemption, world
@@ -102,7 +102,7 @@ def total_requests(case: Case, run: dict[str, Json]) -> list[str]:
         return _total_of_slice(body)
     state = State()
     result = engine_preemption.assignment(state, {"wl": body["args"]["wl"], "assignment": body["fields"]})
-    have = {str(pair): amount for pair, amount in result.usage.items() if amount}
+    have = {str(pair): amount for pair, amount in result.usage.quota.items() if amount}
     return differs("requests", {name: int(amount) for name, amount in (body["want"] or {}).items()}, have)
 
 
@@ -124,7 +124,7 @@ def _total_of_slice(body: Json) -> list[str]:
     counts = {item.get("Name", ""): item.get("Count", 0) for item in wl["TotalRequests"]}  # a slice is never in part
     pod_sets = [{**item, "Count": counts.get(item.get("Name", ""), 0)} for item in body["fields"].get("PodSets") or ()]
     result = engine_preemption.assignment(state, {"wl": wl, "assignment": {"PodSets": pod_sets}})
-    have = {str(pair): amount for pair, amount in result.usage.items() if amount}
+    have = {str(pair): amount for pair, amount in result.usage.quota.items() if amount}
     return differs("requests", {name: int(amount) for name, amount in (body["want"] or {}).items()}, have)
 
 
@@ -259,11 +259,13 @@ def reserve(case: Case, run: dict[str, Json]) -> list[str]:
     pair = state.surroundings.catalog.pair
     result = Assignment(LastAssignment([], 0, 0, ""))
     result.borrowing = int(body["borrowing"])
-    result.usage = {pair(*key.split("/", 1)): int(amount) for key, amount in (body["assignmentUsage"] or {}).items()}
+    result.usage = Usage(
+        {pair(*key.split("/", 1)): int(amount) for key, amount in (body["assignmentUsage"] or {}).items()}
+    )
     kept = result.usage  # what fits counts in full
     if engine_preemption.MODES[body["assignmentMode"]] is Mode.PREEMPT:
         kept = to_reserve(state.cluster_queues[name], result)
-    have = {str(key): amount for key, amount in kept.items()}
+    have = {str(key): amount for key, amount in kept.quota.items()}
     return differs("reserved", {key: int(amount) for key, amount in (body["wantReserved"] or {}).items()}, have)
 
 
@@ -311,10 +313,10 @@ def snapshot(case: Case, run: dict[str, Json]) -> list[str]:
     infos = {key: (queue, info) for queue in state.cluster_queues.values() for key, info in queue.workloads.items()}
     for key in body["remove"] or ():
         queue, info = infos[key.lstrip("/")]
-        tree.remove_all(queue.node, info.usage)
+        info.usage.remove_from(queue.node)
     for key in body["add"] or ():
         queue, info = infos[key.lstrip("/")]
-        tree.add_all(queue.node, info.usage)
+        info.usage.add_to(queue.node)
     found: list[str] = []
     for name, item in want.items():
         if "ResourceNode" not in item:

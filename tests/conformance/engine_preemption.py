@@ -75,7 +75,7 @@ def assignment(state: State, args: dict[str, Json]) -> Assignment:
             amount = requests.get(resource, 0)
             if asked and count != asked:
                 amount = amount // asked * count
-            result.usage[pair] = result.usage.get(pair, 0) + amount
+            result.usage.quota[pair] = result.usage.quota.get(pair, 0) + amount
         result.pod_sets.append(pod_set)
     return result
 

@@ -28,6 +28,7 @@ from app.engine.quota.info import Info
 from app.engine.quota.ordering import effective_priority
 from app.engine.quota.progress import LastAssignment
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 from app.engine.state import State
 from tests.conformance import engine_cache, world
 from tests.conformance.cases import Case, pass_over
@@ -148,7 +149,7 @@ class Replay(engine_cache.Replay):
         entry.assignment = Assignment(LastAssignment([], 0, 0, ""))
         pair = self.seen.surroundings.catalog.pair
         usage = ((args["usage"].get("Quota")) or {}).get("Assigned") or {}
-        entry.assignment.usage = {pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()}
+        entry.assignment.usage = Usage({pair(*key.split("/", 1)): number(amount) for key, amount in usage.items()})
         if not args["usage"].get("TAS"):
             self.expect("fits", results[0] in {0, "Ok"}, finish(run.claims.fits_then(entry, Pace())))
 
@@ -198,7 +199,7 @@ class Replay(engine_cache.Replay):
         with Trial() as trial:
             search = fair.FairPreemption(
                 own,
-                {pair(*key.split("/", 1)): number(amount) for key, amount in asked.items()},
+                Usage({pair(*key.split("/", 1)): number(amount) for key, amount in asked.items()}),
                 {pair(*key.split("/", 1)) for key in context["frsNeedPreemption"]},
                 state.cluster_queues,
                 within_nominal_gate=self.gates.fair_sharing_preempt_within_nominal,
@@ -215,7 +216,7 @@ class Replay(engine_cache.Replay):
         run = _Run(self.state, self.now, Pace(math.inf))
         entry = Entry(Info(Workload(), self.state.surroundings), Queue("q"))
         entry.info.last_assignment = LastAssignment([{"cpu": 0}], 0, 0, "")
-        run._skip(entry, args.get("msg", ""))
+        run.processor.skip(entry, args.get("msg", ""))
         if "wantLastAssignmentNil" in self.table:
             self.expect("scan forgotten", self.table["wantLastAssignmentNil"], entry.info.last_assignment is None)
 
@@ -223,8 +224,8 @@ class Replay(engine_cache.Replay):
         """An assignment that borrows reserves what it asks for past the quota of its queue."""
         pair = self.state.surroundings.catalog.pair("default", "cpu")
         assignment = Assignment(LastAssignment([], 0, 0, ""))
-        assignment.borrowing, assignment.usage = int(self.table.get("borrowing") or 0), {pair: 1}
-        self.expect("borrows", results, [to_reserve(Queue("q"), assignment)[pair] > 0])
+        assignment.borrowing, assignment.usage = int(self.table.get("borrowing") or 0), Usage({pair: 1})
+        self.expect("borrows", results, [to_reserve(Queue("q"), assignment).quota[pair] > 0])
 
     def _preemption_priority_info(self, args: Json, results: list[Json]) -> None:
         """Effective priority, its base and its boost."""

@@ -68,7 +68,7 @@ def held(case: Case, run: dict[str, Json]) -> list[str] | None:
         )
         for item in body["info"].get("TotalRequests") or ()
     ]
-    usage: Amounts = info.usage
+    usage: Amounts = info.usage.quota
     want = (body["want"] or {}).get("Assigned") or {}
     return differs("usage", want, {str(pair): amount for pair, amount in usage.items()})
 

@@ -261,9 +261,11 @@ def in_line(workload: Json) -> bool:
 
 
 def set_condition(draft: Json, kind: str, status: str, reason: str, message: str = "", *, at: int) -> None:
-    """Give it a condition, as of second `at`."""
+    """Give it a condition, as of second `at`, unless it had that status before."""
     others = [each for each in draft["status"].get("conditions", ()) if each["type"] != kind]
-    new = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": _stamp(at)}
+    old = condition(draft, kind)
+    since = old["lastTransitionTime"] if old.get("status") == status else _stamp(at)
+    new = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
     draft["status"]["conditions"] = [*others, new]
 
 

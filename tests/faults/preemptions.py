@@ -298,13 +298,15 @@ class _Fate:
     def _passed(self, look: Look, place: int, other: Claim) -> tuple[str, bool]:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
+        first = self._first(look, self._preemptor.queue)
+        unknown = look.term != self._start.term and (first != {self._uid} or self._lost(look))
         if mine is not None and mine < place:
-            if look.term != self._start.term:
+            if unknown:
                 return "left to its place in line by the next leader", True
             return self._story(look, other, "was looked at before")
         if mine is not None:
             return OUTRANKED if self._comes_first(look, place, mine) else self._story(look, other, "is first")
-        if look.term != self._start.term and any(each.place(self._uid) is not None for each in self._before_it(look)):
+        if unknown and any(each.place(self._uid) is not None for each in self._before_it(look)):
             return "left to its place in line by the next leader", True
         if (self._outranked or not self._victims) and self._parked(look):
             return "parked", True
@@ -312,23 +314,32 @@ class _Fate:
         if not heads:
             return self._story(look, other, "waits, and nobody of its queue was looked at")
         head = look.waiting.get(heads[0].uid)
-        sticky = self._sticky(look, self._preemptor.queue)
-        if sticky == self._uid or head is None:
+        if first == {self._uid} or head is None:
             return self._story(look, other, f"had to be at the head, and not {head}")
-        if sticky == head.uid or _line(head) < _line(self._preemptor):
+        if head.uid in first or _line(head) < _line(self._preemptor):
             return "not at the head", True
         return self._story(look, other, f"comes before {head}, who was at the head")
 
     def _story(self, look: Look, other: Claim, but: str) -> tuple[str, bool]:
         return f"{other} took its room in {look} though {self._preemptor} {but}: {look.usage()}, {look.limits}", False
 
-    def _sticky(self, look: Look, queue: str) -> str | None:
-        """Who stands at the head of a queue for having had others preempted, and keeps their room."""
+    def _lost(self, look: Look) -> bool:
+        """Whether a victim that still has to go does not name it any more, having been evicted for another reason."""
+        return any(f"(UID: {self._uid}," not in look.holding[uid].evicted for uid in self._own & look.going)
+
+    def _first(self, look: Look, queue: str) -> set[str]:
+        """Who stands at the head of a queue for having had others preempted, and keeps their room. A new leader knows
+        that from the conditions of victims, which may name several."""
         for earlier in self._before_it(look):
             for decided in earlier.decisions:
                 if decided.queue == queue and decided.requeue == "PendingPreemption":
-                    return decided.uid
-        return None
+                    return {decided.uid}
+        evicted = [claim.evicted for claim in (*look.waiting.values(), *look.holding.values()) if claim.evicted]
+        return {
+            uid
+            for uid, claim in look.waiting.items()
+            if claim.queue == queue and any(f"(UID: {uid}," in message for message in evicted)
+        }
 
     def _parked(self, look: Look) -> bool:
         """Whether it was refused when this leader last looked at it, as those before it in the cycle, or one that
@@ -356,8 +367,10 @@ class _Fate:
         """Whether one head may be decided about before another one, by the order of a cycle."""
         one, two = look.decisions[place], look.decisions[mine]
         first, second = look.waiting[one.uid], look.waiting[two.uid]
-        if self._sticky(look, two.queue) == self._uid == two.uid and not self._may_pass(look, one, first):
+        if two.uid == self._uid and self._first(look, two.queue) == {two.uid} and not self._may_pass(look, one, first):
             return False
+        if f"(UID: {one.uid}," in second.evicted and one.uid in self._first(look, one.queue):
+            return True  # it was preempted for that one, maybe under an earlier leader
         if not self._fair:
             # Who had to look for other victims is told with the level of those; the order was that of the first ones,
             # of both.
@@ -391,7 +404,7 @@ class _Fate:
             return False
         if not one.borrowing or claim.priority > self._preemptor.priority:
             return True
-        return self._sticky(look, one.queue) == one.uid
+        return one.uid in self._first(look, one.queue)
 
     @staticmethod
     def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float, str]]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from testbed.client import Json, condition, wait_until
+from testbed.client import Json, condition, resource_path, wait_until
+from testbed.components import STOP_FOR
 from testbed.controlplane import ControlPlane
 from tests.audits import assert_passes
-from tests.cluster.scenario import Scenario
+from tests.cluster.scenario import Scenario, job
 from tests.faults.background import background_proxy, kubeconfig_of
 from tests.faults.proxy import Request, black_hole
 from tests.turnstile import Turnstile
@@ -66,6 +67,32 @@ def test_a_preemption_is_brought_to_its_end(
     assert not scenario.suspended("other")
     assert not condition(scenario.workload_of("other"), "Evicted")
     assert_passes(scenario.api, scenario.namespace)
+
+
+def test_the_next_leader_knows_the_preemptor_of_a_victim(scenario: Scenario, turnstile: Turnstile) -> None:
+    """The quota of the victim goes to its preemptor, and not to a Job of higher priority that came later."""
+    flavor = scenario.flavor("plain")
+    scenario.queue("team", {flavor: {"cpu": 3}}, preemption={"withinClusterQueue": "LowerPriority"})
+    low, high, higher = (scenario.priority_class(name, value) for name, value in (("low", 1), ("high", 5), ("top", 9)))
+    victim = job("low", namespace=scenario.namespace, queue="team", cpu="2", labels={PRIORITY: low})
+    victim["spec"]["template"]["metadata"].setdefault("annotations", {})[STOP_FOR] = "1h"
+    scenario.create(victim)
+    wait_until(
+        lambda: any(pod["status"].get("phase") == "Running" for pod in scenario.pods_of("low")),
+        timeout=20,
+        describe=lambda: "low does not run",
+    )
+    scenario.job("high", queue="team", cpu="3", labels={PRIORITY: high})
+    scenario.wait_workload("low", lambda w: condition(w, "Evicted").get("status") == "True")
+    scenario.job("later", queue="team", cpu="3", labels={PRIORITY: higher})
+    scenario.wait_pending("later")
+    turnstile.kill()
+    turnstile.start()
+    for pod in scenario.pods_of("low"):
+        path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=scenario.namespace)
+        scenario.api.delete(path, grace_seconds=0)
+    scenario.wait_started("high", timeout=20)
+    assert scenario.suspended("later")
 
 
 def _evictions(workload: Json) -> list[Json]:

@@ -4,81 +4,86 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-from typing import Any
 
 from app.engine.cycle.entries import Entry, precedes, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
-from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts
 from app.engine.quota.clusterqueue import ClusterQueue
-from app.engine.quota.ledger import Ledger
+from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import NO_USAGE, Usage
 from app.engine.reasons import Mode
 
-Freed = dict[ClusterQueue, Amounts]
+Freed = dict[ClusterQueue, Usage]
+Counted = list[tuple[ClusterQueue, Usage]]
+
+
+class _Tree:
+    """What was claimed in one tree of cohorts: no other matters to an entry."""
+
+    __slots__ = ("admitted", "freed", "passing", "preempting", "reserved")
+
+    def __init__(self) -> None:
+        self.admitted = False
+        """Whether anything was admitted so far."""
+        self.passing: Counted = []
+        """Counted, and of no admission."""
+        self.reserved: Counted = []
+        """Of that, what is of heads without candidates."""
+        self.preempting: list[Entry] = []
+        """Entries that have victims."""
+        self.freed: Freed = {}
+        """What these victims hold together."""
 
 
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = (
-        "_admitted",
-        "_coming",
-        "_leaving",
-        "_ledger",
-        "_passing",
-        "_preempting",
-        "_reserved",
-        "freed",
-        "preempted",
-    )
+    __slots__ = ("_coming", "_leaving", "_trees", "preempted")
 
-    def __init__(self, ledger: Ledger[Any]) -> None:
-        self._ledger = ledger
-        self._passing: list[tuple[ClusterQueue, Amounts]] = []
-        """Counted, and of no admission."""
-        self._reserved: list[tuple[ClusterQueue, Amounts]] = []
-        """Of that, what is of heads without candidates."""
-        self._admitted = False
-        """Whether anything was admitted so far."""
-        self._leaving: list[tuple[ClusterQueue, Amounts]] = []
+    def __init__(self) -> None:
+        self._trees: dict[Node, _Tree] = {}
+        """By root."""
+        self._leaving: Counted = []
         """Counted as of an admission, and yet not to stay."""
-        self._coming: list[tuple[ClusterQueue, Amounts]] = []
+        self._coming: Counted = []
         """What is held in its place."""
         self.preempted: dict[str, Target] = {}
         """Victims so far, by key."""
-        self._preempting: list[Entry] = []
-        """For whom."""
-        self.freed: dict[ClusterQueue, Amounts] = {}
-        """What they hold together."""
 
-    def reserve(self, queue: ClusterQueue, usage: Amounts) -> None:
+    def _tree(self, queue: ClusterQueue) -> _Tree:
+        root = queue.node.root
+        found = self._trees.get(root)
+        if found is None:
+            found = self._trees[root] = _Tree()
+        return found
+
+    def reserve(self, queue: ClusterQueue, usage: Usage) -> None:
         """Usage that those after see until the cycle ends, for a head that no preemption helps."""
         self.count(queue, usage)
-        self._reserved.append((queue, usage))
+        self._tree(queue).reserved.append((queue, usage))
 
-    def count(self, queue: ClusterQueue, usage: Amounts, *, admitted: bool = False) -> None:
+    def count(self, queue: ClusterQueue, usage: Usage, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
-        self._admitted = self._admitted or admitted
-        tree.add_all(queue.node, usage)
+        usage.add_to(queue.node)
+        tree = self._tree(queue)
+        tree.admitted = tree.admitted or admitted
         if not admitted:
-            self._passing.append((queue, usage))
+            tree.passing.append((queue, usage))
 
-    def replace(self, queue: ClusterQueue, usage: Amounts, held: Amounts) -> None:
+    def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
         self._leaving.append((queue, usage))
         self._coming.append((queue, held))
 
     def preempt(self, entry: Entry) -> None:
         """Those after it see that its victims are gone, or will be."""
-        self._preempting.append(entry)
+        tree = self._tree(entry.queue)
+        tree.preempting.append(entry)
         for target in entry.targets:
             self.preempted[target.info.key] = target
-        for queue, amounts in entry.targets.freed.items():
-            total = self.freed.setdefault(queue, {})
-            for pair, amount in amounts.items():
-                total[pair] = total.get(pair, 0) + amount
+        for queue, freed in entry.targets.freed.items():
+            tree.freed.setdefault(queue, Usage({})).include(freed)
 
     def overlap(self, entry: Entry) -> bool:
         """Whether an earlier entry has a victim of this one."""
@@ -96,21 +101,22 @@ class Claims:
         needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
         free, not on the victims of others: it would have more Workloads preempted, or find its own to be in vain.
         """
-        keeps = bool(self._reserved) and waits_for_victims(entry)
-        if not entry.targets and not self.preempted and not keeps:
-            return tree.fits(entry.queue.node, usage_of(entry))
+        tree = self._tree(entry.queue)
+        keeps = bool(tree.reserved) and waits_for_victims(entry)
+        if not entry.targets and not tree.preempting and not keeps:
+            return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
             return False
         assert entry.assignment is not None
         admits = entry.assignment.mode is Mode.FIT
-        if not self.preempted or not (admits or (self._admitted and not entry.recomputed)):
+        if not tree.preempting or not (admits or (tree.admitted and not entry.recomputed)):
             return True  # nothing was admitted since its victims were chosen
         with Trial() as trial:
-            yield from self.without_passing(trial, pace)
+            yield from self.without_passing(trial, entry.queue, pace)
             if not (yield from _fits_without(entry.targets.freed, entry, pace)):
                 return False
-            if admits and len(self._preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
-                for other in self._preempting:
+            if admits and len(tree.preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
+                for other in tree.preempting:
                     if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
                         return False
             return True
@@ -124,48 +130,46 @@ class Claims:
         borrowed it in the same cycle.
         """
         with Trial() as trial:
-            yield from self.free(trial, pace)
+            yield from self.free(trial, entry.queue, pace)
             if waits_for_victims(entry):
-                yield from _take_off(trial, self._reserved, pace)
+                yield from _take_off(trial, self._tree(entry.queue).reserved, pace)
             yield from _free(trial, entry.targets.freed, pace)
-            return tree.fits(entry.queue.node, usage_of(entry))
+            return usage_of(entry).fits(entry.queue.node)
 
-    def free(self, trial: Trial, pace: Pace) -> Sliced[None]:
-        """Try how it is once all victims so far are gone."""
-        return _free(trial, self.freed, pace)
+    def free(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
+        """Try how it is in the tree of a ClusterQueue once all victims so far are gone."""
+        return _free(trial, self._tree(queue).freed, pace)
 
     def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
         """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota
         is counted once, and what it does not need is still theirs."""
-        yield from self.without_passing(trial, pace)
+        yield from self.without_passing(trial, head.queue, pace)
         usage = usage_of(head)
         needed = usage.copy()
-        for queue, amounts in head.targets.freed.items():
+        for queue, freed in head.targets.freed.items():
             pace.left -= 1
             if pace.left <= 0:
                 yield
                 pace.renew()
-            taken = {pair: min(amount, needed[pair]) for pair, amount in amounts.items() if needed.get(pair, 0) > 0}
-            for pair, amount in taken.items():
-                needed[pair] -= amount
-            trial.remove(queue.node, taken)
+            trial.remove(queue.node, needed.cover(freed))
         trial.add(head.queue.node, usage)
 
-    def without_passing(self, trial: Trial, pace: Pace) -> Sliced[None]:
-        """Try how it is with what was admitted, and without what was counted for this cycle only."""
-        return _take_off(trial, self._passing, pace)
+    def without_passing(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
+        """Try how it is in the tree of a ClusterQueue with what was admitted, and without what was counted for this
+        cycle only."""
+        return _take_off(trial, self._tree(queue).passing, pace)
 
     def take_off(self, pace: Pace) -> Sliced[None]:
         """Take off what was counted for this cycle only; what was admitted stays, as it will be held. To be begun anew
         if it is left early."""
         for counted, change in (
-            (self._passing, tree.remove_all),
-            (self._leaving, tree.remove_all),
-            (self._coming, tree.add_all),
+            *((tree.passing, Usage.remove_from) for tree in self._trees.values()),
+            (self._leaving, Usage.remove_from),
+            (self._coming, Usage.add_to),
         ):
             while counted:
                 queue, usage = counted.pop()
-                change(queue.node, usage)
+                change(usage, queue.node)
                 pace.left -= 1
                 if pace.left <= 0:
                     yield
@@ -186,10 +190,10 @@ def _fits_without(freed: Freed, entry: Entry, pace: Pace) -> Sliced[bool]:
     """Whether the entry fits with so much less in use."""
     with Trial() as trial:
         yield from _free(trial, freed, pace)
-        return tree.fits(entry.queue.node, usage_of(entry))
+        return usage_of(entry).fits(entry.queue.node)
 
 
-def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: Pace) -> Sliced[None]:
+def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Usage]], pace: Pace) -> Sliced[None]:
     for queue, usage in counted:
         pace.left -= 1
         if pace.left <= 0:
@@ -199,15 +203,15 @@ def _take_off(trial: Trial, counted: list[tuple[ClusterQueue, Amounts]], pace: P
 
 
 def _free(trial: Trial, freed: Freed, pace: Pace) -> Sliced[None]:
-    for queue, amounts in freed.items():
+    for queue, usage in freed.items():
         pace.left -= 1
         if pace.left <= 0:
             yield
             pace.renew()
-        trial.remove(queue.node, amounts)
+        trial.remove(queue.node, usage)
 
 
-def usage_of(entry: Entry) -> Amounts:
+def usage_of(entry: Entry) -> Usage:
     """What it would take; nothing if it holds its reservation already."""
     assert entry.assignment is not None
-    return {} if entry.info.reserved else entry.assignment.usage
+    return NO_USAGE if entry.info.reserved else entry.assignment.usage

@@ -16,33 +16,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from app.engine.cycle import variants
+from app.engine.cycle import recall
 from app.engine.cycle.claims import Claims, usage_of
-from app.engine.cycle.entries import Entry, after_their_preemptors, entry_rank, holding, to_reserve
+from app.engine.cycle.entries import Entry, after_their_preemptors, entry_rank
 from app.engine.cycle.nominator import Nominator
 from app.engine.cycle.outcomes import decision_on, evicts, late_victims, victims_of
 from app.engine.cycle.passing import Passing
+from app.engine.cycle.processor import Processor
 from app.engine.cycle.tournament import Tournament
-from app.engine.decisions import Decision, Status
-from app.engine.flavors.assignment import Pins
+from app.engine.decisions import Decision
 from app.engine.instants import Instant
 from app.engine.pace import STRETCH, Pace, Sliced, arrange, finish
-from app.engine.preemption.search import Preemptor, Unfinished
-from app.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets
-from app.engine.queue.admissible import backoff_over, preemption_gated
+from app.engine.preemption.search import Preemptor
+from app.engine.queue.admissible import backoff_over
 from app.engine.queue.heaps import Pending
 from app.engine.queue.nomination import Nomination
 from app.engine.queue.requeueing import requeue
-from app.engine.quota import tree
-from app.engine.quota.info import Info
-from app.engine.quota.trial import Trial
 from app.engine.reasons import (
-    ADMISSION_GATED,
-    PENDING_EVALUATION,
     WAITING_FOR_PODS_READY,
-    WAITING_FOR_PREEMPTED_WORKLOADS,
-    WAITING_FOR_QUOTA,
-    Mode,
 )
 from app.engine.state import State
 from app.engine.tables import Claim
@@ -94,14 +85,14 @@ class _Run:
         self.now = now
         self.pace = pace
         self.gates = state.options.gates
-        self.claims = Claims(state.ledger)
+        self.claims = Claims()
         self.expected: list[str] = []
         self.marks: list[tuple[Pending, Nomination | None]] = []
         """Nominations as they were before."""
         self.ordered: list[Entry] = []
-        self.admitted: list[tuple[Entry, Info]] = []
-        self.preemptor = Preemptor(state, now, pace)
-        self.nominator = Nominator(state, self.preemptor)
+        preemptor = Preemptor(state, now, pace)
+        self.nominator = Nominator(state, preemptor)
+        self.processor = Processor(state, self.claims, preemptor, self.nominator, now, pace)
         self.passing = Passing(state, self.claims, self.nominator, pace)
         self.passed_over: dict[str, tuple[Claim, ...]] = {}
         """As it was before the cycle."""
@@ -121,6 +112,8 @@ class _Run:
                 state.end_claims()
             if state.retry_queues or state.retry_cohorts:
                 yield from state.retry_marked(self.now, self.pace)
+            if not state.scheduling_cycle:
+                yield from recall.nominations(state, self.pace)
             state.scheduling_cycle += 1
             self.nominator.start(state.scheduling_cycle)
             for entry in self._heads():
@@ -141,7 +134,7 @@ class _Run:
                     entry.blocked = True
                     entry.info.last_assignment = entry.before
                     continue
-                yield from self._process(entry)
+                yield from self.processor.process(entry)
                 blocked = entry.quota_reason == WAITING_FOR_PODS_READY
                 yield
             if not blocked:
@@ -160,8 +153,8 @@ class _Run:
                 result.entries.append(entry)
                 if entry.beside is not None:
                     yield from self.passing.nominate(entry)
-                elif not self._assigned(entry):
-                    yield from self._assign(entry)
+                else:
+                    yield from self.nominator.assigning(entry)
                 entry.rank = entry_rank(entry, self.gates)
             elif entry.message:
                 result.inadmissible.append(entry)
@@ -186,25 +179,6 @@ class _Run:
             head = pending.pop()
             if head is not None:
                 yield Entry(head, queue)
-
-    def _assigned(self, entry: Entry, pins: Pins | None = None) -> bool:
-        """Find flavors and targets at one stretch, as most are; whether that was enough."""
-        self.preemptor.start()
-        try:
-            self.nominator.assign(entry, pins)
-        except Unfinished:
-            return False
-        return True
-
-    def _assign(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
-        """Find them after all, letting searches finish in their own time."""
-        while True:
-            yield from self.preemptor.go_on()
-            try:
-                self.nominator.assign(entry, pins)
-            except Unfinished:
-                continue
-            return
 
     # Order
 
@@ -235,155 +209,8 @@ class _Run:
             self.ordered.append(entry)
             result.order.append(entry.info.key)
             if not entry.requeue_reason:
-                yield from self._process(entry)
+                yield from self.processor.process(entry)
             yield
-
-    def _refresh(self, entry: Entry) -> Sliced[None]:
-        """Find flavors and targets anew for an entry whose victims an earlier one took."""
-        assert entry.assignment is not None
-        entry.recomputed = True
-        entry.info.last_assignment = None
-        pins = entry.assignment.pins()
-        self.preemptor.gone = self.claims.preempted
-        try:
-            with Trial() as trial:
-                yield from self.claims.free(trial, self.pace)
-                if not self._assigned(entry, pins):
-                    yield from self._assign(entry, pins)
-        finally:
-            self.preemptor.gone = NO_VICTIMS
-        self._for_now(entry)
-        if entry.assignment.mode is Mode.FIT:
-            entry.assignment.mode = Mode.DEFERRED_FIT
-
-    def _process(self, entry: Entry) -> Sliced[None]:
-        """Decide on one entry, given what those before it took."""
-        info, queue = entry.info, entry.queue
-        siblings: list[tuple[int, Info]] = []
-        where: int | None = None
-        if self.gates.concurrent_admission:
-            siblings, where = variants.admitted_siblings(info, queue), variants.place(info, queue)
-            if where is not None and any(other < where for other, _ in siblings):
-                self._skip(entry, variants.MORE_FAVORABLE_ADMITTED, PENDING_EVALUATION)
-                return
-        recompute = self.gates.recompute_assignment_upon_preemption_targets_overlap and entry.beside is None
-        if recompute and self.claims.overlap(entry):
-            yield from self._refresh(entry)
-        assignment = entry.assignment
-        assert assignment is not None
-        mode = assignment.mode
-        if mode is Mode.NO_FIT:
-            observable = self.gates.unadmitted_workloads_observability
-            entry.requeue_reason = "NoFit"
-            entry.quota_reason = assignment.no_fit_reason if observable else ""
-            return
-        if mode is Mode.PREEMPT and not entry.targets:
-            entry.requeue_reason, entry.quota_reason = "PreemptionNoCandidates", WAITING_FOR_QUOTA
-            if queue.preemption.reclaim_within_cohort != "Any" or (
-                self.gates.prioritize_preemptor_workloads and entry.preemptor
-            ):
-                self.claims.reserve(queue, to_reserve(queue, assignment))
-            return
-        if mode is Mode.PREEMPT and self._gated(info):
-            self._set(entry, "preemptionGated", "Workload requires preemption, but it's gated", ADMISSION_GATED)
-            entry.requeue_reason = "PreemptionGated"
-            info.last_assignment = None
-            return
-        if mode is Mode.DEFERRED_FIT:
-            entry.message = (
-                "Workload has overlapping preemption targets with another workload,"
-                " but will fit after these preemptions complete"
-            )
-            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
-            info.last_assignment = None
-            self.claims.count(queue, usage_of(entry))
-            return
-        if self.claims.overlap(entry):
-            self._skip(entry, "Workload has overlapping preemption targets with another workload")
-            return
-        fits = yield from self.claims.fits(entry, self.pace)
-        if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
-            fits, mode = True, Mode.PREEMPT
-        if not fits:
-            self._skip(entry, "Workload no longer fits after processing another workload")
-            return
-        if entry.targets:
-            self.claims.preempt(entry)
-        blocked = (
-            mode is Mode.FIT
-            and self.state.options.wait_for_pods_ready.block_admission
-            and bool(self.state.not_ready or self.admitted)
-        )
-        usage = usage_of(entry)
-        self.claims.count(queue, usage, admitted=mode is Mode.FIT and not blocked)
-        if mode is Mode.PREEMPT:
-            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
-            entry.message += f". Pending the preemption of {len(entry.targets)} workload(s)"
-            info.last_assignment = None
-            return
-        if blocked:
-            entry.message = "waiting for all admitted workloads to be in PodsReady condition"
-            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PODS_READY, "FailedAfterNomination"
-            info.last_assignment = entry.before  # the flavor is right: it is to be found again
-            return
-        if where is not None and siblings:
-            self.claims.replace(queue, usage, {})
-            self._migrate(entry, where, siblings[0][1])
-            return
-        entry.status = "assumed"
-        entry.held = holding(entry, self.now)
-        if entry.held.usage is not usage:
-            self.claims.replace(queue, usage, entry.held.usage)
-        self.admitted.append((entry, entry.held))
-
-    def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
-        """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have
-        released their quota: then it goes on waiting for them. Kueue leaves what they release to the next head that
-        fits."""
-        assert entry.assignment is not None
-        assert entry.nomination is not None
-        self.preemptor.gone = self.claims.preempted
-        try:
-            entry.targets = yield from self.preemptor.leaving(entry.nomination)
-        finally:
-            self.preemptor.gone = NO_VICTIMS
-        entry.assignment.mode = Mode.PREEMPT
-        if not entry.targets or not (yield from self.claims.fits_then(entry, self.pace)):
-            entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
-            return False
-        entry.message = "Workload no longer fits after processing another workload"
-        return True
-
-    def _migrate(self, entry: Entry, where: int, sibling: Info) -> None:
-        """A less favorable variant runs: it makes way first, if the better flavor is good enough to move for."""
-        if not variants.acceptable(where, entry.queue):
-            entry.message, entry.quota_reason = variants.BELOW_LAST_ACCEPTABLE, PENDING_EVALUATION
-            return
-        entry.targets = Targets([Target(sibling, entry.queue, "FlavorMigration")])
-        entry.message += ". Pending the migration of 1 workload(s)"
-        entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingMigration"
-        entry.info.last_assignment = None
-
-    @staticmethod
-    def _set(entry: Entry, status: Status, message: str, quota_reason: str) -> None:
-        entry.status, entry.message, entry.quota_reason = status, message, quota_reason
-
-    def _skip(self, entry: Entry, message: str, quota_reason: str = WAITING_FOR_QUOTA) -> None:
-        self._set(entry, "skipped", message, quota_reason)
-        if not self.gates.flavor_fungibility_preserve_scan_progress:
-            entry.info.last_assignment = None
-        self._for_now(entry)
-
-    @staticmethod
-    def _for_now(entry: Entry) -> None:
-        """What it was refused for is only so while this cycle lasts: not enough to make it inadmissible in the end."""
-        if entry.info.last_assignment is not None:
-            entry.info.last_assignment.since = -1
-
-    def _gated(self, info: Info) -> bool:
-        if not (self.gates.concurrent_admission or self.gates.multi_kueue_orchestrated_preemption):
-            return False
-        return preemption_gated(info.workload)
 
     # The end
 
@@ -392,7 +219,7 @@ class _Run:
         state = self.state
         observable = self.gates.unadmitted_workloads_observability
         yield from self.claims.take_off(self.pace)
-        changed, progress = bool(self.admitted), False
+        changed, progress = bool(self.processor.admitted), False
         for entry in (*self.ordered, *result.inadmissible):
             entry.settled = True
             if entry.held is not None:
@@ -406,8 +233,6 @@ class _Run:
                 self.marks.append((pending, pending.nomination))
                 if entry.beside is None and self.passing.changed(entry):
                     changed = True
-                if self._went_on_in_vain(entry):
-                    yield from self._look_back(entry)
                 active, fresh = self._requeue(entry)
                 if entry.requeue_reason == "PendingPreemption":
                     assert pending.nomination is not None
@@ -425,7 +250,7 @@ class _Run:
                 state.remember(decision)
                 result.decisions.append(decision)
             yield
-        result.keep_going = bool(self.admitted)
+        result.keep_going = bool(self.processor.admitted)
         result.progress = progress or changed
         state.cycled(self.now)
         state.end_cycle(changed=changed, progress=progress)
@@ -436,13 +261,13 @@ class _Run:
         finish(self.claims.take_off(Pace()))
         state.cycling = False
         marked = set(state.retry_queues)
-        for entry, info in self.admitted:
+        for entry, info in self.processor.admitted:
             if entry.settled:
                 generation = entry.queue.generation
                 state.take_back(entry.info.key, self.now)
                 entry.queue.generation = generation  # and no Workload is requeued: no quota was released
             else:
-                tree.remove_all(entry.queue.node, info.usage)
+                info.usage.remove_from(entry.queue.node)
         for name in [name for name in state.retry_queues if name not in marked]:
             del state.retry_queues[name]
         for key in self.expected:
@@ -465,31 +290,15 @@ class _Run:
         state.end_cycle(changed=True, progress=True)
 
     @staticmethod
-    def _went_on_in_vain(entry: Entry) -> bool:
-        """Whether its scan came to the end without the flavors before, that may have had room again since they were
-        left behind."""
+    def _starts_over(entry: Entry) -> bool:
+        """Whether its scan came to the end without the flavors before, whose quota may be free again since they were
+        left behind. Kueue makes the head inadmissible: the quota it was refused in one cycle may have been reserved for
+        another head, or released, in the same cycle, and nothing would requeue it."""
         last = entry.info.last_assignment
         if last is None or entry.assignment is None or not entry.assignment.resumed or last.pending:
             return False
         given_up = entry.queue.best_effort and entry.requeue_reason in {"NoFit", "PreemptionNoCandidates"}
         return given_up and entry.queue.pending.retry_cycle >= last.since
-
-    def _look_back(self, entry: Entry) -> Sliced[None]:
-        """Scan from the first flavor to the last, as things are now. Kueue makes the head inadmissible
-        without that: the quota it was refused in one cycle may have been reserved for another head, or released, in the
-        same cycle, and nothing would requeue it."""
-        info = entry.info
-        last, info.last_assignment = info.last_assignment, None
-        probe = Entry(info, entry.queue)
-        try:
-            while not entry.hopeful and (probe.assignment is None or probe.assignment.last.pending):
-                if not self._assigned(probe):
-                    yield from self._assign(probe)
-                assert probe.assignment is not None
-                entry.hopeful = probe.assignment.mode is Mode.FIT or bool(probe.targets)
-                yield
-        finally:
-            info.last_assignment = last
 
     def _requeue(self, entry: Entry) -> tuple[bool, bool]:
         """Requeue an entry: active or inadmissible. Whether it is active, and then whether with a reason and progress
@@ -499,22 +308,18 @@ class _Run:
             self.passing.make_inadmissible(entry, self.now)
             return False, False
         last = info.last_assignment
-        unproven = False
-        if last is not None:
-            if not last.hash:
-                last.hash = info.hash
-            if entry.hopeful:
-                # It starts over, alone. Were its tree woken with it, a neighbour that only keeps room for itself could
-                # take turns with it for ever.
-                unproven, last = True, None
-                info.last_assignment = None
+        if last is not None and not last.hash:
+            last.hash = info.hash
+        again = self._starts_over(entry)
+        if again:
+            last = info.last_assignment = None
         active = requeue(
             queue,
             info,
             entry.requeue_reason,
             entry.quota_reason,
             backoff_over=backoff_over(info.workload, self.now),
-            unproven=unproven,
+            again=again,
         )
         if not active:
             return False, False

@@ -16,6 +16,7 @@ from app.engine.queue.nomination import Nomination
 from app.engine.quota.amounts import Amounts
 from app.engine.quota.info import Info, PodSetTotals
 from app.engine.quota.progress import LastAssignment
+from app.engine.quota.usage import Usage
 from app.engine.reasons import PENDING_EVALUATION, RequeueReason
 
 
@@ -28,7 +29,6 @@ class Entry:
         "beside",
         "blocked",
         "held",
-        "hopeful",
         "info",
         "message",
         "nomination",
@@ -55,8 +55,6 @@ class Entry:
         self.replaced: Target | None = None
         self.held: Info | None = None
         """The workload as it will hold quota, once it is admitted."""
-        self.hopeful = False
-        """Whether flavors that its scan had left behind do after all."""
         self.status: Status = ""
         self.message = ""
         self.requeue_reason: RequeueReason = ""
@@ -171,17 +169,17 @@ def ranks_below(entry: Entry, preemptor: Entry) -> bool:
     return entry.info.priority <= preemptor.info.priority and entry.queue.node.root is preemptor.queue.node.root
 
 
-def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Amounts:
+def to_reserve(queue: ClusterQueue, assignment: Assignment) -> Usage:
     """Capacity that a workload without candidates keeps from those after it (Kueue: resourcesToReserve)."""
     node = queue.node
     reserved: Amounts = {}
-    for pair, amount in assignment.usage.items():
+    for pair, amount in assignment.usage.quota.items():
         room = node.nominal.get(pair, 0) - node.usage.get(pair, 0)
         if assignment.borrowing > 0:
             limit = node.borrowing_limit.get(pair)
             room = amount if limit is None else room + limit
         reserved[pair] = max(0, min(amount, room))
-    return reserved
+    return Usage(reserved)
 
 
 def holding(entry: Entry, now: Instant) -> Info:

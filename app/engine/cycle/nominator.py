@@ -9,7 +9,8 @@ from app.engine.cycle.entries import Entry, outdated
 from app.engine.flavors import partial
 from app.engine.flavors.assigner import Assigner
 from app.engine.flavors.assignment import Assignment, Pins
-from app.engine.preemption.search import Preemptor
+from app.engine.pace import Sliced
+from app.engine.preemption.search import Preemptor, Unfinished
 from app.engine.preemption.targets import NO_TARGETS, Target, Targets
 from app.engine.queue.clusterqueue import ClusterQueue
 from app.engine.queue.nomination import Nomination
@@ -44,7 +45,7 @@ class Nominator:
 
     def borrow(self, allowed: bool) -> None:
         """Whether Workloads may borrow and have others preempted; if not, only free nominal quota will do."""
-        self._assigner.own_quota_only = not allowed
+        self._assigner.judge.own_quota_only = not allowed
 
     def accepts(self, entry: Entry) -> bool:
         """Whether the head may be processed; if not, the entry tells why. A head that already holds quota has no
@@ -70,6 +71,17 @@ class Nominator:
         else:
             return True
         return False
+
+    def assigning(self, entry: Entry, pins: Pins | None = None) -> Sliced[None]:
+        """As `assign`, letting searches finish in their own time."""
+        self._preemptor.start()
+        while True:
+            try:
+                self.assign(entry, pins)
+            except Unfinished:
+                yield from self._preemptor.go_on()
+            else:
+                return
 
     def assign(self, entry: Entry, pins: Pins | None = None) -> None:
         """Flavors and targets for a head (Kueue: getAssignments). Raises Unfinished: then it is to be called again."""

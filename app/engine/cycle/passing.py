@@ -14,7 +14,6 @@ from app.engine.instants import Instant
 from app.engine.pace import Pace, Sliced
 from app.engine.queue.admissible import backoff_over
 from app.engine.queue.requeueing import pass_over
-from app.engine.quota import tree
 from app.engine.quota.trial import Trial
 from app.engine.reasons import WAITING_FOR_PREEMPTED_WORKLOADS, WAITING_FOR_QUOTA, Mode
 from app.engine.state import State
@@ -69,8 +68,8 @@ class Passing:
                 entry.quota_reason = entry.assignment.no_fit_reason or WAITING_FOR_QUOTA
                 return
             with Trial() as trial:
-                yield from self._claims.without_passing(trial, self._pace)
-                if not tree.fits(entry.queue.node, usage_of(entry)):
+                yield from self._claims.without_passing(trial, entry.queue, self._pace)
+                if not usage_of(entry).fits(entry.queue.node):
                     entry.requeue_reason, entry.quota_reason = "NoFit", WAITING_FOR_PREEMPTED_WORKLOADS
                     entry.message = "Workload fits only after preempted workloads have released their quota"
         finally:
@@ -82,7 +81,7 @@ class Passing:
         if head.assignment is None or not self.waits(head):
             return None
         victims = tuple(target.info.key for target in head.targets)
-        return Claim(head.info.key, tuple(usage_of(head).items()), victims)
+        return Claim(head.info.key, tuple(usage_of(head).quota.items()), victims)
 
     def make_inadmissible(self, entry: Entry, now: Instant) -> None:
         """A Workload found no room beside the claim: it waits for quota, or for the end of the claim."""

@@ -6,10 +6,9 @@ Sources: KEP-1714, Kueue's fair sharing iterator. Counts the usage of a head on 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts
 from app.engine.quota.shares import Share, share
 from app.engine.quota.tree import Node
+from app.engine.quota.usage import Usage
 
 if TYPE_CHECKING:
     from app.engine.cycle.entries import Entry
@@ -28,7 +27,7 @@ class Tournament:
 
     def __init__(
         self,
-        usage_of: "Callable[[Entry], Amounts]",
+        usage_of: "Callable[[Entry], Usage]",
         *,
         non_borrowing_first: bool,
         priority_first: bool,
@@ -96,12 +95,12 @@ class Tournament:
         """Rank of an entry among the children of a cohort; `node` is the child it is in."""
         usage = self._usage_of(entry)
         leaf = entry.queue.node
-        tree.add_all(leaf, usage)
+        usage.add_to(leaf)
         value = share(node)
         borrows = any(
-            amount > 0 and node.usage.get(pair, 0) > node.subtree.get(pair, 0) for pair, amount in usage.items()
+            amount > 0 and node.usage.get(pair, 0) > node.subtree.get(pair, 0) for pair, amount in usage.quota.items()
         )
-        tree.remove_all(leaf, usage)
+        usage.remove_from(leaf)
         return self.rank(entry, value, borrows=borrows, direct=direct)
 
     def rank(self, entry: "Entry", value: Share, *, borrows: bool, direct: bool) -> Rank:

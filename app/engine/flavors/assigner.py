@@ -6,27 +6,24 @@ KEP-582 (fungibility). Must never change usage: what would be used is in the res
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
 from app.engine.flavors.assignment import Assignment, PairOf, PodSetAssignment
 from app.engine.flavors.eligibility import mismatch
 from app.engine.flavors.fungibility import FIT, NO_FIT, better, try_next
+from app.engine.flavors.quotafit import Oracle, QuotaJudge
 from app.engine.flavors.topology import topology_mismatch
 from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts, FlavorResource, quantity, text, visiting_order
+from app.engine.quota.amounts import Amounts, FlavorResource, visiting_order
 from app.engine.quota.progress import LastAssignment
 from app.engine.reasons import (
-    EXCEEDS_MAX_QUOTA,
     MODE_OF,
     NO_MATCHING_FLAVOR,
-    WAITING_FOR_QUOTA,
     Attempt,
-    Figure,
     FlavorChoice,
     Mode,
-    Possibility,
 )
 
 if TYPE_CHECKING:
@@ -50,15 +47,6 @@ class _Plain(NamedTuple):
     pairs: tuple[FlavorResource, ...]
 
 
-class Oracle(Protocol):
-    """Whether room can be made for so much more in one flavor: the possibility, and the borrowing level after it."""
-
-    def __call__(
-        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int
-    ) -> tuple[Possibility, int]:
-        """Simulate; change nothing."""
-
-
 class Assigner:
     """Finds flavors for workloads of one ClusterQueue. `flavors` are the ResourceFlavors that exist."""
 
@@ -66,12 +54,10 @@ class Assigner:
         "_plain",
         "_plain_sets",
         "cycle",
-        "fair_sharing",
         "flavors",
         "fungible",
         "ignore_undeclared",
-        "oracle",
-        "own_quota_only",
+        "judge",
         "pair",
         "topologies",
     )
@@ -90,13 +76,10 @@ class Assigner:
         self.flavors = flavors
         self.topologies = topologies or {}
         self.pair = pair
-        self.oracle = oracle
         self.fungible = fungible
-        self.fair_sharing = fair_sharing
         self.ignore_undeclared = ignore_undeclared
         self.cycle = 0
-        self.own_quota_only = False
-        """Whether a Workload is given free nominal quota of its ClusterQueue only."""
+        self.judge = QuotaJudge(pair=pair, oracle=oracle, fungible=fungible, fair_sharing=fair_sharing)
         self._plain: dict[tuple[str, int], tuple[FlavorChoice, tuple[Attempt]]] = {}
         """What is the same for all that fit into a flavor without borrowing, by flavor and where the scan ended."""
         self._plain_sets: dict[tuple[str | int, ...], _Plain] = {}
@@ -190,7 +173,7 @@ class Assigner:
                 reasons = [*reasons, *why_not] if why_not else reasons
             else:
                 choices, reasons = found, why_not
-        usage, pair_of = result.usage, self.pair
+        usage, pair_of = result.usage.quota, self.pair
         for index in members:
             item, requests = totals[index], asked[index]
             count = item.count if counts is None else counts[index]
@@ -248,7 +231,7 @@ class Assigner:
         plain = self._plain_sets.get((flavor, tried, *requests))
         if plain is None:
             plain = self._plain_sets[flavor, tried, *requests] = self._plainly(flavor, tried, tuple(requests))
-        node, usage = queue.node, result.usage
+        node, usage = queue.node, result.usage.quota
         taken: Amounts = {}
         for pair, value in zip(plain.pairs, requests.values(), strict=True):
             total = value + usage.get(pair, 0)
@@ -265,7 +248,7 @@ class Assigner:
         if usage:
             usage.update(taken)
         else:
-            result.usage = taken
+            result.usage.quota = taken
         index = members[0]
         item = info.totals[index]
         count = item.count if counts is None else counts[index]
@@ -329,7 +312,9 @@ class Assigner:
                 self._skip(attempts, reasons, flavor, unfit)
                 continue
             attempt = Attempt(flavor)
-            choices, how, level_ = self._judge(queue, info, result, members, flavor, wanted, replaced, attempt)
+            choices, how, level_ = self.judge.suits(
+                queue, info, result.usage, members, flavor, wanted, replaced, attempt
+            )
             if how is FIT and not choices:
                 choice, alone = self._plain_fit(flavor, -1 if index == len(flavors) - 1 else index)
                 return dict.fromkeys(wanted, choice), (), [*attempts, *alone] if attempts else alone, None
@@ -396,106 +381,6 @@ class Assigner:
             if answer is not None:
                 return str(answer)
         return None
-
-    def _judge(
-        self,
-        queue: "ClusterQueue",
-        info: "Info",
-        result: Assignment,
-        members: list[int],
-        flavor: str,
-        wanted: dict[str, int],
-        replaced: "Info | None",
-        attempt: Attempt,
-    ) -> tuple[dict[str, FlavorChoice], Possibility, int]:
-        """How the flavor suits all wanted resources together: the worst of them. No choices if all just fit."""
-        how, level_ = FIT, 0
-        others: dict[str, FlavorChoice] = {}
-        if replaced is not None and self._other_flavor(wanted, members, flavor, replaced, attempt):
-            return {}, NO_FIT, 0
-        for resource, value in wanted.items():
-            if replaced is not None:
-                value -= sum(old.requests.get(resource, 0) for old in _old_totals(replaced, members))
-            pair = self.pair(flavor, resource)
-            one, one_level = self._fits_quota(queue, info, pair, result.usage.get(pair, 0), value, attempt)
-            if one is not FIT or one_level > 0:  # nothing is better than to fit without borrowing
-                if better(how, level_, one, one_level, queue.fungibility, fungible=self.fungible):
-                    how, level_ = one, one_level
-                if how is NO_FIT:
-                    return {}, NO_FIT, level_
-                others[resource] = FlavorChoice(flavor, MODE_OF[one], one_level)
-                attempt.borrow = max(attempt.borrow, one_level)
-        if not others:
-            return others, how, level_
-        return {name: others.get(name) or FlavorChoice(flavor, Mode.FIT, 0) for name in wanted}, how, level_
-
-    @staticmethod
-    def _other_flavor(
-        wanted: dict[str, int], members: list[int], flavor: str, replaced: "Info", attempt: Attempt
-    ) -> bool:
-        """Whether the slice that is replaced has another flavor, which the new one must keep."""
-        for resource in wanted:
-            for old in _old_totals(replaced, members):
-                given = (old.flavors or {}).get(resource)
-                if given is not None and given != flavor:
-                    attempt.refuse(
-                        f"could not assign {flavor} flavor since the original workload is assigned: {given}",
-                        NO_MATCHING_FLAVOR,
-                    )
-        return bool(attempt.reasons)
-
-    def _fits_quota(
-        self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, assumed: int, request: int, attempt: Attempt
-    ) -> tuple[Possibility, int]:
-        """How one resource in one flavor suits: fits, or room could be made, or never will."""
-        node = queue.node
-        value = min(assumed + request, MAX_INT64)
-        free = tree.available(node, pair)
-        if self.own_quota_only and node.parent is not None:
-            free = min(free, node.subtree.get(pair, 0) - node.usage.get(pair, 0))
-        if free < 0:  # debts elsewhere in the tree are not for a message
-            free = 0
-        if value <= free:  # what is available is never past the maximum
-            return FIT, tree.level(node, pair, value)[0]
-        maximum = tree.potential(node, pair)
-        attempt.figures = [*attempt.figures, _figure(queue, pair, request, assumed, free, maximum)]
-        resource, flavor = pair.resource, pair.flavor
-        if value > maximum:
-            attempt.refuse(
-                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
-                f" ({text(resource, assumed)}) + current podset request ({quantity(resource, request)})"
-                f" > maximum capacity ({text(resource, maximum)})",
-                EXCEEDS_MAX_QUOTA,
-            )
-            return NO_FIT, 0
-        level_, may_reclaim = tree.level(node, pair, value)
-        attempt.refuse(
-            f"insufficient unused quota for {resource} in flavor {flavor}, {text(resource, value - free)} more needed"
-        )
-        own = node.nominal.get(pair, 0) >= value
-        if not self.own_quota_only and (own or may_reclaim or queue.may_preempt_while_borrowing(self.fair_sharing)):
-            return self.oracle(queue, info, pair, value)
-        attempt.no_fit_reason = WAITING_FOR_QUOTA
-        return NO_FIT, level_
-
-
-def _old_totals(replaced: "Info", members: list[int]) -> "list[PodSetTotals]":
-    return [replaced.totals[index] for index in members if index < len(replaced.totals)]
-
-
-def _figure(queue: "ClusterQueue", pair: FlavorResource, request: int, assumed: int, free: int, maximum: int) -> Figure:
-    node = queue.node
-    return Figure(
-        flavor=pair.flavor,
-        resource=pair.resource,
-        requested=request,
-        assumed=assumed,
-        available=free,
-        maximum=maximum,
-        nominal=node.nominal.get(pair, 0),
-        used=node.usage.get(pair, 0),
-        borrowing_limit=node.borrowing_limit.get(pair),
-    )
 
 
 def _groups(totals: "list[PodSetTotals]") -> list[list[int]]:

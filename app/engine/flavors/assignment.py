@@ -6,8 +6,9 @@ Values, and what follows from them. Must never look for anything.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from app.engine.quota.amounts import Amounts, FlavorResource
+from app.engine.quota.amounts import FlavorResource
 from app.engine.quota.progress import LastAssignment
+from app.engine.quota.usage import Usage
 from app.engine.reasons import NO_MATCHING_FLAVOR, Attempt, FlavorChoice, Mode, most_hopeful, most_severe, why
 
 
@@ -91,14 +92,14 @@ class PodSetAssignment:
 
 
 class Assignment:
-    """Flavors of a workload. `usage` is what quota it would take, `borrowing` the highest borrowing level; `resumed`
+    """Flavors of a workload. `usage` is what it would take, `borrowing` the highest borrowing level; `resumed`
     says that a scan went on from where the last one stopped, so that earlier flavors were not looked at."""
 
     __slots__ = ("borrowing", "last", "mode", "pod_sets", "resumed", "usage")
 
     def __init__(self, last: LastAssignment) -> None:
         self.pod_sets: list[PodSetAssignment] = []
-        self.usage: Amounts = {}
+        self.usage = Usage({})
         self.borrowing = 0
         self.mode = Mode.FIT
         self.last = last

@@ -14,11 +14,12 @@ from app.engine.preemption.candidates import (
     Candidate,
     Found,
 )
-from app.engine.preemption.targets import Target, fill_back, fits
+from app.engine.preemption.targets import Target, fill_back
 from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts, FlavorResource
+from app.engine.quota.amounts import FlavorResource
 from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_RECLAIM_WHILE_BORROWING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Classical:
     __slots__ = ("info", "pairs", "preemptor", "queue", "requests")
 
     def __init__(
-        self, preemptor: "Preemptor", queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
+        self, preemptor: "Preemptor", queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]
     ) -> None:
         self.preemptor = preemptor
         self.queue = queue
@@ -79,7 +80,7 @@ class Classical:
     def _take(self, ordered: list[Candidate], *, borrow: bool) -> Sliced[list[Target]]:
         """Take candidates until the workload fits, and give back whom it does not need; none if it never fits."""
         node, requests, pace = self.queue.node, self.requests, self.preemptor.pace
-        cost = 2 + 2 * len(requests)
+        cost = 2 + 2 * len(requests.quota)
         targets: list[Target] = []
         with Trial() as trial:
             for candidate in ordered:
@@ -91,7 +92,7 @@ class Classical:
                 pace.left -= cost
                 trial.remove(candidate.queue.node, candidate.info.usage)
                 targets.append(Target(candidate.info, candidate.queue, _REASONS[candidate.variant]))
-                if fits(node, requests, borrow=borrow):
+                if requests.fits(node, borrow=borrow):
                     yield from fill_back(self.queue, requests, targets, trial, pace, borrow=borrow)
                     return targets
         return []
@@ -116,7 +117,7 @@ class Classical:
     def _cohort_candidates(self, hierarchical: Found, by_priority: Found) -> Sliced[None]:
         """Candidates of other queues: of the smallest subtree first, and from the first on that could hold the
         workload in its own quota, by right of that quota."""
-        advantage, rest = tree.fits_in_quota(self.queue.node, self.requests)
+        advantage, rest = tree.fits_in_quota(self.queue.node, self.requests.quota)
         previous: Node | None = None
         for root in self.queue.node.ancestors():
             into = hierarchical if advantage else by_priority

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 from app.engine.options import FairSharingStrategy
 from app.engine.pace import Pace, Sliced
 from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts, FlavorResource
+from app.engine.quota.amounts import FlavorResource
 from app.engine.quota.shares import ZERO, Share, share
 from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 from app.engine.reasons import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
     from app.engine.preemption.candidates import Candidate
     from app.engine.quota.clusterqueue import ClusterQueue
-
-
-# The tournament
 
 
 # Preemption
@@ -184,7 +182,7 @@ class FairPreemption:
     def __init__(
         self,
         own: "ClusterQueue",
-        requests: Amounts,
+        requests: Usage,
         pairs: set[FlavorResource],
         queues: "Mapping[str, ClusterQueue]",
         *,
@@ -198,15 +196,15 @@ class FairPreemption:
         self._queues = queues
         self._trial = trial
         self._pace = pace
-        self._cost = 4 + 4 * len(requests)
+        self._cost = 4 + 4 * len(requests.quota)
         self.within_nominal_gate = within_nominal_gate
         self.targets: list[tuple[Candidate, str]] = []
 
     def _fitting(self) -> bool:
-        node = self._own.node
-        tree.remove_all(node, self._requests)
-        good = tree.fits(node, self._requests)
-        tree.add_all(node, self._requests)
+        node, requests = self._own.node, self._requests
+        requests.remove_from(node)
+        good = requests.fits(node)
+        requests.add_to(node)
         return good
 
     def _take(self, ordering: TargetOrdering, candidate: "Candidate", reason: str) -> bool:

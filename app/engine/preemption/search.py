@@ -5,7 +5,7 @@ until the workload fits and then give back whom it does not need. Sources: Kueue
 Simulates on the ledger and always puts it back; what is really evicted is not its business.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from app.engine.instants import Instant
@@ -15,11 +15,12 @@ from app.engine.preemption.candidates import WITHIN_QUEUE, Candidate, Found, Ran
 from app.engine.preemption.classical import Classical
 from app.engine.preemption.fair import FairPreemption
 from app.engine.preemption.repeats import Repeats
-from app.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets, fill_back, fits, held_by_queue
+from app.engine.preemption.targets import NO_TARGETS, NO_VICTIMS, Target, Targets, fill_back, held_by_queue
 from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts, FlavorResource
+from app.engine.quota.amounts import FlavorResource
 from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 from app.engine.reasons import Possibility
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Unfinished(Exception):
 
 
 _NO_PAIRS: frozenset[FlavorResource] = frozenset()
-Question = tuple[str, frozenset[tuple[FlavorResource, int]], frozenset[FlavorResource]]
+Question = tuple[str, Hashable, frozenset[FlavorResource]]
 
 
 class Preemptor:
@@ -118,22 +119,21 @@ class Preemptor:
     def targets(self, queue: "ClusterQueue", info: "Info", assignment: "Assignment") -> Targets:
         """Workloads to preempt for an assignment in mode Preempt, none if that would not help. Raises Unfinished."""
         pairs = assignment.needing_preemption(self._state.ledger.catalog.pair)
-        requests = {pair: amount for pair, amount in assignment.usage.items() if amount}
-        return self.find(queue, info, requests, pairs)
+        return self.find(queue, info, assignment.usage.needed(), pairs)
 
-    def nominated(self, queue: "ClusterQueue", nomination: "Nomination", usage: Amounts) -> Targets:
+    def nominated(self, queue: "ClusterQueue", nomination: "Nomination", usage: Usage) -> Targets:
         """The victims of a nomination that have not released their quota, if the usage fits once they have; else none.
         Raises Unfinished."""
-        requests = {pair: amount for pair, amount in usage.items() if amount}
-        question = f"{nomination.preemptor} again", frozenset(requests.items()), _NO_PAIRS
+        requests = usage.needed()
+        question = f"{nomination.preemptor} again", requests.key, _NO_PAIRS
         return self._answer(question, lambda: self._nominated(queue, nomination, requests))
 
-    def _nominated(self, queue: "ClusterQueue", nomination: "Nomination", requests: Amounts) -> Sliced[Targets]:
+    def _nominated(self, queue: "ClusterQueue", nomination: "Nomination", requests: Usage) -> Sliced[Targets]:
         targets = yield from self.leaving(nomination)
         with Trial() as trial:
-            for other, amounts in targets.freed.items():
-                trial.remove(other.node, amounts)
-            return targets if targets and fits(queue.node, requests, borrow=True) else NO_TARGETS
+            for other, freed in targets.freed.items():
+                trial.remove(other.node, freed)
+            return targets if targets and requests.fits(queue.node) else NO_TARGETS
 
     def leaving(self, nomination: "Nomination") -> Sliced[Targets]:
         """The victims of a nomination that were evicted and hold their quota still, but for those that are overdue."""
@@ -155,19 +155,19 @@ class Preemptor:
     def oracle(self, queue: "ClusterQueue", info: "Info", pair: FlavorResource, amount: int) -> tuple[Possibility, int]:
         """Whether room can be made for so much of one resource in one flavor, and the borrowing level then. Raises
         Unfinished."""
-        targets = self.find(queue, info, {pair: amount}, {pair})
+        targets = self.find(queue, info, Usage({pair: amount}), {pair})
         if not targets:
             return Possibility.NO_CANDIDATES, tree.level(queue.node, pair, amount)[0]
         with Trial() as trial:
-            for other, amounts in targets.freed.items():
-                trial.remove(other.node, amounts)
+            for other, freed in targets.freed.items():
+                trial.remove(other.node, freed)
             level, _ = tree.level(queue.node, pair, amount)
         return Possibility.PREEMPT if queue in targets.freed else Possibility.RECLAIM, level
 
-    def find(self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]) -> Targets:
+    def find(self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]) -> Targets:
         """The smallest set of victims found that makes `requests` fit; `pairs` are those without room. Not to be
         changed: it is what is remembered. Raises Unfinished."""
-        question = info.key, frozenset(requests.items()), frozenset(pairs)
+        question = info.key, requests.key, frozenset(pairs)
         return self._answer(question, lambda: self._search(queue, info, requests, pairs))
 
     def _answer(self, question: Question, begin: Callable[[], Sliced[Targets]]) -> Targets:
@@ -185,7 +185,7 @@ class Preemptor:
         raise Unfinished
 
     def _search(
-        self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
+        self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]
     ) -> Sliced[Targets]:
         rolled = None if info.rollout is None else (yield from self._older(queue, info, pairs))
         if rolled is not None:
@@ -238,7 +238,7 @@ class Preemptor:
             pace.left -= 1
             if pace.left <= 0:
                 yield
-            if pairs.isdisjoint(other.usage) or not (anyone or satisfies(policy, preemptor, other)):
+            if pairs.isdisjoint(other.usage.quota) or not (anyone or satisfies(policy, preemptor, other)):
                 continue
             if (gone and other.key in gone) or other.key == replaced or other.key in overdue:
                 continue
@@ -267,7 +267,12 @@ class Preemptor:
                 continue
             found = found or []
             gone = other.key in self.gone or other.key in self._state.overdue
-            if theirs.revision < mine.revision and mine.replaces and not gone and not pairs.isdisjoint(other.usage):
+            if (
+                theirs.revision < mine.revision
+                and mine.replaces
+                and not gone
+                and not pairs.isdisjoint(other.usage.quota)
+            ):
                 found.append(Candidate(other, queue, self.rank(other, queue, queue), WITHIN_QUEUE, None))
         return found
 
@@ -285,7 +290,7 @@ class Preemptor:
     # Fair sharing
 
     def _find_fair(
-        self, queue: "ClusterQueue", info: "Info", requests: Amounts, pairs: set[FlavorResource]
+        self, queue: "ClusterQueue", info: "Info", requests: Usage, pairs: set[FlavorResource]
     ) -> Sliced[list[Target]]:
         assert self._fair is not None
         policy = queue.preemption
@@ -314,7 +319,7 @@ class Preemptor:
         return targets
 
     def _take_fair(
-        self, queue: "ClusterQueue", requests: Amounts, pairs: set[FlavorResource], candidates: list[Candidate]
+        self, queue: "ClusterQueue", requests: Usage, pairs: set[FlavorResource], candidates: list[Candidate]
     ) -> Sliced[list[Target]]:
         assert self._fair is not None
         if not (yield from self._helps(queue, requests, candidates)):
@@ -335,13 +340,13 @@ class Preemptor:
             yield from fill_back(queue, requests, targets, trial, self.pace, borrow=True)
         return targets
 
-    def _helps(self, queue: "ClusterQueue", requests: Amounts, candidates: list[Candidate]) -> Sliced[bool]:
+    def _helps(self, queue: "ClusterQueue", requests: Usage, candidates: list[Candidate]) -> Sliced[bool]:
         """Whether there would be room with all candidates gone; if not, no search is needed."""
         held = yield from held_by_queue(candidates, self.pace)
         with Trial() as trial:
-            for other, amounts in held.items():
+            for other, usage in held.items():
                 self.pace.left -= 2
                 if self.pace.left <= 0:
                     yield
-                trial.remove(other.node, amounts)
-            return fits(queue.node, requests, borrow=True)
+                trial.remove(other.node, usage)
+            return requests.fits(queue.node)

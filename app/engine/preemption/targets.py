@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.candidates import Candidate
-from app.engine.quota import tree
-from app.engine.quota.amounts import Amounts
-from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 
 if TYPE_CHECKING:
     from app.engine.quota.clusterqueue import ClusterQueue
@@ -37,7 +35,7 @@ class Targets(list[Target]):
 
     def __init__(self, targets: Iterable[Target] = ()) -> None:
         super().__init__(targets)
-        self.freed: dict[ClusterQueue, Amounts] = {}
+        self.freed: dict[ClusterQueue, Usage] = {}
 
 
 NO_TARGETS: Final = Targets()
@@ -46,9 +44,9 @@ NO_TARGETS: Final = Targets()
 NO_VICTIMS: Mapping[str, Target] = {}
 
 
-def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Amounts]]":
+def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Sliced[dict[ClusterQueue, Usage]]":
     """What workloads hold together, by queue."""
-    held: dict[ClusterQueue, Amounts] = {}
+    held: dict[ClusterQueue, Usage] = {}
     for each in whose:
         pace.left -= 1
         if pace.left <= 0:
@@ -56,35 +54,24 @@ def held_by_queue(whose: "list[Target] | list[Candidate]", pace: Pace) -> "Slice
         total = held.get(each.queue)
         if total is None:
             held[each.queue] = each.info.usage.copy()
-            continue
-        for pair, amount in each.info.usage.items():
-            total[pair] = total.get(pair, 0) + amount
+        else:
+            total.include(each.info.usage)
     return held
 
 
-def fits(node: Node, requests: Amounts, *, borrow: bool) -> bool:
-    """Whether the requests fit a ClusterQueue now, by borrowing or without."""
-    for pair, amount in requests.items():
-        if not borrow and tree.borrowing_with(node, pair, amount):
-            return False
-        if amount > tree.queue_available(node, pair):
-            return False
-    return True
-
-
 def fill_back(
-    queue: "ClusterQueue", requests: Amounts, targets: list[Target], trial: Trial, pace: Pace, *, borrow: bool
+    queue: "ClusterQueue", requests: Usage, targets: list[Target], trial: Trial, pace: Pace, *, borrow: bool
 ) -> Sliced[None]:
     """Give back victims that are not needed, the latest first. The last one is always needed. The order of what is
     left follows Kueue: the last takes the place of one that is given back."""
-    cost = 1 + 2 * len(requests)
+    cost = 1 + 2 * len(requests.quota)
     for index in range(len(targets) - 2, -1, -1):
         pace.left -= cost
         if pace.left <= 0:
             yield
         target = targets[index]
         trial.add(target.queue.node, target.info.usage)
-        if fits(queue.node, requests, borrow=borrow):
+        if requests.fits(queue.node, borrow=borrow):
             targets[index] = targets[-1]
             targets.pop()
         else:

@@ -25,11 +25,11 @@ IMMEDIATE_FOR_BEST_EFFORT: Final = frozenset(
 
 
 def requeue(
-    queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool, unproven: bool = False
+    queue: ClusterQueue, info: "Info", reason: str, quota_reason: str, *, backoff_over: bool, again: bool = False
 ) -> bool:
-    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): active again if the reason or a change since
-    calls for it, or if it is `unproven` that no flavor has room; else inadmissible, and in a BestEffortFIFO queue all
-    that ask for the same with it. True if it is active."""
+    """Put a head back after a cycle (Kueue: RequeueIfNotPresent): active if it is to be tried `again`, or if the reason
+    or a change since calls for it; else inadmissible, and in a BestEffortFIFO queue all that ask for the same with it.
+    True if it is active."""
     pending = queue.pending
     key = info.key
     if reason in {"PendingPreemption", "PendingMigration"}:
@@ -37,7 +37,7 @@ def requeue(
     pending.put_down(key)
     immediate = reason in IMMEDIATE_FOR_BEST_EFFORT if queue.best_effort else reason != "NamespaceMismatch"
     last = info.last_assignment
-    again = immediate or unproven or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
+    again = again or immediate or pending.retry_cycle >= pending.pop_cycle or (last is not None and last.pending)
     if backoff_over and again:
         info = pending.inadmissible.pop(key, info)
         if key in pending.active:

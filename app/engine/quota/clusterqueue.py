@@ -56,7 +56,7 @@ class Held:
         self._count(info, -1)
 
     def _count(self, info: "Info", times: int) -> None:
-        usage = info.usage
+        usage = info.usage.quota
         self.count += times
         _add(self.usage, usage, times)
         if info.admitted:

@@ -26,6 +26,7 @@ from app.engine.quota.amounts import Amounts, Catalog, multiplied
 from app.engine.quota.equivalence import scheduling_hash
 from app.engine.quota.ordering import order_key
 from app.engine.quota.requests import EffectivePod, LimitSummary
+from app.engine.quota.usage import Usage
 
 if TYPE_CHECKING:
     from app.engine.quota.progress import LastAssignment
@@ -265,7 +266,7 @@ class Info:
                 self.replaces = meta.annotations.get(SLICE_REPLACEMENT_FOR)
             self.rollout = rollout.of_workload(meta.annotations.get(rollout.WORKLOAD, ""))
         self._hash: str | None = None
-        self._usage: Amounts | None = None
+        self._usage: Usage | None = None
         self._effective: list[EffectivePod] | None = None
         self._limited: bool | None = None
         if status.admission is not None and reserved:
@@ -295,19 +296,19 @@ class Info:
         return self._effective
 
     @property
-    def usage(self) -> Amounts:
-        """Quota it holds, by flavor and resource; resources without a flavor do not count."""
+    def usage(self) -> Usage:
+        """What it holds: quota by flavor and resource; resources without a flavor do not count."""
         if self._usage is None:
             pair = self.surroundings.catalog.pair
-            usage: Amounts = {}
+            quota: Amounts = {}
             for totals in self.totals:
                 if totals.flavors:
                     for resource, flavor in totals.flavors.items():
                         amount = totals.requests.get(resource)
                         if amount is not None:
                             key = pair(flavor, resource)
-                            usage[key] = min(usage.get(key, 0) + amount, MAX_INT64)
-            self._usage = usage
+                            quota[key] = min(quota.get(key, 0) + amount, MAX_INT64)
+            self._usage = Usage(quota)
         return self._usage
 
     @property
@@ -362,7 +363,7 @@ class Info:
         info._usage = None
         return info
 
-    def take_usage(self, usage: Amounts) -> None:
+    def take_usage(self, usage: Usage) -> None:
         """Usage that is known from elsewhere to be that of its totals."""
         self._usage = usage
 

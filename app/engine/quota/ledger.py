@@ -256,7 +256,7 @@ class Ledger(Generic[Queue]):
         queue.hold(info)
         self.holders[info.key] = queue.name
         if not counted:
-            self._count(queue.node, info.usage, tree.add_all)
+            self._count(queue.node, info.usage.add_to)
 
     def release(self, key: str) -> Queue | None:
         """Stop counting a workload; its queue, if it held anything in one."""
@@ -267,18 +267,18 @@ class Ledger(Generic[Queue]):
                 self.parentless[name].pop(key, None)
             return None
         info = queue.release(key)
-        self._count(queue.node, info.usage, tree.remove_all)
+        self._count(queue.node, info.usage.remove_from)
         queue.generation += 1
         return queue
 
-    def _count(self, node: Node, usage: Amounts, change: Callable[[Node, Amounts], None]) -> None:
+    def _count(self, node: Node, change: Callable[[Node], None]) -> None:
         parent = node.parent
         if self.cyclic(node):  # no way up; the tree is computed anew when the cycle is gone
             node.parent = None
-            change(node, usage)
+            change(node)
             node.parent = parent
         else:
-            change(node, usage)
+            change(node)
 
     def holder(self, key: str) -> Info | None:
         """The workload as it holds quota."""

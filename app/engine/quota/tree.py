@@ -215,27 +215,6 @@ def remove_usage(node: Node, pair: FlavorResource, amount: int) -> None:
         node = parent
 
 
-def add_all(node: Node, amounts: Amounts) -> None:
-    """`add_usage` of each pair."""
-    for pair, amount in amounts.items():
-        add_usage(node, pair, amount)
-
-
-def remove_all(node: Node, amounts: Amounts) -> None:
-    """`remove_usage` of each pair."""
-    for pair, amount in amounts.items():
-        remove_usage(node, pair, amount)
-
-
-def fits(node: Node, amounts: Amounts) -> bool:
-    """Whether a ClusterQueue can be given all of it now."""
-    for pair, amount in amounts.items():
-        left = available(node, pair)
-        if amount > (max(0, left)):
-            return False
-    return True
-
-
 def spare(node: Node, pair: FlavorResource) -> int:
     """The unused rest of the guaranteed part."""
     left = node.guaranteed.get(pair, 0) - node.usage.get(pair, 0)

@@ -6,9 +6,9 @@ Must never outlive the question that is tried.
 from types import TracebackType
 from typing import Self
 
-from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts
 from app.engine.quota.tree import Node
+from app.engine.quota.usage import Usage
 
 
 class Trial:
@@ -33,17 +33,17 @@ class Trial:
             above.usage = above.usage.copy()
             above = above.parent
 
-    def remove(self, node: Node, amounts: Amounts) -> None:
+    def remove(self, node: Node, usage: Usage) -> None:
         """As if so much less were in use in a ClusterQueue."""
         if id(node) not in self._kept:
             self._keep(node)
-        tree.remove_all(node, amounts)
+        usage.remove_from(node)
 
-    def add(self, node: Node, amounts: Amounts) -> None:
+    def add(self, node: Node, usage: Usage) -> None:
         """As if so much more were in use in a ClusterQueue."""
         if id(node) not in self._kept:
             self._keep(node)
-        tree.add_all(node, amounts)
+        usage.add_to(node)
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,8 @@ def shape(state: State) -> Any:
         lines[name] = (
             sorted((info.order, info.local_queue, info.hash) for info in infos),
             sorted(
-                (key, str(sorted(info.usage.items(), key=str)), info.admitted) for key, info in queue.workloads.items()
+                (key, str(sorted(info.usage.quota.items(), key=str)), info.admitted)
+                for key, info in queue.workloads.items()
             ),
             sorted(
                 (key, held.count, str(sorted(held.usage.items(), key=str)), held.admitted)

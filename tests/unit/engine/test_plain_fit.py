@@ -66,7 +66,7 @@ def picture(found: Assignment) -> Any:
         )
         for item in found.pod_sets
     ]
-    usage = [(str(pair), amount) for pair, amount in found.usage.items()]
+    usage = [(str(pair), amount) for pair, amount in found.usage.quota.items()]
     return sets, usage, found.borrowing, found.mode, found.last.tried, found.resumed, found.message
 
 

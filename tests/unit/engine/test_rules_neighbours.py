@@ -315,7 +315,7 @@ class TestSlices:
         decision = decisions(self._state())["new"]
         assert decision.outcome == "admit"
         assert decision.assignment is not None
-        assert {str(pair): amount for pair, amount in decision.assignment.usage.items()} == {"default/cpu": 2000}
+        assert {str(pair): amount for pair, amount in decision.assignment.usage.quota.items()} == {"default/cpu": 2000}
 
     def test_it_holds_all_it_asks_for_once_the_old_one_is_gone(self) -> None:
         """Not the difference alone: nobody else gets what the old one leaves."""

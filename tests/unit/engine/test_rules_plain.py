@@ -17,6 +17,7 @@ from app.engine.preemption.search import Preemptor
 from app.engine.quota import tree
 from app.engine.quota.info import Info
 from app.engine.quota.shares import share
+from app.engine.quota.usage import Usage
 from tests.unit.engine import builders as b
 from tests.unit.engine.plain import Head, Held, Pair, Plain, Policy, Quota
 
@@ -193,7 +194,7 @@ def search(state: State, head: Head, pairs: set[Pair]) -> list[tuple[str, str]]:
     found = Preemptor(state, b.NOW).find(
         state.cluster_queues[head.queue],
         Info(waiting, state.surroundings, head.queue),
-        {pair(*each): amount for each, amount in head.usage.items()},
+        Usage({pair(*each): amount for each, amount in head.usage.items()}),
         {pair(*each) for each in pairs},
     )
     assert usage_of(state) == before
@@ -241,7 +242,7 @@ def test_order_of_the_tournament(plain: Plain, data: st.DataObject, non_borrowin
     ]
     state = build(plain)
     pair = state.surroundings.catalog.pair
-    usages_by_uid = {head.uid: {pair(*each): amount for each, amount in head.usage.items()} for head in heads}
+    usages_by_uid = {head.uid: Usage({pair(*each): amount for each, amount in head.usage.items()}) for head in heads}
     tournament = Tournament(
         lambda entry: usages_by_uid[entry.info.uid],
         non_borrowing_first=non_borrowing,
@@ -255,7 +256,7 @@ def test_order_of_the_tournament(plain: Plain, data: st.DataObject, non_borrowin
     found = []
     for entry in tournament:
         found.append((entry.queue.node.root.name, entry.info.uid))
-        tree.add_all(entry.queue.node, usages_by_uid[entry.info.uid])
+        usages_by_uid[entry.info.uid].add_to(entry.queue.node)
     assert sorted(found, key=lambda item: item[0]) == sorted(
         plain.tournament(heads, non_borrowing=non_borrowing, priority=priority), key=lambda item: item[0]
     )

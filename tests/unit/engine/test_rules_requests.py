@@ -254,7 +254,7 @@ class TestReclaimable:
         }
         workload = b.with_conditions(b.workload("w", count=4, status=status), QuotaReserved=("True", "QuotaReserved"))
         info = Info(workload, State().surroundings)
-        assert (info.totals[0].count, sum(info.usage.values())) == (count, held)
+        assert (info.totals[0].count, sum(info.usage.quota.values())) == (count, held)
 
 
 class TestUndeclared:

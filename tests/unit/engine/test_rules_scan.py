@@ -338,7 +338,7 @@ def test_flavors_reasons_and_progress(question: Question) -> None:
         )
         for pod_set in found.pod_sets
     ] == plain.found
-    assert {(pair.flavor, pair.resource): amount for pair, amount in found.usage.items()} == plain.usage
+    assert {(pair.flavor, pair.resource): amount for pair, amount in found.usage.quota.items()} == plain.usage
     assert found.borrowing == max((choice[2] for choices, _ in plain.found for choice in choices.values()), default=0)
     assert found.last.tried == [
         {resource: choice[3] for resource, choice in choices.items()} for choices, _ in plain.found

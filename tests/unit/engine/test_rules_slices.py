@@ -35,7 +35,7 @@ def decide(state: State) -> Decision:
 def usage(decision: Decision) -> dict[str, int]:
     """Quota that it asks for, beyond that of the old slice."""
     assert decision.assignment is not None
-    return {str(pair): amount for pair, amount in decision.assignment.usage.items()}
+    return {str(pair): amount for pair, amount in decision.assignment.usage.quota.items()}
 
 
 class TestAResourceThatTheOldSliceLacked:

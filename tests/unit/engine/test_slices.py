@@ -17,6 +17,7 @@ from app.engine.pace import Pace, arrange, finish
 from app.engine.queue.nomination import Nomination
 from app.engine.quota.tree import Node, add_usage, rebuild
 from app.engine.quota.trial import Trial
+from app.engine.quota.usage import Usage
 from tests.unit.engine import builders as b
 
 FAIR = Options(fair_sharing=FairSharing())
@@ -215,11 +216,11 @@ def test_trials_nest() -> None:
     add_usage(node, pair, 15_000)
     before = usages(state)
     with Trial() as outer:
-        outer.remove(node, {pair: 10_000})
+        outer.remove(node, Usage({pair: 10_000}))
         tried = usages(state)
         with Trial() as inner:
-            inner.add(state.cluster_queues["b"].node, {pair: 30_000})
-            inner.remove(node, {pair: 5_000})
+            inner.add(state.cluster_queues["b"].node, Usage({pair: 30_000}))
+            inner.remove(node, Usage({pair: 5_000}))
             assert usages(state) != tried
         assert usages(state) == tried != before
     assert usages(state) == before
@@ -472,7 +473,7 @@ def assert_sums(state: State) -> None:
     for queue in state.cluster_queues.values():
         total: dict[str, int] = {}
         for info in queue.workloads.values():
-            for pair, amount in info.usage.items():
+            for pair, amount in info.usage.quota.items():
                 total[str(pair)] = total.get(str(pair), 0) + amount
         assert {str(pair): amount for pair, amount in queue.node.usage.items() if amount} == total
         assert {str(pair): amount for pair, amount in queue.held().items()} == total

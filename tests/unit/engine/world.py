@@ -136,7 +136,7 @@ class World:
     def claim(decision: Decision, world: Plain) -> None:
         """Those decided on later see what it takes, and its victims gone."""
         assert decision.assignment is not None
-        for pair, amount in decision.assignment.usage.items():
+        for pair, amount in decision.assignment.usage.quota.items():
             where = decision.cluster_queue, (pair.flavor, pair.resource)
             world.extra[where] = world.extra.get(where, 0) + amount
         gone = {victim.key for victim in decision.victims}
