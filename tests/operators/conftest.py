@@ -47,7 +47,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failed test shows what its operators and Turnstile printed last: the usual place where the reason stands."""
     report = yield
     fixtures = getattr(item, "funcargs", {})
-    running, turnstile, crew = (fixtures.get(name) for name in ("operators", "turnstile", "crew"))
+    running, turnstile, crew = (fixtures.get(name) for name in ("operators", "installation", "crew"))
     processes = [turnstile.process] if isinstance(turnstile, Turnstile) else []
     if isinstance(crew, Crew):
         processes += [crew.webhook, *crew.controllers]
