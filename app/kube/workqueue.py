@@ -23,8 +23,8 @@ from app.kube.fairness import FairQueue
 
 _MAX_DOUBLINGS = 60
 TIMER_SECONDS: Final = 0.001
-"""The shortest delay for which every event loop makes a timer. uvloop rounds a shorter one to 0 ms, and returns a handle
-without `when()`."""
+"""The shortest delay for which every event loop makes a timer. uvloop rounds a shorter one to 0 ms, and its handle has
+no `when()`."""
 
 
 class QueueShutDown(Exception):
