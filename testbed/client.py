@@ -230,6 +230,20 @@ class Api:
         )
         return answer
 
+    def create_when_known(self, obj: Json, *, refusal: str, timeout: float = 30) -> Json:
+        """Create an object when the webhook of its operator has heard of what the object refers to. Until then that
+        webhook, which has a watch of its own, answers 403 with a message that contains `refusal`."""
+
+        def created() -> Json | None:
+            try:
+                return self.create(obj)
+            except ApiError as error:
+                if error.code == 403 and refusal in str(error):
+                    return None
+                raise
+
+        return wait_until(created, timeout=timeout, describe=lambda: f"{obj['kind']} is refused: {refusal}")
+
     def apply(self, obj: Json, *, field_manager: str = "testbed", force: bool = True, subresource: str = "") -> Json:
         """Server-side apply."""
         path = self.path_of(obj) + (f"/{subresource}" if subresource else "")

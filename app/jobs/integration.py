@@ -352,7 +352,11 @@ class Integration(ABC, Generic[J]):
         return False
 
     def read_stop(self, job: J) -> bool:
-        """Whether the kind's own controller has read that the job is suspended, as far as its status tells of that."""
+        """Whether the kind's own controller has read that the job is suspended, as far as its status tells of that.
+
+        The quota is kept until then, for some seconds at most; of a kind that `acknowledges`, without a limit, by
+        `active`.
+        """
         return True
 
     def due(self, job: J) -> float | None:

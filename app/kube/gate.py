@@ -26,6 +26,7 @@ from typing import Final
 
 from app.kube.fairness import FairQueue
 from app.kube.window import Window
+from app.kube.workqueue import TIMER_SECONDS
 
 STILL_SECONDS: Final = 0.05
 """Seconds without an urgent write before writes that are not urgent begin."""
@@ -223,7 +224,7 @@ class Gate:
         if not self._busy and self.window.at_ease:
             due = min(due, self._last_urgent + STILL_SECONDS)
         loop = asyncio.get_running_loop()
-        when = loop.time() + max(0.001, due - now)
+        when = loop.time() + max(TIMER_SECONDS, due - now)
         if self._timer is not None:
             if self._timer.when() <= when:
                 return  # looks early, and then again

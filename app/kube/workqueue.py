@@ -16,11 +16,15 @@ failure count remains, which `forget` clears.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from app.api.errors import ApiError, PermanentError
 from app.kube.fairness import FairQueue
 
 _MAX_DOUBLINGS = 60
+TIMER_SECONDS: Final = 0.001
+"""The shortest delay for which every event loop makes a timer. uvloop rounds a shorter one to 0 ms, and its handle has
+no `when()`."""
 
 
 class QueueShutDown(Exception):
@@ -78,7 +82,7 @@ class WorkQueue:
             self.add(key)
             return
         loop = asyncio.get_running_loop()
-        when = loop.time() + seconds
+        when = loop.time() + max(TIMER_SECONDS, seconds)
         waiting = self._delayed.get(key)
         if waiting is not None:
             if waiting.when() <= when:

@@ -1,13 +1,13 @@
-"""A copy of the ledger for questions, in a process of its own: `ask` costs the event loop microseconds.
+"""A copy of the ledger for questions, in a process of its own: a question holds the event loop for at most 1 ms.
 
-The copy is a fork of this process, made when the first question comes: nobody else pays for it. From then on this
-process sends it what happens to the ledger (events, and when cycles ended), and the copy does the same
-(`app.process.copied`). A question is sent in the same stream, so its answer knows all that the ledger had taken when it
-was asked.
+The copy is a fork of this process, made when the first question comes, which holds the event loop for some
+milliseconds once; a process that is asked nothing has no copy. From then on this process sends the copy what happens
+to the ledger (events, and when cycles ended), and the copy does the same (`app.process.copied`). A question is sent
+in the same stream, so its answer knows all that the ledger had taken when it was asked.
 
-What is not read yet is bounded. A copy that falls behind, dies or does not answer is ended, its questions fail with
-`Unanswered`, and the next question makes another copy; so is one that nobody asks any more. Nothing of admission waits
-for the copy, and nothing that it does reaches the ledger.
+What the copy has not read yet is bounded. A copy that falls behind, dies or does not answer is ended, and its questions
+fail with `Unanswered`; a copy without a question for five minutes is ended too. The next question makes another copy.
+Admission never waits for the copy, and nothing that the copy does reaches the ledger.
 """
 
 import asyncio
@@ -257,7 +257,7 @@ class Copy:
             self._idle.cancel()
             self._idle = None
         if self.alive and not self._waiting:
-            self._idle = self._loop.call_later(self._idle_seconds, self._end, "nobody asked")
+            self._idle = self._loop.call_later(self._idle_seconds, self._end, "no question came")
 
     # What happens to the ledger
 

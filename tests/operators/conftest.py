@@ -47,10 +47,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failed test shows what its operators and Turnstile printed last: the usual place where the reason stands."""
     report = yield
     fixtures = getattr(item, "funcargs", {})
-    running, turnstile = fixtures.get("operators"), fixtures.get("turnstile")
-    if report.failed and isinstance(turnstile, Turnstile) and (process := turnstile.process) is not None:
-        state = "running" if process.poll() is None else f"ended with {process.poll()}"
-        report.sections.append((f"the end of Turnstile's log, process {process.pid} {state}", process.tail(40)))
+    running, turnstile, crew = (fixtures.get(name) for name in ("operators", "installation", "crew"))
+    processes = [turnstile.process] if isinstance(turnstile, Turnstile) else []
+    if isinstance(crew, Crew):
+        processes += [crew.webhook, *crew.controllers]
+    for process in processes if report.failed else ():
+        if process is not None:
+            state = "running" if process.poll() is None else f"ended with {process.poll()}"
+            title = f"the end of Turnstile's log, process {process.pid} ({process.name}) {state}"
+            report.sections.append((title, process.tail(40)))
     if report.failed and running is not None:
         for name in _needed(item):
             if (found := running.get(name)) is not None:

@@ -102,9 +102,11 @@ def test_a_killed_leader_changes_nothing(trial: Trial, crew: Crew) -> None:
         describe=lambda: "nothing is evicted",
     )
     crew.kill_leader()
-    trial.wait_runs("urgent")
-    assert not trial.pods("victim")
-    crew.replace()
+    try:
+        trial.wait_runs("urgent")
+        assert not trial.pods("victim")
+    finally:
+        crew.replace()
 
 
 @EVERY_ROW

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from testbed import Api, ApiError, ControlPlane, resource_path
-from testbed.client import Json, condition, wait_until
+from testbed.client import Json, condition
 from testbed.operators import RunningOperator
 from tests.operators.jobsets import NAME_LABEL, REPLICATED_JOB_LABEL, jobset_path
 from tests.operators.pods import wait_no_pods, wait_running
@@ -69,16 +69,5 @@ def test_its_kinds_can_go_and_come_back(
     """With the CRDs its runtimes go; they are back with the CRDs, and a TrainJob of them runs."""
     operator = without_definitions("trainer")
     operator.install_definitions()
-
-    def created() -> bool:
-        """Trainer's own webhook refuses a TrainJob until it has seen the runtime that came back with the CRDs."""
-        try:
-            api.create(training)
-        except ApiError as error:
-            if error.code != 403:
-                raise
-            return False
-        return True
-
-    wait_until(created, timeout=30, describe=lambda: "Trainer does not know its runtimes again")
+    api.create_when_known(training, refusal="")  # the runtime came back with the CRDs
     wait_running(api, namespace, {"node": 3}, by=REPLICATED_JOB_LABEL, timeout=60)

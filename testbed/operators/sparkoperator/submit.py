@@ -18,11 +18,9 @@ from pathlib import Path
 
 import yaml
 
-from testbed.client import Api, Json, wait_until
-from testbed.errors import ApiError
+from testbed.client import Json
 from testbed.kubeconfig import service_account_client
 
-KNOWN_SECONDS = 30.0
 _MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _MEBIBYTES = {"": 1 / 1024**2, "k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 
@@ -83,18 +81,6 @@ def _mebibytes(text: str) -> float:
     return int(found[1]) * _MEBIBYTES[found[2].lower()]
 
 
-def _created(api: Api, driver: Json) -> Json | None:
-    """The driver's pod; None while the operator's webhook has not heard of its application. The webhook has a watch of
-    its own, which is back later than the controller's when the definition of SparkApplications was deleted and created
-    again."""
-    try:
-        return api.create(driver)
-    except ApiError as error:
-        if error.code == 403 and "failed to get SparkApplication" in str(error):
-            return None
-        raise
-
-
 def main() -> None:
     """Make both objects with the rights of the operator, whose kubeconfig is in the environment."""
     api = service_account_client(Path(os.environ["KUBECONFIG"]))
@@ -105,7 +91,7 @@ def main() -> None:
         for role in ("driver", "executor")
     )
     name = driver["metadata"]["name"] = conf["spark.kubernetes.driver.pod.name"]
-    made = wait_until(lambda: _created(api, driver), timeout=KNOWN_SECONDS, describe=lambda: f"{name} is refused")
+    made = api.create_when_known(driver, refusal="failed to get SparkApplication")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"], "controller": True}
     executor["metadata"].setdefault("ownerReferences", []).insert(0, owner)  # beside the application
     meta = {"name": f"{name}-conf-map", "namespace": made["metadata"]["namespace"], "ownerReferences": [owner]}

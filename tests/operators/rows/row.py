@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 import pytest
 from _pytest.mark import ParameterSet
 
-from testbed.client import Json, resource_path, wait_until
-from testbed.errors import ApiError
+from testbed.client import Json, resource_path
 from tests.cluster.scenario import GROUP, QUEUE, RUN_FOR, Scenario
 
 Answer = Literal["refused", "charged", "stopped"]
@@ -35,20 +34,6 @@ def end_pods(select: Callable[[Json, str], bool]) -> Callable[[Scenario, str], N
                 scenario.api.patch(scenario.api.path_of({"apiVersion": "v1", "kind": "Pod", **pod}), _ENDED)
 
     return end
-
-
-def _created(scenario: Scenario, obj: Json) -> Json:
-    """An object as the API server stored it, once the webhook of its operator knows what the object refers to."""
-
-    def created() -> Json | None:
-        try:
-            return scenario.create(obj)
-        except ApiError as error:
-            if error.code == 403 and "must be created before" in str(error):
-                return None
-            raise
-
-    return wait_until(created, timeout=10, describe=lambda: f"{obj['kind']} is refused for what it refers to")
 
 
 _ENDED: Final = {"metadata": {"annotations": {RUN_FOR: "0s"}}}
@@ -160,7 +145,10 @@ class Row:
 
     def create(self, scenario: Scenario, name: str, queue: str, *, cpu: str = "1", priority: str = "") -> list[Json]:
         """Create a job; its objects as the API server stored them."""
-        created = [_created(scenario, each) for each in self.objects(scenario, name, queue, cpu=cpu, priority=priority)]
+        created = []
+        for each in self.objects(scenario, name, queue, cpu=cpu, priority=priority):
+            created.append(scenario.api.create_when_known(each, refusal="must be created before", timeout=10))
+            scenario.made.append(each)
         self.begin(scenario, name)
         return created
 
