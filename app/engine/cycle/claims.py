@@ -4,7 +4,6 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-
 from app.engine.cycle.entries import Entry, precedes, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target

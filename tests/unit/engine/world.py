@@ -280,7 +280,10 @@ class World:
 
     def judge_those_behind(self, name: str, everybody: list[Workload]) -> None:
         """By arithmetic alone: where one preemptor in a tree waits for its victims, nobody behind it in a
-        BestEffortFIFO queue fits free nominal quota both now and once they are gone and the preemptor has its place."""
+        BestEffortFIFO queue fits free nominal quota both now and once they are gone and the preemptor has its place.
+
+        With `whenCanPreempt: MayStopSearch` only the first flavor counts: a Workload that can preempt in that one waits
+        for it, as in Kueue, whatever is free in the next."""
         decided = self.state.last_decisions
         heads = [decided[key] for item in everybody if (key := item.metadata.key) in decided
                  and decided[key].mode in {Mode.PREEMPT, Mode.DEFERRED_FIT}]  # fmt: skip
@@ -288,6 +291,7 @@ class World:
         best_effort = self.told.queues[name].spec.queueing_strategy == "BestEffortFIFO"
         if others or head.cluster_queue != name or not head.victims or not best_effort or self.by_usage(name):
             return
+        stops = self.told.queues[name].spec.flavor_fungibility.when_can_preempt == "MayStopSearch"
         now, later = self.told.plain(self.state), self.told.plain(self.state)
         self.claim(head, later)
         for item in self.waiting_in(name):
@@ -295,7 +299,7 @@ class World:
                 continue
             amounts = self.least(item)
             free = {pair: min(self.own(now, name, pair), self.own(later, name, pair)) for pair in PAIRS}
-            gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in ("x", "y"))
+            gpu = any(amounts["gpu"] <= free[flavor, "gpu"] for flavor in (("x",) if stops else ("x", "y")))
             fits = gpu and amounts.get("tpu", 0) <= max(0, free["z", "tpu"])
             assert not fits, f"left waiting behind {head.key}: {item.metadata.key}"
 
