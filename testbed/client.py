@@ -1,7 +1,8 @@
 """A small synchronous JSON client of the API server, for tests that look at the cluster from outside.
 
 kubectl costs 60 to 100 ms a call, this one or two. It is independent of Turnstile's own transport on purpose: a fault
-there must not hide itself here. No retries: a test wants to see the error. Never used by `app`.
+there must not hide itself here. Retries only what the API server has not executed and asks to be sent again, a 429 with
+`Retry-After`, as kubectl does; a test wants to see all other errors. Never used by `app`.
 """
 
 import contextlib
@@ -88,19 +89,29 @@ class Api:
         content_type: str = "application/json",
         timeout: float = 30,
     ) -> Any:
-        """One request; `body` is sent as JSON (bytes as they are). Returns the decoded JSON, or text if it is none."""
+        """One request; `body` is sent as JSON (bytes as they are). Returns the decoded JSON, or text if it is none.
+
+        The API server answers 429 with `Retry-After` for about a second while the storage of a kind begins: after its
+        restart, and when a CRD was changed. For `timeout` seconds such a request is sent again.
+        """
         if params:
             path = f"{path}?{urlencode({key: value for key, value in params.items() if value is not None})}"
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         headers = {"Content-Type": content_type, "Accept": "application/json", **self._headers}
-        connection = self._connection(timeout)
-        try:
-            connection.request(method, path, body=data, headers=headers)
-            answer = connection.getresponse()
-            payload = answer.read()
-        except BaseException:
-            connection.close()
-            raise
+        deadline = time.monotonic() + timeout
+        while True:
+            connection = self._connection(timeout)
+            try:
+                connection.request(method, path, body=data, headers=headers)
+                answer = connection.getresponse()
+                payload = answer.read()
+            except BaseException:
+                connection.close()
+                raise
+            pause = answer.headers.get("Retry-After") if answer.status == 429 else None
+            if pause is None or time.monotonic() + int(pause) > deadline:
+                break
+            time.sleep(int(pause))
         is_json = answer.headers.get_content_type() == "application/json"
         decoded = json.loads(payload) if is_json and payload else payload.decode(errors="replace")
         if answer.status >= 400:

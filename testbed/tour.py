@@ -12,32 +12,26 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import yaml
 
 from testbed import ControlPlane, TestbedError, build
 from testbed.acts import ON_DEMAND, SPOT, acts, invariants
 from testbed.board import Board
-from testbed.client import wait_until
 from testbed.components import RUN_FOR
-from testbed.errors import ApiError
 from testbed.installation import NAMESPACE, ROOT, Installation
 from testbed.processes import Process
 from testbed.promises import Act, Promise
 from testbed.snapshot import Json, Snapshot, read
 from testbed.stand_ins import StandIns
 
-T = TypeVar("T")
-
 EXAMPLES = ROOT / "examples"
 LOOK_EVERY = 0.25
 READY_WITHIN = 60
-PATIENT_FOR = 10
 APART = 1.1
 """Seconds between acts: queues are in the order of creation, which Kubernetes remembers in whole seconds."""
 POD_SECONDS = 10
@@ -145,12 +139,12 @@ class Tour:
         time.sleep(max(0.0, self._applied + APART - time.monotonic()))
         documents = [document for name in act.files for document in yaml.safe_load_all((EXAMPLES / name).read_text())]
         for document in [*documents, *act.objects]:
-            _patiently(partial(cp.api.apply, _timed(document)))
+            cp.api.apply(_timed(document))
         self._applied = time.monotonic()
         due = list(act.promises)
         while True:
             turnstile.require_running()
-            snapshot, now = _patiently(lambda: self._look(cp)), time.monotonic()
+            snapshot, now = self._look(cp), time.monotonic()
             for invariant in self.invariants:
                 invariant.look(snapshot)
             for promise in due:
@@ -178,7 +172,7 @@ class Tour:
         )
         while True:
             turnstile.require_running()
-            self.board.show(_patiently(lambda: self._look(cp)))
+            self.board.show(self._look(cp))
             time.sleep(LOOK_EVERY)
 
     def _look(self, cp: ControlPlane) -> Snapshot:
@@ -219,26 +213,6 @@ class Refusals:
                 if entry["user"]["username"].startswith(f"system:serviceaccount:{NAMESPACE}:"):
                     self._seen[f"{entry['verb']} {entry['requestURI']}"] = None
         return list(self._seen)
-
-
-def _patiently(call: Callable[[], T]) -> T:
-    """What the call returns, asked again while the API server says that it is busy (429).
-
-    It says so for a moment when a CRD was changed, as Turnstile does to put its certificate there.
-    """
-    refusal: ApiError | None = None
-
-    def attempt() -> tuple[T] | None:
-        nonlocal refusal
-        try:
-            return (call(),)
-        except ApiError as error:
-            if error.code != 429:
-                raise
-            refusal = error
-            return None
-
-    return wait_until(attempt, timeout=PATIENT_FOR, describe=lambda: str(refusal))[0]
 
 
 def _timed(document: Json) -> Json:

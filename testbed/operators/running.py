@@ -198,7 +198,7 @@ class RunningOperator:
             nonlocal why
             try:
                 self._control_plane.api.get(path)
-            except ApiError as error:  # 404 before it is there, 429 while its storage begins
+            except ApiError as error:
                 why = error
                 return False
             return True

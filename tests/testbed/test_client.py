@@ -1,8 +1,11 @@
 """The small client: objects in, objects out."""
 
+import time
+
 import pytest
 
 from testbed import Api, ApiError, resource_path
+from testbed.client import wait_until
 from testbed.errors import TestbedError, WaitTimeout
 
 
@@ -94,3 +97,33 @@ class TestWaiting:
             api.wait_gone(path, timeout=0.1)
         api.delete(path)
         api.wait_gone(path)
+
+
+class TestBusyServer:
+    """A 429 with `Retry-After` was not executed."""
+
+    def test_a_request_is_sent_again_while_the_storage_of_a_kind_begins(self, api: Api) -> None:
+        """It begins anew after each change of a CRD, and the API server refuses all requests meanwhile."""
+        versions = {"name": "v1", "served": True, "storage": True}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "lamps.client.test"},
+            "spec": {
+                "group": "client.test",
+                "names": {"kind": "Lamp", "plural": "lamps"},
+                "scope": "Cluster",
+                "versions": [{**versions, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        }
+        path = api.path_of(api.create(definition))
+        try:
+            wait_until(lambda: api.find("/apis/client.test/v1/lamps"), timeout=10, describe=lambda: "not served")
+            for number in range(3):
+                schema = {"openAPIV3Schema": {"type": "object", "description": str(number)}}
+                api.patch(path, {"spec": {"versions": [{**versions, "schema": schema}]}})
+                until = time.monotonic() + 0.2
+                while time.monotonic() < until:
+                    assert api.items("/apis/client.test/v1/lamps") == []
+        finally:
+            api.delete(path)
