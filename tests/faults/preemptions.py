@@ -215,9 +215,10 @@ class _Fate:
             return "withdrawn", True
         if self._deleted and self._admitted_in == look.term:
             return "withdrawn", True  # the write found it gone, and the watch has not told of that yet
-        if self._has_room(look, {}, set()):
+        then = replace(look, decisions=before.decisions)
+        if self._has_room(then, {}, set()):
             return None
-        if self._has_room(replace(look, limits=before.limits), {}, set()):
+        if self._has_room(replace(then, limits=before.limits), {}, set()):
             return "quota cut", True
         staying = {uid for uid in self._leaving - look.going if uid in look.holding}
         if look.term != before.term and staying - self._preemption.written:
@@ -369,14 +370,11 @@ class _Fate:
         first, second = look.waiting[one.uid], look.waiting[two.uid]
         if two.uid == self._uid and self._first(look, two.queue) == {two.uid} and not self._may_pass(look, one, first):
             return False
-        if f"(UID: {one.uid}," in second.evicted and one.uid in self._first(look, one.queue):
-            return True  # it was preempted for that one, maybe under an earlier leader
+        named = f"(UID: {one.uid}," in second.evicted  # maybe under an earlier leader
+        if (named or self._made_way(two.uid, one.uid)) and one.uid in self._first(look, one.queue):
+            return True  # it was preempted for that one
         if not self._fair:
-            # Who had to look for other victims is told with the level of those; the order was that of the first ones,
-            # of both.
-            usage = look.usage(without=self._leaving & look.going)
-            theirs_then, mine_then = (look.tree.level(each.queue, each.cpus, usage) for each in (first, second))
-            return (min(one.borrowing, theirs_then), *_line(first)) <= (max(two.borrowing, mine_then), *_line(second))
+            return (one.borrowing, *_line(first)) <= (two.borrowing, *_line(second))
         if look.tree.root(first.queue) != look.tree.root(second.queue):
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
@@ -394,8 +392,10 @@ class _Fate:
         return False
 
     def _made_way(self, victim: str, preemptor: str) -> bool:
-        """Whether one was ever evicted for the other."""
-        return any(each.decided.uid == preemptor and victim in each.decided.gone for each in self._all)
+        """Whether one ever counted on the quota of the other."""
+        return any(
+            decided.uid == preemptor and victim in decided.gone for then in self._looks for decided in then.decisions
+        )
 
     def _may_pass(self, look: Look, one: Decided, claim: Claim) -> bool:
         """Nobody is let in before the one he was preempted for, nor, if he would borrow and has no higher priority,

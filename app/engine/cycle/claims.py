@@ -108,7 +108,7 @@ class Claims:
             return False
         assert entry.assignment is not None
         admits = entry.assignment.mode is Mode.FIT
-        if not tree.preempting or not (admits or (tree.admitted and not entry.recomputed)):
+        if not tree.preempting or not (admits or tree.admitted or entry.recomputed):
             return True  # nothing was admitted since its victims were chosen
         with Trial() as trial:
             yield from self.without_passing(trial, entry.queue, pace)
@@ -116,7 +116,7 @@ class Claims:
                 return False
             if admits and len(tree.preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
                 for other in tree.preempting:
-                    if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
+                    if (yield from _leaves_short(entry, other, pace)):
                         return False
             return True
 

@@ -58,7 +58,7 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
         message="" if admitting else entry.message,
         requeue_reason=entry.requeue_reason,
         assignment=assignment,
-        borrowing=assignment.borrowing if assignment is not None else 0,
+        borrowing=entry.rank[2] if entry.rank is not None else 0,
         recomputed=entry.recomputed,
     )
 
