@@ -378,18 +378,28 @@ class _Fate:
         if look.tree.root(first.queue) != look.tree.root(second.queue):
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
-        # The other side of the tree is judged by the head that comes first in it.
-        for number in range(place + 1, mine + 1):
-            best = look.waiting.get(look.decisions[number].uid)
-            if best is None or ours not in (best.queue, *look.tree.above(best.queue)):
-                continue
-            if number != mine and self._made_way(best.uid, one.uid):
-                continue  # it comes after that one, however its side of the tree stands
-            before = self._standing(look, place, theirs, first)
-            return any(a <= b for a in before for b in self._standing(look, place, ours, best)) and (
-                number == mine or self._comes_first(look, number, mine)
+        # The other side of the tree is judged by the head that comes first in it, or would, but made way for this one.
+        heads = [(number, look.waiting.get(decided.uid)) for number, decided in enumerate(look.decisions)]
+        side = [(number, head) for number, head in heads if head and ours in (head.queue, *look.tree.above(head.queue))]
+        before = [
+            (number, head)
+            for number, head in side
+            if place < number <= mine and (number == mine or not self._made_way(head.uid, one.uid))
+        ]
+        after = []
+        if self._first(look, two.queue) == {two.uid}:
+            after = [
+                each for each in side if each[0] > mine and not self._may_pass(look, look.decisions[each[0]], each[1])
+            ]
+        return any(
+            any(
+                a <= b
+                for a in self._standing(look, place, theirs, first)
+                for b in self._standing(look, place, ours, head)
             )
-        return False
+            and (number >= mine or self._comes_first(look, number, mine))
+            for number, head in before[:1] + after
+        )
 
     def _made_way(self, victim: str, preemptor: str) -> bool:
         """Whether one ever counted on the quota of the other."""
