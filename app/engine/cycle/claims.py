@@ -4,7 +4,7 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-from app.engine.cycle.entries import Entry, precedes, waits_for_victims
+from app.engine.cycle.entries import Entry, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
 from app.engine.quota.clusterqueue import ClusterQueue
@@ -94,7 +94,7 @@ class Claims:
 
     def fits(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits then, once all victims so far and its own have released their quota; and whether that
-        is by its own victims, and leaves enough to the preemptors that precede it.
+        is by its own victims, and leaves enough to the preemptors that came before it in the cycle.
 
         Kueue asks for the first only. But quota is given when it is free: victims may release more than their preemptor
         needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
