@@ -41,6 +41,10 @@ class Preemptions:
         self._deleted = deleted
         self._landed: set[tuple[int, str]] = set()
         self._order: dict[str, tuple[int, int]] = {}
+        self._counted_on: dict[str, set[str]] = {}
+        """Whose quota a preemptor ever counted on."""
+        for decided in (decided for look in looks for decided in look.decisions if decided.victims):
+            self._counted_on.setdefault(decided.uid, set()).update(decided.gone)
         self.all = [
             Preemption(number, place, decided, str(look))
             for number, look in enumerate(looks)
@@ -131,7 +135,9 @@ class Preemptions:
         """What became of the preemptor, and whether that is an answer: it was let in, or what happened since shows why
         not. Followed from cycle to cycle, until it is let in or somebody else has its room, who is followed in turn."""
         deleted = preemption.decided.uid in self._deleted
-        fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair, deleted=deleted)
+        fate = _Fate(
+            self._looks, self._landed, self.all, self._counted_on, preemption, fair=self._fair, deleted=deleted
+        )
         what, good = fate.find()
         again = self._again(preemption)
         if good and again is not None and again < fate.settled:
@@ -159,6 +165,7 @@ class _Fate:
         looks: list[Look],
         landed: set[tuple[int, str]],
         everything: list[Preemption],
+        counted_on: Mapping[str, Collection[str]],
         preemption: Preemption,
         *,
         fair: bool,
@@ -167,6 +174,7 @@ class _Fate:
         self._looks = looks
         self._landed = landed
         self._all = everything
+        self._counted_on = counted_on
         self._preemption = preemption
         self._fair = fair
         self._deleted = deleted
@@ -218,7 +226,7 @@ class _Fate:
         then = replace(look, decisions=before.decisions)
         if self._has_room(then, {}, set()):
             return None
-        if self._has_room(replace(then, limits=before.limits), {}, set()):
+        if any(self._has_room(replace(each, limits=before.limits), {}, set()) for each in (then, look)):
             return "quota cut", True
         staying = {uid for uid in self._leaving - look.going if uid in look.holding}
         if look.term != before.term and staying - self._preemption.written:
@@ -300,7 +308,8 @@ class _Fate:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
         first = self._first(look, self._preemptor.queue)
-        unknown = look.term != self._start.term and (first != {self._uid} or self._lost(look))
+        served = self._uid in look.waiting and look.waiting[self._uid].evicted != ""
+        unknown = look.term != self._start.term and (first != {self._uid} or served or self._lost(look))
         if mine is not None and mine < place:
             if unknown:
                 return "left to its place in line by the next leader", True
@@ -330,16 +339,18 @@ class _Fate:
 
     def _first(self, look: Look, queue: str) -> set[str]:
         """Who stands at the head of a queue for having had others preempted, and keeps their room. A new leader knows
-        that from the conditions of victims, which may name several."""
+        that from the conditions of victims as it begins, also of victims that wait no more, which may name several."""
         for earlier in self._before_it(look):
             for decided in earlier.decisions:
                 if decided.queue == queue and decided.requeue == "PendingPreemption":
                     return {decided.uid}
-        evicted = [claim.evicted for claim in (*look.waiting.values(), *look.holding.values()) if claim.evicted]
+        began = [look, *self._before_it(look)][-1]
+        evicted = [claim.evicted for claim in (*began.waiting.values(), *began.holding.values()) if claim.evicted]
         return {
             uid
-            for uid, claim in look.waiting.items()
-            if claim.queue == queue and any(f"(UID: {uid}," in message for message in evicted)
+            for uid, claim in began.waiting.items()
+            if claim.queue == queue
+            and (uid in self._counted_on or any(f"(UID: {uid}," in message for message in evicted))
         }
 
     def _parked(self, look: Look) -> bool:
@@ -379,7 +390,7 @@ class _Fate:
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
         # The other side of the tree is judged by the head that comes first in it, or would, but made way for this one.
-        heads = [(number, look.waiting.get(decided.uid)) for number, decided in enumerate(look.decisions)]
+        heads = [(number, _head(look, number)) for number in range(len(look.decisions))]
         side = [(number, head) for number, head in heads if head and ours in (head.queue, *look.tree.above(head.queue))]
         before = [
             (number, head)
@@ -394,7 +405,7 @@ class _Fate:
         return any(
             any(
                 a <= b
-                for a in self._standing(look, place, theirs, first)
+                for a in self._standing(look, place, theirs, _head(look, place) or first)
                 for b in self._standing(look, place, ours, head)
             )
             and (number >= mine or self._comes_first(look, number, mine))
@@ -403,26 +414,33 @@ class _Fate:
 
     def _made_way(self, victim: str, preemptor: str) -> bool:
         """Whether one ever counted on the quota of the other."""
-        return any(
-            decided.uid == preemptor and victim in decided.gone for then in self._looks for decided in then.decisions
-        )
+        return victim in self._counted_on.get(preemptor, ())
 
     def _may_pass(self, look: Look, one: Decided, claim: Claim) -> bool:
         """Nobody is let in before the one he was preempted for, nor, if he would borrow and has no higher priority,
-        before one that waits for its victims to go; unless he waits so himself."""
-        if one.uid in self._victims:
+        before one that waits for its victims to go; unless he waits so himself. A new leader knows a victim by its
+        condition, which names the one that had it evicted first."""
+        if one.uid in self._victims and (look.term == self._start.term or f"(UID: {self._uid}," in claim.evicted):
             return False
         if not one.borrowing or claim.priority > self._preemptor.priority:
             return True
         return one.uid in self._first(look, one.queue)
 
     @staticmethod
-    def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float, str]]:
-        """How a side of the tree stands with a workload let in: as the cycle began, and beside those before it."""
+    def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float]]:
+        """How a side of the tree stands with a workload let in: as the cycle began, and beside those before it. Of two
+        that stand the same either comes first."""
         for beside in ({}, _claimed(look, place)[0]):
             usage = look.usage(beside={**beside, claim.uid: claim})
             share: tuple[bool, Fraction] = look.tree.share(node, usage)
-            yield look.tree.borrows(node, usage), share, *_line(claim)
+            yield look.tree.borrows(node, usage), share, *_line(claim)[:2]
+
+
+def _head(look: Look, place: int) -> Claim | None:
+    """The Workload of a decision, as it counts in the order of the cycle: it takes nothing if no flavor fits it."""
+    decided = look.decisions[place]
+    claim = look.waiting.get(decided.uid)
+    return replace(claim, cpus=0) if claim and decided.requeue == "NoFit" else claim
 
 
 def _line(claim: Claim) -> tuple[int, float, str]:

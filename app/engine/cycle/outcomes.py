@@ -74,7 +74,7 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
             yield
             pace.renew()
         info, reason, name = target.info, target.reason, target.queue.name
-        new = not info.evicted and info.key not in state.evicting
+        new = not state.is_evicted(info)
         if new:
             expected.append(info.key)
             chosen.append(info.key)
