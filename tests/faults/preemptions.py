@@ -11,7 +11,7 @@ from fractions import Fraction
 from tests.faults.evidence import Decided, Look
 from tests.faults.moments import Claim
 
-SERVED, CUT_SHORT = "served", "cut short"
+SERVED, CUT_SHORT, STILL_WAITS = "served", "cut short", "its preemptor still waits at the end"
 OUTRANKED = "outranked", True
 
 
@@ -33,12 +33,20 @@ class Preemption:
 
 class Preemptions:
     """All preemptions of a history. What was written of it is told by `write` and `land`, in the order it happened.
-    `deleted` are Workloads that were gone in the end."""
+    `deleted` are Workloads that were gone in the end, and `waiting` those that waited, if that is known."""
 
-    def __init__(self, looks: list[Look], *, fair: bool, deleted: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        looks: list[Look],
+        *,
+        fair: bool,
+        deleted: Collection[str] = (),
+        waiting: Collection[str] | None = None,
+    ) -> None:
         self._looks = looks
         self._fair = fair
         self._deleted = deleted
+        self._waiting = waiting
         self._landed: set[tuple[int, str]] = set()
         self._order: dict[str, tuple[int, int]] = {}
         self._counted_on: dict[str, set[str]] = {}
@@ -139,6 +147,8 @@ class Preemptions:
             self._looks, self._landed, self.all, self._counted_on, preemption, fair=self._fair, deleted=deleted
         )
         what, good = fate.find()
+        if what == STILL_WAITS and self._waiting is not None and preemption.decided.uid not in self._waiting:
+            what, good = "withdrawn", True  # after the last cycle
         again = self._again(preemption)
         if good and again is not None and again < fate.settled:
             return f"its victim was let in and evicted again in {self._looks[again]}, while its room was kept", False
@@ -190,9 +200,11 @@ class _Fate:
         self._leaving = set(self._victims)
         self._own = set(self._victims)
         """Of those, the ones that it chose itself."""
-        self._outranked = False
-        """Whether somebody who comes first took what it needs beside its own victims: there is room for it only where
-        those of others leave more than is asked for."""
+        before = start.decisions[: preemption.place]
+        admitted = {decided.uid: start.waiting[decided.uid] for decided in before if decided.outcome == "admit"}
+        self._short = not self._fits_by_its_own(start, admitted)
+        """Whether somebody who comes first, or an administrator, took what it needs beside its own victims: there is
+        room for it only where those of others leave more than is asked for."""
         self.settled = preemption.look
         self.heir: Preemption | None = None
 
@@ -208,7 +220,7 @@ class _Fate:
             if found is not None:
                 return found
             before = look
-        return "its preemptor still waits at the end", False
+        return STILL_WAITS, False
 
     def _without_decision(self, before: Look, look: Look) -> tuple[str, bool] | None:
         """What happened since the cycle before."""
@@ -225,8 +237,11 @@ class _Fate:
             return "withdrawn", True  # the write found it gone, and the watch has not told of that yet
         then = replace(look, decisions=before.decisions)
         if self._has_room(then, {}, set()):
+            uncut = replace(look, limits=before.limits)
+            self._short = self._short or (self._fits_by_its_own(uncut, {}) and not self._fits_by_its_own(look, {}))
             return None
-        if any(self._has_room(replace(each, limits=before.limits), {}, set()) for each in (then, look)):
+        limits = (before.limits, self._start.limits)
+        if any(self._has_room(replace(each, limits=old), {}, set()) for each in (then, look) for old in limits):
             return "quota cut", True
         staying = {uid for uid in self._leaving - look.going if uid in look.holding}
         if look.term != before.term and staying - self._preemption.written:
@@ -283,7 +298,7 @@ class _Fate:
                 claimed[decided.uid] = claim
                 freed |= decided.gone
             if place >= first and decided.outcome == "admit" and self._taken(look, admitted, decided.uid):
-                self._outranked = self._passed(look, place, claim) == OUTRANKED
+                self._short = self._passed(look, place, claim) == OUTRANKED
             if place >= first and not self._has_room(look, {**admitted, **claimed}, freed):
                 known = (each for each in self._all if (each.look, each.place) == (number, place))
                 self.heir = next(known, None) or Preemption(number, place, decided, str(look))
@@ -308,23 +323,27 @@ class _Fate:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
         first = self._first(look, self._preemptor.queue)
+        another = look.term != self._start.term
+        unnamed = another and not any(f"(UID: {self._uid}," in message for message in self._known_evictions(look))
         served = self._uid in look.waiting and look.waiting[self._uid].evicted != ""
-        unknown = look.term != self._start.term and (first != {self._uid} or served or self._lost(look))
+        unknown = another and (first != {self._uid} or unnamed or served or self._lost(look))
+        if mine is not None and (unnamed or (unknown and mine < place)):
+            return "left to its place in line by the next leader", True
         if mine is not None and mine < place:
-            if unknown:
-                return "left to its place in line by the next leader", True
+            if self._short and look.decisions[mine].requeue == "PreemptionNoCandidates":
+                return "parked", True
             return self._story(look, other, "was looked at before")
         if mine is not None:
             return OUTRANKED if self._comes_first(look, place, mine) else self._story(look, other, "is first")
         if unknown and any(each.place(self._uid) is not None for each in self._before_it(look)):
             return "left to its place in line by the next leader", True
-        if (self._outranked or not self._victims) and self._parked(look):
+        if (self._short or not self._victims) and self._parked(look):
             return "parked", True
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
             return self._story(look, other, "waits, and nobody of its queue was looked at")
         head = look.waiting.get(heads[0].uid)
-        if first == {self._uid} or head is None:
+        if (first == {self._uid} and not unknown) or head is None:
             return self._story(look, other, f"had to be at the head, and not {head}")
         if head.uid in first or _line(head) < _line(self._preemptor):
             return "not at the head", True
@@ -344,14 +363,22 @@ class _Fate:
             for decided in earlier.decisions:
                 if decided.queue == queue and decided.requeue == "PendingPreemption":
                     return {decided.uid}
-        began = [look, *self._before_it(look)][-1]
-        evicted = [claim.evicted for claim in (*began.waiting.values(), *began.holding.values()) if claim.evicted]
+        evicted = self._known_evictions(look)
         return {
             uid
-            for uid, claim in began.waiting.items()
+            for uid, claim in self._began(look).waiting.items()
             if claim.queue == queue
             and (uid in self._counted_on or any(f"(UID: {uid}," in message for message in evicted))
         }
+
+    def _began(self, look: Look) -> Look:
+        """The first cycle of the same leader."""
+        return [look, *self._before_it(look)][-1]
+
+    def _known_evictions(self, look: Look) -> list[str]:
+        """What the conditions of evicted Workloads said when the leader began."""
+        began = self._began(look)
+        return [claim.evicted for claim in (*began.waiting.values(), *began.holding.values()) if claim.evicted]
 
     def _parked(self, look: Look) -> bool:
         """Whether it was refused when this leader last looked at it, as those before it in the cycle, or one that
@@ -364,7 +391,7 @@ class _Fate:
             place = earlier.place(self._uid)
             if place is not None:
                 refused = earlier.decisions[place].requeue == "PreemptionNoCandidates"
-                if not self._outranked:
+                if not self._short:
                     return refused and not self._has_room(earlier, *_claimed(earlier, place))
                 return refused and not self._fits_by_its_own(earlier, {})
             then = earlier
@@ -384,6 +411,10 @@ class _Fate:
         named = f"(UID: {one.uid}," in second.evicted  # maybe under an earlier leader
         if (named or self._made_way(two.uid, one.uid)) and one.uid in self._first(look, one.queue):
             return True  # it was preempted for that one
+        for number, decided in enumerate(look.decisions[place + 1 : mine], place + 1):
+            made_way = self._made_way(two.uid, decided.uid) and decided.uid in self._first(look, decided.queue)
+            if made_way and self._comes_first(look, place, number):
+                return True  # it made way for one that comes after this one
         if not self._fair:
             return (one.borrowing, *_line(first)) <= (two.borrowing, *_line(second))
         if look.tree.root(first.queue) != look.tree.root(second.queue):
@@ -409,7 +440,7 @@ class _Fate:
                 for b in self._standing(look, place, ours, head)
             )
             and (number >= mine or self._comes_first(look, number, mine))
-            for number, head in before[:1] + after
+            for number, head in before + after
         )
 
     def _made_way(self, victim: str, preemptor: str) -> bool:
