@@ -64,7 +64,11 @@ def why_not() -> str:
     missing = [name for name in ("buildah", "mmdebstrap", "unshare", "setpriv", "chroot") if shutil.which(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed (Debian: apt-get install buildah mmdebstrap)"
-    return "" if _CERTIFICATES.exists() else f"{_CERTIFICATES} does not exist: install ca-certificates"
+    if not _CERTIFICATES.exists():
+        return f"{_CERTIFICATES} does not exist: install ca-certificates"
+    mounting = ["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    mounted = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    return f"this root may not mount: {mounted.stderr.strip()}" if mounted.returncode else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,10 @@ class Container:
 
 
 class Images:
-    """`with Images() as images:` a store of images in a temporary directory, with the base in it."""
+    """`with Images() as images:` a store of images in a temporary directory, with the base in it. Raises BuildError if
+    there can be no base."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="turnstile-image-", dir=_where_there_is_room()))
         self._watched = ProcessGroup(self._directory)
         settings = self._directory / "storage.conf"
@@ -106,6 +111,8 @@ class Images:
         except BaseException:
             self._remove()
             raise
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

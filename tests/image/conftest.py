@@ -9,7 +9,7 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import Json
 from testbed.errors import BuildError
-from testbed.image import Container, Images, stand_in, why_not
+from testbed.image import Container, Images, why_not
 from testbed.installation import NAMESPACE, ROOT
 from testbed.processes import Process
 from tests.cluster.deployed import Deployed, deploy
@@ -29,10 +29,10 @@ def images() -> Iterator[Images]:
     if reason := why_not():
         pytest.skip(reason)
     try:
-        stand_in()
+        store = Images()
     except BuildError as error:
         pytest.skip(f"the base cannot be made of Debian's packages: {error}")
-    with Images() as store:
+    with store:
         store.build(IMAGE, ROOT)
         yield store
 
