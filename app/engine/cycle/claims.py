@@ -10,6 +10,7 @@ from app.engine.cycle.entries import Entry, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
 from app.engine.quota.clusterqueue import ClusterQueue
+from app.engine.quota.info import Info
 from app.engine.quota.tree import Node
 from app.engine.quota.trial import Trial
 from app.engine.quota.usage import NO_USAGE, Usage
@@ -22,11 +23,9 @@ Counted = list[tuple[ClusterQueue, Usage]]
 class _Tree:
     """What was claimed in one tree of cohorts: no other matters to an entry."""
 
-    __slots__ = ("admitted", "freed", "passing", "preempting", "reserved")
+    __slots__ = ("freed", "passing", "preempting", "reserved")
 
     def __init__(self) -> None:
-        self.admitted = False
-        """Whether anything was admitted so far."""
         self.passing: Counted = []
         """Counted, and of no admission."""
         self.reserved: Counted = []
@@ -40,12 +39,14 @@ class _Tree:
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = ("_coming", "_is_evicted", "_leaving", "_trees", "preempted")
+    __slots__ = ("_admitted", "_coming", "_is_evicted", "_leaving", "_trees", "preempted")
 
-    def __init__(self, is_evicted: Callable[[Target], bool]) -> None:
+    def __init__(self, is_evicted: Callable[[Info], bool]) -> None:
         self._is_evicted = is_evicted
         self._trees: dict[Node, _Tree] = {}
         """By root."""
+        self._admitted: set[Node] = set()
+        """Roots of trees in which anything was admitted so far."""
         self._leaving: Counted = []
         """Counted as of an admission, and yet not to stay."""
         self._coming: Counted = []
@@ -68,10 +69,10 @@ class Claims:
     def count(self, queue: ClusterQueue, usage: Usage, *, admitted: bool = False) -> None:
         """Usage that those after see until the cycle ends, or for good if it is of an admission."""
         usage.add_to(queue.node)
-        tree = self._tree(queue)
-        tree.admitted = tree.admitted or admitted
-        if not admitted:
-            tree.passing.append((queue, usage))
+        if admitted:
+            self._admitted.add(queue.node.root)
+        else:
+            self._tree(queue).passing.append((queue, usage))
 
     def replace(self, queue: ClusterQueue, usage: Usage, held: Usage) -> None:
         """What was counted for an admission is not what is held in the end, if anything."""
@@ -103,16 +104,18 @@ class Claims:
         needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
         free, not on the victims of others: it would have more Workloads preempted, or find its own to be in vain.
         """
-        tree = self._tree(entry.queue)
-        keeps = bool(tree.reserved) and waits_for_victims(entry)
-        if not entry.targets and not tree.preempting and not keeps:
+        root = entry.queue.node.root
+        tree = self._trees.get(root)
+        waits = tree is not None and (tree.preempting or (tree.reserved and waits_for_victims(entry)))
+        if not entry.targets and not waits:
             return usage_of(entry).fits(entry.queue.node)
         if not (yield from self.fits_then(entry, pace)):
             return False
         assert entry.assignment is not None
         admits = entry.assignment.mode is Mode.FIT
-        preempts = (tree.admitted or entry.recomputed) and not all(map(self._is_evicted, entry.targets))
-        if not tree.preempting or not (admits or preempts):
+        doubtful = root in self._admitted or entry.recomputed
+        preempts = doubtful and not all(self._is_evicted(target.info) for target in entry.targets)
+        if tree is None or not tree.preempting or not (admits or preempts):
             return True  # no Workload is preempted for it that was not before, or it was seen to fit by its own victims
         with Trial() as trial:
             yield from self.without_passing(trial, entry.queue, pace)

@@ -157,12 +157,6 @@ def available(node: Node, pair: FlavorResource) -> int:
     return above + kept - used if kept > used else above
 
 
-def queue_available(node: Node, pair: FlavorResource) -> int:
-    """`available` of a ClusterQueue, never negative: debts elsewhere in the tree are not for a message."""
-    amount = available(node, pair)
-    return max(0, amount)
-
-
 def potential(node: Node, pair: FlavorResource) -> int:
     """What could be given if nothing were in use: the maximum capacity of messages, the lendable base of shares."""
     parent = node.parent

@@ -7,9 +7,8 @@ one (places in a topology) is another field here, counted by the same methods. M
 from collections.abc import Hashable
 from typing import Final
 
-from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts
-from app.engine.quota.tree import Node
+from app.engine.quota.tree import Node, add_usage, available, borrowing_with, remove_usage
 
 
 class Usage:
@@ -33,19 +32,19 @@ class Usage:
     def add_to(self, node: Node) -> None:
         """Count it in a ClusterQueue."""
         for pair, amount in self.quota.items():
-            tree.add_usage(node, pair, amount)
+            add_usage(node, pair, amount)
 
     def remove_from(self, node: Node) -> None:
         """Count it no more: the inverse of `add_to`."""
         for pair, amount in self.quota.items():
-            tree.remove_usage(node, pair, amount)
+            remove_usage(node, pair, amount)
 
     def fits(self, node: Node, *, borrow: bool = True) -> bool:
         """Whether a ClusterQueue can be given all of it now, by borrowing or without."""
         for pair, amount in self.quota.items():
-            if not borrow and tree.borrowing_with(node, pair, amount):
+            if amount > available(node, pair) and amount > 0:
                 return False
-            if amount > tree.queue_available(node, pair):
+            if not borrow and borrowing_with(node, pair, amount):
                 return False
         return True
 
