@@ -131,7 +131,10 @@ class Kind(Object):
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """The condition of that type, if present."""
-    return next((condition for condition in conditions if condition.type == kind), None)
+    for condition in conditions:  # no generator: this is asked hundreds of times for each Job
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
