@@ -91,7 +91,7 @@ class Gate:
         self.stats = Stats()
         self._urgent: FairQueue[_Turn] = FairQueue()
         self._later: dict[Rank, FairQueue[_Turn]] = {rank: FairQueue() for rank in LATER}
-        self._waiting: Counter[Rank] = Counter()
+        self._waiting: Counter[Rank] = Counter(dict.fromkeys(Rank, 0))
         self._in_flight: Counter[Rank] = Counter()
         self._flying = self._urgent_flying = 0  # sums of `_in_flight`: of all ranks, and of the urgent ones
         self._served_at = dict.fromkeys(LATER, -math.inf)
@@ -132,9 +132,9 @@ class Gate:
         return self._in_flight[rank]
 
     def answered(self, what: str, seconds: float, *, done: bool = True) -> None:
-        """Record what the server took for a kind of write, as `Window.answered`."""
+        """Record what the server took for a kind of write, as `Window.answered`. Turns are given when this write leaves
+        its own."""
         self.window.answered(what, seconds, in_flight=self._flying, done=done)
-        self._serve()
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,9 @@ class Gate:
 
     def _serve(self) -> None:
         """Give turns while the window has room."""
-        while (self._urgent or any(self._later.values())) and self._flying < self.window.size:
+        if not any(self._waiting.values()):
+            return
+        while self._flying < self.window.size:
             now = self._clock()
             queue = self._next(now)
             if queue is None:
@@ -188,10 +190,12 @@ class Gate:
 
     def _next(self, now: float) -> FairQueue[_Turn] | None:
         """The queue whose turn it is; None if no write may begin now."""
-        waiting = [(rank, queue) for rank, queue in self._later.items() if queue]
-        for rank, queue in waiting:
-            if now >= self._served_at[rank] + self._patience:
-                return queue
+        waiting = [(rank, queue) for rank, queue in self._later.items() if self._waiting[rank] and queue]
+        if waiting:
+            patience = self._patience
+            for rank, queue in waiting:
+                if now >= self._served_at[rank] + patience:
+                    return queue
         if self._urgent:
             return self._urgent
         if not waiting or self._busy or now < self._last_urgent + STILL_SECONDS or not self.window.at_ease:
@@ -216,7 +220,7 @@ class Gate:
 
     def _look_again(self) -> None:
         """Have `_serve` called when the next of the ranks that wait may begin, if no answer comes before."""
-        ranks = [rank for rank, queue in self._later.items() if queue]
+        ranks = [rank for rank in LATER if self._waiting[rank]]
         if not ranks or self._flying >= self.window.size:
             return
         now = self._clock()
