@@ -18,8 +18,7 @@ Only the Lease has a way of its own.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -82,6 +81,21 @@ class _Turn:
     come: asyncio.Future[None]
 
 
+class _Kept:
+    """A turn for the time of a block. A class, because every write has a turn, and an async generator costs more."""
+
+    __slots__ = ("_flow", "_gate", "_rank")
+
+    def __init__(self, gate: "Gate", rank: Rank, flow: str) -> None:
+        self._gate, self._rank, self._flow = gate, rank, flow
+
+    async def __aenter__(self) -> bool:
+        return await self._gate.enter(self._rank, self._flow)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._gate.leave(self._rank)
+
+
 class Gate:
     """Gives turns to write. Belongs to one event loop."""
 
@@ -100,14 +114,9 @@ class Gate:
 
     # --- what callers see ---------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def turn(self, rank: Rank, flow: str = "") -> AsyncIterator[bool]:
-        """Wait for a turn, and keep it while the block lasts; yields whether it had to wait. `flow` is a namespace."""
-        waited = await self._enter(rank, flow)
-        try:
-            yield waited
-        finally:
-            self._leave(rank)
+    def turn(self, rank: Rank, flow: str = "") -> "_Kept":
+        """Wait for a turn, and keep it while the block lasts; `as` whether it had to wait. `flow` is a namespace."""
+        return _Kept(self, rank, flow)
 
     async def quiet(self, *, still: float, at_most: float) -> None:
         """Return after `still` seconds without urgent writes and with a server at ease, or after `at_most`."""
@@ -138,7 +147,8 @@ class Gate:
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    async def _enter(self, rank: Rank, flow: str) -> bool:
+    async def enter(self, rank: Rank, flow: str) -> bool:
+        """Wait for a turn, for `turn`; returns whether it had to wait."""
         queue = self._urgent if rank.urgent else self._later[rank]
         turn = _Turn(rank, asyncio.get_running_loop().create_future())
         since = self._clock()
@@ -156,12 +166,13 @@ class Gate:
                 queue.remove(turn, flow, rank)
                 self._waiting[rank] -= 1
             else:
-                self._leave(rank)  # the turn came at the same moment
+                self.leave(rank)  # the turn came at the same moment
             raise
         self.stats.waited[rank] += self._clock() - since
         return True
 
-    def _leave(self, rank: Rank) -> None:
+    def leave(self, rank: Rank) -> None:
+        """End a turn, for `turn`."""
         self._count(rank, -1)
         if rank.urgent:
             self._last_urgent = self._clock()
