@@ -139,8 +139,10 @@ def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | No
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
     """Whether the condition of that type is present with status True."""
-    condition = find_condition(conditions, kind)
-    return condition is not None and condition.status == "True"
+    for condition in conditions:
+        if condition.type == kind:
+            return condition.status == "True"
+    return False
 
 
 def tolerating_nulls(decode: Callable[[bytes | msgspec.Raw], T]) -> Callable[[bytes | msgspec.Raw], T]:
