@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import structlog
 import typer
@@ -513,14 +513,24 @@ def main() -> None:
         add_completion=False,
     )
 
+    def print_version(*, wanted: bool) -> None:
+        if wanted:
+            typer.echo(__version__)
+            raise typer.Exit
+
     @app.callback()
-    def _root() -> None:
+    def _root(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+        ] = False,
+    ) -> None:
         """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
 
     @app.command()
     def version() -> None:
         """Print the version."""
-        typer.echo(__version__)
+        print_version(wanted=True)
 
     config.register(app)
     serve.register(app, run)
