@@ -131,13 +131,18 @@ class Kind(Object):
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """The condition of that type, if present."""
-    return next((condition for condition in conditions if condition.type == kind), None)
+    for condition in conditions:  # no generator: this is asked hundreds of times for each Job
+        if condition.type == kind:
+            return condition
+    return None
 
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
     """Whether the condition of that type is present with status True."""
-    condition = find_condition(conditions, kind)
-    return condition is not None and condition.status == "True"
+    for condition in conditions:
+        if condition.type == kind:
+            return condition.status == "True"
+    return False
 
 
 def tolerating_nulls(decode: Callable[[bytes | msgspec.Raw], T]) -> Callable[[bytes | msgspec.Raw], T]:

@@ -61,7 +61,8 @@ def children_of(workload: Workload, cluster: ClusterView) -> Iterator[str]:
     the uid of the owner stays when the garbage collector orphans the Workload."""
     pod_sets = [each.name for each in workload.spec.pod_sets]
     owners = [each.uid for each in workload.metadata.owner_references]
-    if uid := workload.metadata.labels.get(names.JOB_UID_LABEL):
+    uid = workload.metadata.labels.get(names.JOB_UID_LABEL)
+    if uid and uid not in owners:
         owners.append(uid)
     seen = set(owners)
     while owners:
@@ -107,7 +108,7 @@ def may_make_pods(child: Kind, cluster: ClusterView) -> bool:
 
 def _stores(cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:
     """The stores of jobs that may follow an owner."""
-    return {kind: store for kind, store in cluster.jobs.items() if not cluster.registry.of(kind()).top_level}
+    return {kind: cluster.jobs[kind] for kind in cluster.registry.may_follow if kind in cluster.jobs}
 
 
 def _made_by(integration: Integration[Any], cluster: ClusterView) -> dict[type[Kind], Store[Kind]]:

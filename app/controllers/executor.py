@@ -101,6 +101,34 @@ class _Deferred:
     attempts: int = 0
 
 
+class _Locked:
+    """The lock of one object, held for the time of a block, and kept in `locks` for as long as it has users. A class,
+    because every write has one, and an async generator costs more."""
+
+    __slots__ = ("_locks", "_target")
+
+    def __init__(self, locks: dict[Target, tuple[asyncio.Lock, int]], target: Target) -> None:
+        self._locks, self._target = locks, target
+
+    async def __aenter__(self) -> None:
+        lock, users = self._locks.get(self._target) or (asyncio.Lock(), 0)
+        self._locks[self._target] = (lock, users + 1)
+        try:
+            await lock.acquire()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave().release()
+
+    def _leave(self) -> asyncio.Lock:
+        lock, users = self._locks.pop(self._target)
+        if users > 1:
+            self._locks[self._target] = (lock, users - 1)
+        return lock
+
+
 class Executor:
     """Writes of one term of leadership. `run` must run for deferred patches to be written."""
 
@@ -231,7 +259,7 @@ class Executor:
 
     async def _write_deferred(self, target: Target, entry: _Deferred) -> None:
         try:
-            async with self._locked(target):
+            async with _Locked(self._locks, target):
                 if self._deferred.get(target) is entry and not self._is_stale(entry.patch):
                     await self._send_patch(entry.patch)
         except (WireError, ApiError) as error:
@@ -363,21 +391,8 @@ class Executor:
         namespace, _, _ = target[1].rpartition("/")
         async with self.gate.turn(rank, namespace):
             await self._fence.opened()  # what is written is computed when it can be sent
-            async with self._locked(target):
+            async with _Locked(self._locks, target):
                 yield
-
-    @asynccontextmanager
-    async def _locked(self, target: Target) -> AsyncIterator[None]:
-        """Hold the lock of one object for as long as the block lasts."""
-        lock, users = self._locks.get(target) or (asyncio.Lock(), 0)
-        self._locks[target] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(target)
-            if users > 1:
-                self._locks[target] = (lock, users - 1)
 
     @asynccontextmanager
     async def _sending(self) -> AsyncIterator[None]:

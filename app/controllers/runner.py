@@ -106,6 +106,8 @@ class Runner:
     def _follow(self, watch: Watch[Any, K], add: Callable[[K], None]) -> Callable[[], None]:
         def changed(key: str, old: Kind | None, new: Kind | None) -> None:
             keys, steps = tuple(watch.keys(key, old, new)), watch.many(key, old, new)
+            if not keys and steps is None:
+                return
 
             def add_all() -> None:
                 for each in keys:
@@ -113,7 +115,7 @@ class Runner:
                 if steps is not None:
                     self._later(steps, add)
 
-            if watch.after_ledger and (keys or steps is not None):
+            if watch.after_ledger:
                 self._ledger_has(add_all)
             else:
                 add_all()

@@ -182,14 +182,15 @@ def info_of(
 
     Raises LookupError if the cache does not have a flavor, PermanentError if two sources set different values.
     """
+    selector, tolerations = flavor_directives(assignment, flavors)
     info = PodSetInfo(
         name=pod_set.name,
         count=pod_set.count if assignment.count is None else assignment.count,
         labels=_pod_labels(pod_set.name, workload if queue_labels else None),
         annotations={names.WORKLOAD: workload.metadata.name},
+        node_selector=selector,
+        tolerations=tolerations,
     )
-    selector, tolerations = flavor_directives(assignment, flavors)
-    info = replace(info, node_selector=selector, tolerations=tolerations)
     for check in workload.status.admission_checks:
         for update in check.pod_set_updates:
             if update.name == pod_set.name:

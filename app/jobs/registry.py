@@ -102,6 +102,8 @@ class Registry:
         self._by_framework = {each.framework: each for each in self.enabled}
         self._by_kind = {(each.kind.GROUP, each.kind.KIND): each for each in known.values()}
         self._frameworks = {key: each.framework for key, each in self._by_kind.items()}
+        self.may_follow = tuple(each.kind for each in self._by_kind.values() if not each.top_level)
+        """Kinds of jobs that may follow an owner."""
         self.pods_labels = tuple((each.framework, each.pods_label) for each in known.values() if each.pods_label)
         """Frameworks whose pods name their job in a label, with that label."""
         self._grouping = tuple(each.framework for each in known.values() if each.groups is not None)

@@ -18,8 +18,7 @@ Only the Lease has a way of its own.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -82,6 +81,21 @@ class _Turn:
     come: asyncio.Future[None]
 
 
+class _Kept:
+    """A turn for the time of a block. A class, because every write has a turn, and an async generator costs more."""
+
+    __slots__ = ("_flow", "_gate", "_rank")
+
+    def __init__(self, gate: "Gate", rank: Rank, flow: str) -> None:
+        self._gate, self._rank, self._flow = gate, rank, flow
+
+    async def __aenter__(self) -> bool:
+        return await self._gate.enter(self._rank, self._flow)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._gate.leave(self._rank)
+
+
 class Gate:
     """Gives turns to write. Belongs to one event loop."""
 
@@ -91,7 +105,7 @@ class Gate:
         self.stats = Stats()
         self._urgent: FairQueue[_Turn] = FairQueue()
         self._later: dict[Rank, FairQueue[_Turn]] = {rank: FairQueue() for rank in LATER}
-        self._waiting: Counter[Rank] = Counter()
+        self._waiting: Counter[Rank] = Counter(dict.fromkeys(Rank, 0))
         self._in_flight: Counter[Rank] = Counter()
         self._flying = self._urgent_flying = 0  # sums of `_in_flight`: of all ranks, and of the urgent ones
         self._served_at = dict.fromkeys(LATER, -math.inf)
@@ -100,14 +114,9 @@ class Gate:
 
     # --- what callers see ---------------------------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def turn(self, rank: Rank, flow: str = "") -> AsyncIterator[bool]:
-        """Wait for a turn, and keep it while the block lasts; yields whether it had to wait. `flow` is a namespace."""
-        waited = await self._enter(rank, flow)
-        try:
-            yield waited
-        finally:
-            self._leave(rank)
+    def turn(self, rank: Rank, flow: str = "") -> "_Kept":
+        """Wait for a turn, and keep it while the block lasts; `as` whether it had to wait. `flow` is a namespace."""
+        return _Kept(self, rank, flow)
 
     async def quiet(self, *, still: float, at_most: float) -> None:
         """Return after `still` seconds without urgent writes and with a server at ease, or after `at_most`."""
@@ -132,13 +141,14 @@ class Gate:
         return self._in_flight[rank]
 
     def answered(self, what: str, seconds: float, *, done: bool = True) -> None:
-        """Record what the server took for a kind of write, as `Window.answered`."""
+        """Record what the server took for a kind of write, as `Window.answered`. Turns are given when this write leaves
+        its own."""
         self.window.answered(what, seconds, in_flight=self._flying, done=done)
-        self._serve()
 
     # --- turns --------------------------------------------------------------------------------------------------------
 
-    async def _enter(self, rank: Rank, flow: str) -> bool:
+    async def enter(self, rank: Rank, flow: str) -> bool:
+        """Wait for a turn, for `turn`; returns whether it had to wait."""
         queue = self._urgent if rank.urgent else self._later[rank]
         turn = _Turn(rank, asyncio.get_running_loop().create_future())
         since = self._clock()
@@ -156,12 +166,13 @@ class Gate:
                 queue.remove(turn, flow, rank)
                 self._waiting[rank] -= 1
             else:
-                self._leave(rank)  # the turn came at the same moment
+                self.leave(rank)  # the turn came at the same moment
             raise
         self.stats.waited[rank] += self._clock() - since
         return True
 
-    def _leave(self, rank: Rank) -> None:
+    def leave(self, rank: Rank) -> None:
+        """End a turn, for `turn`."""
         self._count(rank, -1)
         if rank.urgent:
             self._last_urgent = self._clock()
@@ -169,7 +180,9 @@ class Gate:
 
     def _serve(self) -> None:
         """Give turns while the window has room."""
-        while (self._urgent or any(self._later.values())) and self._flying < self.window.size:
+        if not any(self._waiting.values()):
+            return
+        while self._flying < self.window.size:
             now = self._clock()
             queue = self._next(now)
             if queue is None:
@@ -188,10 +201,12 @@ class Gate:
 
     def _next(self, now: float) -> FairQueue[_Turn] | None:
         """The queue whose turn it is; None if no write may begin now."""
-        waiting = [(rank, queue) for rank, queue in self._later.items() if queue]
-        for rank, queue in waiting:
-            if now >= self._served_at[rank] + self._patience:
-                return queue
+        waiting = [(rank, queue) for rank, queue in self._later.items() if self._waiting[rank] and queue]
+        if waiting:
+            patience = self._patience
+            for rank, queue in waiting:
+                if now >= self._served_at[rank] + patience:
+                    return queue
         if self._urgent:
             return self._urgent
         if not waiting or self._busy or now < self._last_urgent + STILL_SECONDS or not self.window.at_ease:
@@ -216,7 +231,7 @@ class Gate:
 
     def _look_again(self) -> None:
         """Have `_serve` called when the next of the ranks that wait may begin, if no answer comes before."""
-        ranks = [rank for rank, queue in self._later.items() if queue]
+        ranks = [rank for rank in LATER if self._waiting[rank]]
         if not ranks or self._flying >= self.window.size:
             return
         now = self._clock()

@@ -66,9 +66,10 @@ class _Index(Generic[T]):
         """Keys under that value, sorted."""
         found = self._sorted.get(value)
         if found is None:
-            found = self._sorted[value] = sorted(self._keys.get(value, ()))
-            if not found:
-                del self._sorted[value]  # do not cache an entry for a value without keys
+            members = self._keys.get(value)
+            if members is None:
+                return []  # nothing is cached for a value without keys
+            found = self._sorted[value] = sorted(members)
         return found
 
     def members(self, value: str) -> Iterable[str]:

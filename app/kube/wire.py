@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from urllib.parse import quote, urlencode
@@ -202,13 +203,13 @@ class Wire:
         write: str,
     ) -> bytes:
         """Send until an answer or an error is final; wait only if the deadline leaves time for another attempt."""
-        url = self._url(path, params)
+        target = self._target(path, params)
         attempt = 0
         refreshed = False
         while True:
             generation = self._generation
-            if within is not None:
-                url = self._url(path, {**(params or {}), "timeout": f"{max(1, int(1000 * within()))}ms"})
+            limit = f"{'&' if params else '?'}timeout={max(1, int(1000 * within()))}ms" if within is not None else ""
+            url = yarl.URL(target + limit, encoded=True)
             try:
                 return await self._send(method, path, url, body, content_type, accept, guard, write)
             except Unauthorized:
@@ -426,9 +427,18 @@ class Wire:
         return headers
 
     def _url(self, path: str, params: Params | None) -> yarl.URL:
+        return yarl.URL(self._target(path, params), encoded=True)
+
+    def _target(self, path: str, params: Params | None) -> str:
         # Quoting keeps a name from a label or a user from changing the path or the query.
-        query = f"?{urlencode(params)}" if params else ""
-        return yarl.URL(f"{self._access.server}{quote(path, safe='/:')}{query}", encoded=True)
+        query = _query(tuple(params.items())) if params else ""
+        return f"{self._access.server}{quote(path, safe='/:')}{query}"
+
+
+@lru_cache(maxsize=64)
+def _query(params: tuple[tuple[str, str | int], ...]) -> str:
+    """Parameters as a query; those of writes are few."""
+    return f"?{urlencode(params)}"
 
 
 def _reason(error: BaseException) -> str:
