@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from app import __version__
-from app.cli import config, preflight, serve
+from app.cli import config, preflight, serve, uninstall
 from app.cli.serve import Settings
 
 
@@ -35,4 +35,5 @@ def create(
     config.register(app)
     serve.register(app, serving)
     preflight.register(app, run, clock)
+    uninstall.register(app, run)
     return app

@@ -99,7 +99,10 @@ class Reading:
         query: dict[str, str | int] = {"labelSelector": labels}
         try:
             answer = await self._transport.request("GET", path, params=query, accept=_METADATA_LIST)
-        except (NotFound, Forbidden):
+        except NotFound:
+            return []
+        except Forbidden:
+            self.failures.append(path)
             return []
         return [each["metadata"]["name"] for each in orjson.loads(answer).get("items") or ()]
 
