@@ -4,11 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from app.api import names
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS
 from app.release.findings import Check, Finding, danger, listed, warning
-from app.release.manifests import OWNER_NAMESPACE, Manifests, Plain, annotations, is_of_our_chart, owner, show
+from app.release.manifests import (
+    OWNER_NAMESPACE,
+    Manifests,
+    Plain,
+    annotations,
+    is_of_our_chart,
+    owner,
+    registers_for_kueues_kinds,
+    show,
+)
 
 OLDEST_SERVER: Final = (1, 30)
 """As `kubeVersion` of the chart: match conditions of webhooks are stable since."""
@@ -109,13 +117,7 @@ def _foreign(manifests: Manifests, configurations: Iterable[Plain]) -> Iterator[
     """Webhook configurations that are about Kueue's kinds, and not of this release."""
     own = {each["metadata"]["name"] for each in manifests.of_kind(*_CONFIGURATIONS)}
     for each in configurations:
-        groups = {
-            group
-            for entry in each.get("webhooks") or ()
-            for rule in entry.get("rules") or ()
-            for group in rule.get("apiGroups") or ()
-        }
-        if names.GROUP in groups and each["metadata"]["name"] not in own:
+        if registers_for_kueues_kinds(each) and each["metadata"]["name"] not in own:
             yield each
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from app.api import names
 from app.api.errors import InvalidValue
 
 Plain = Mapping[str, Any]
@@ -52,6 +53,15 @@ def show(obj: Plain) -> str:
     meta = obj["metadata"]
     namespace = f"{meta['namespace']}/" if meta.get("namespace") else ""
     return f"{obj['kind']} {namespace}{meta['name']}"
+
+
+def registers_for_kueues_kinds(configuration: Plain) -> bool:
+    """Whether a webhook configuration is about Kueue's kinds: it is Kueue's, or that of a release of Turnstile."""
+    return any(
+        names.GROUP in (rule.get("apiGroups") or ())
+        for entry in configuration.get("webhooks") or ()
+        for rule in entry.get("rules") or ()
+    )
 
 
 @dataclass(frozen=True, slots=True)

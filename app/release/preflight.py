@@ -29,7 +29,6 @@ from app.release.manifests import CHART_LABEL, RELEASE_LABEL, Manifests, Plain, 
 from app.release.reading import Reading, Resource, Right, rights_to_grant, rights_to_install
 from app.release.scope import Scope, changes, resource_name, widening
 
-_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _NAMESPACES: Final = "/api/v1/namespaces"
 _SECONDS: Final = 10.0
 """For the first answer of the API server."""
@@ -45,14 +44,7 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
     resources = await reading.resources(versions)
     live = await reading.live(manifests, resources)
     ours = [each for each in live if manifests.owns(each)]
-    configurations = [
-        each
-        for kind, plural in (
-            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-        )
-        for each in ({**item, "kind": kind} for item in await reading.items(f"{_ADMISSION}/{plural}"))
-    ]
+    configurations = await reading.webhook_configurations()
     definitions = await _definitions(reading)
     before, after = Scope.of(ours), Scope.of(manifests.objects)
     registry, faults = _registry(manifests, after)

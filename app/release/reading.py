@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from app.api.errors import ApiError, Forbidden, NotFound, WireError
+from app.api.errors import ApiError, Forbidden, NotFound, ServerError, WireError
 from app.api.meta import Kind
 from app.kube.transport import Transport
 from app.release.manifests import Manifests, Plain
@@ -18,6 +18,7 @@ K = TypeVar("K", bound=Kind)
 R = TypeVar("R")
 
 AT_ONCE: Final = 8
+ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 WHOLE: Final = frozenset({"ConfigMap", "Deployment", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
@@ -94,6 +95,16 @@ class Reading:
             return []
         return [orjson.loads(bytes(each)) for each in found]
 
+    async def webhook_configurations(self) -> list[Plain]:
+        """All webhook configurations, of both kinds."""
+        found: list[Plain] = []
+        for kind, plural in (
+            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        ):
+            found += [{**each, "kind": kind} for each in await self.items(f"{ADMISSION}/{plural}")]
+        return found
+
     async def names(self, path: str, *, labels: str) -> list[str]:
         """The names of the objects with these labels."""
         query: dict[str, str | int] = {"labelSelector": labels}
@@ -108,7 +119,7 @@ class Reading:
 
     async def objects(self, kind: type[K], *, labels: str = "") -> AsyncIterator[K]:
         """The objects of a kind, page by page; none if the kind is not served, or the caller may not read it. An object
-        that cannot be decoded is left out."""
+        that cannot be decoded is a failure too."""
         try:
             await self._transport.find_version(kind)
             pages = self._transport.pages(
@@ -119,13 +130,15 @@ class Reading:
                 for raw in found[1].items or ():
                     try:
                         job = decode(raw)
-                    except msgspec.ValidationError:
+                    except msgspec.ValidationError as error:
+                        self.failures.append(f"an object of {kind.PLURAL} ({error})")
                         continue
                     yield job
         except NotFound:
             return
-        except Forbidden:
-            self.failures.append(f"{kind.PLURAL}.{kind.GROUP}" if kind.GROUP else kind.PLURAL)
+        except (Forbidden, ServerError) as error:
+            plural = f"{kind.PLURAL}.{kind.GROUP}" if kind.GROUP else kind.PLURAL
+            self.failures.append(plural if isinstance(error, Forbidden) else f"{plural} ({error.message})")
 
     async def resources(self, group_versions: Iterable[str]) -> dict[tuple[str, str], Resource]:
         """How the kinds of these API versions are served, by version and kind."""

@@ -3,8 +3,9 @@
 `helm uninstall` then deletes what the chart made; CustomResourceDefinitions, queues and Workloads stay.
 
 The order keeps any step from undoing another: webhooks and policies first, so that nothing is refused or suspended any
-more; then the controller, which would gate and suspend again; then definitions, gates, suspensions and finalizers, in
-passes until a pass finds nothing left. Each pass reads the cluster anew, so the command may be run again at any time.
+more; then objects in older versions, while they can be converted; then the controller, which would suspend again; then
+definitions, gates, suspensions and finalizers, in passes until a pass finds nothing left. Each pass reads the cluster
+anew, so the command may be run again at any time.
 """
 
 import asyncio
@@ -19,17 +20,19 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.config import load, of_release
 from app.api.core import Namespace, Pod
 from app.api.errors import ApiError, Conflict, InvalidConfiguration, NotFound, PermanentError, TurnstileError, WireError
-from app.api.kinds import KINDS
+from app.api.kinds import KINDS, Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.controllers import definitions
 from app.controllers.actions import Patch
+from app.controllers.writes import fresh_patch
 from app.jobs.integration import Integration
 from app.jobs.labels import queue_name
 from app.jobs.registry import ALL, Registry
 from app.kube.lease import Lease
 from app.kube.transport import Transport
 from app.process.configured import job_kinds
+from app.release.findings import listed
 from app.release.leaving import (
     FINALIZED,
     Pending,
@@ -40,11 +43,10 @@ from app.release.leaving import (
     started,
     without_finalizer,
 )
-from app.release.manifests import CHART_LABEL, Plain, configuration, owner
-from app.release.reading import Reading
+from app.release.manifests import CHART_LABEL, Plain, configuration, owner, registers_for_kueues_kinds, show
+from app.release.reading import ADMISSION, Reading
 from app.release.scope import Scope, resource_name
 
-_ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
 FREE_SECONDS: Final = 2.5
 """Seconds for which nobody may take the Lease: a candidate looks at it every second or so."""
@@ -55,6 +57,10 @@ _PASS_SECONDS: Final = 1.0
 
 class StillLeading(TurnstileError):
     """A controller does not stop."""
+
+
+class StillManaged(TurnstileError):
+    """Another program manages the jobs of the cluster."""
 
 
 class Uninstall:
@@ -85,19 +91,28 @@ class Uninstall:
         self._registry = Registry()
         self._done: Counter[str] = Counter()
         self._left: list[str] = []
+        self._unclear: set[str] = set()
+        """Suspended jobs of which it is not known any more whether Turnstile suspended them."""
 
     async def run(self, seconds: float) -> list[str]:
-        """Remove everything within `seconds`; what is left, each with the reason. Raises StillLeading and the errors of
-        `Transport`."""
+        """Remove everything within `seconds`; what is left, each with the reason.
+
+        Raises StillManaged before anything is changed, StillLeading, and the errors of `Transport`.
+        """
         deadline = asyncio.get_running_loop().time() + seconds
+        await self._require_no_other()
         await self._learn()
         for path in [each async for each in self._interceptors()]:
             await self._delete(path)
+        unread = [*self._reading.failures]
+        await self._migrate()
         await self._stop_controller(deadline)
         while True:
             self._left = []
+            self._reading.failures.clear()
             before = self._done.total()
             await self._pass()
+            self._left += [f"{each}: cannot be read" for each in dict.fromkeys(self._reading.failures)]
             finished = self._dry_run or (not self._left and self._done.total() == before)
             if finished or asyncio.get_running_loop().time() > deadline:
                 break
@@ -105,8 +120,11 @@ class Uninstall:
                 await asyncio.sleep(_PASS_SECONDS)
         for what, count in sorted(self._done.items()):
             self._say(f"{count} {what}")
+        if self._unclear:
+            said = "are suspended, name a queue and have no Workload: see whether their users suspended them"
+            self._say(f"{listed(self._unclear)} {said}")
         await self._delete(Lease.path(f"{self._name}-controller", self._namespace))
-        return [*self._left, *(f"{each}: may not be read" for each in dict.fromkeys(self._reading.failures))]
+        return [*(f"{each}: cannot be read" for each in unread), *self._left]
 
     async def owner(self) -> str:
         """The Helm release that made the controller's account; empty if none did."""
@@ -116,10 +134,21 @@ class Uninstall:
 
     # --- the installation
 
+    async def _require_no_other(self) -> None:
+        """Kueue, and a release of another name, have the same gates and finalizers."""
+        ours = (f"{self._name}-{_MUTATING}", f"{self._name}-{_VALIDATING}")
+        others = [
+            show(each)
+            for each in await self._reading.webhook_configurations()
+            if registers_for_kueues_kinds(each) and each["metadata"]["name"] not in ours
+        ]
+        if others:
+            raise StillManaged(f"jobs are managed with {listed(others)}: give --name of that release, or delete these")
+
     async def _learn(self) -> None:
         """Which jobs are managed, while the objects that say so are still there."""
         found = [
-            await self._reading.get(f"{_ADMISSION}/mutatingwebhookconfigurations/{self._name}-{_MUTATING}"),
+            await self._reading.get(f"{ADMISSION}/mutatingwebhookconfigurations/{self._name}-{_MUTATING}"),
             await self._reading.get(f"/apis/apps/v1/namespaces/{self._namespace}/deployments/{self._name}-controller"),
             await self._reading.get(f"/api/v1/namespaces/{self._namespace}/configmaps/{self._name}-config"),
         ]
@@ -137,12 +166,12 @@ class Uninstall:
 
     async def _interceptors(self) -> AsyncIterator[str]:
         """Paths of all by which the API server asks Turnstile, or refuses in its place."""
-        for kind, suffix in (("mutating", _MUTATING), ("validating", "validating-webhook-configuration")):
-            yield f"{_ADMISSION}/{kind}webhookconfigurations/{self._name}-{suffix}"
+        for kind, suffix in (("mutating", _MUTATING), ("validating", _VALIDATING)):
+            yield f"{ADMISSION}/{kind}webhookconfigurations/{self._name}-{suffix}"
         for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            for name in await self._reading.names(f"{_ADMISSION}/{plural}", labels=CHART_LABEL):
+            for name in await self._reading.names(f"{ADMISSION}/{plural}", labels=CHART_LABEL):
                 if name.startswith(f"{self._name}-"):
-                    yield f"{_ADMISSION}/{plural}/{name}"
+                    yield f"{ADMISSION}/{plural}/{name}"
         for version in names.VISIBILITY_VERSIONS:
             path = f"{_API_SERVICES}/{version}.{names.VISIBILITY_GROUP}"
             found = await self._reading.get(path)
@@ -200,6 +229,8 @@ class Uninstall:
 
     async def _pass(self) -> None:
         """Undo what is found now."""
+        if not self._dry_run:
+            await self._migrate()  # what could not be written before the controller stopped
         await self._restore_definitions()
         namespaces = {each.metadata.name: each.metadata.labels async for each in self._reading.objects(Namespace)}
         workloads: dict[str, list[Workload]] = {}
@@ -217,20 +248,40 @@ class Uninstall:
             found = [patch async for each in self._reading.objects(kind) if (patch := without_finalizer(each))]
             await self._write(found, f"finalizers of {kind.PLURAL} {self._did}removed")
 
-    async def _restore_definitions(self) -> None:
-        """Serve no version any more that Turnstile's webhook would have to convert."""
+    async def _definitions(self) -> AsyncIterator[tuple[Definition, CustomResourceDefinition]]:
+        """Turnstile's definitions; not Kueue's, which converts them itself."""
         for kinds in KINDS:
             try:
                 found = await self._transport.get(CustomResourceDefinition, kinds.name)
             except NotFound:
                 continue
-            if found.metadata.labels.get("app.kubernetes.io/part-of") != "turnstile":
-                continue  # Kueue's, which converts them itself
-            result = definitions.decide(found, kinds, None, serve_older=False)
+            if found.metadata.labels.get("app.kubernetes.io/part-of") == "turnstile":
+                yield kinds, found
+
+    async def _migrate(self) -> None:
+        """Have every object stored in the present version of its kind, while what converts older ones still runs.
+
+        An empty patch has the API server write an object as it is.
+        """
+        async for kinds, definition in self._definitions():
+            kind, missed = kinds.stored, len(self._left) + len(self._reading.failures)
+            if all(version == kind.VERSION for version in definition.status.stored_versions):
+                continue
+            found = [
+                Patch(kind, each.metadata.namespace, each.metadata.name, b"{}")
+                async for each in self._reading.objects(kind)
+            ]
+            await self._write(found, f"{kind.PLURAL} {self._did}stored as {kind.VERSION}")
+            if len(self._left) + len(self._reading.failures) == missed:
+                body = {"status": {"storedVersions": [kind.VERSION]}}
+                patch = fresh_patch(definition, body, subresource="status")
+                await self._write([patch], f"definitions {self._did}stripped of older stored versions")
+
+    async def _restore_definitions(self) -> None:
+        """Serve no version any more that Turnstile's webhook would have to convert."""
+        async for kinds, definition in self._definitions():
+            result = definitions.decide(definition, kinds, None, serve_older=False)
             patches = [each for each in result.actions if isinstance(each, Patch)]
-            if not patches and found.conversion_webhook is not None:
-                stored = ", ".join(found.status.stored_versions)
-                self._left.append(f"{kinds.name}: converted by a webhook still, because objects are stored as {stored}")
             await self._write(patches, f"definitions {self._did}left with their stored version alone")
 
     async def _start(
@@ -242,7 +293,10 @@ class Uninstall:
         async for job in self._reading.objects(integration.kind):
             queued = bool(self._scope.without_queue_name or queue_name(job)) and job.metadata.namespace in within
             own = workloads.get(self._registry.key_of(job), ())
-            if not held(integration, job, own, managed=queued and not self._registry.made(job)):
+            by_itself = not self._registry.made(job)
+            if not held(integration, job, own, managed=queued and by_itself):
+                if not self._scope.selectors and queue_name(job) and held(integration, job, own, managed=by_itself):
+                    self._unclear.add(f"{integration.kind.KIND} {job.metadata.key}")
                 continue
             try:
                 steps = started(integration, await self._joined(integration, job))
@@ -303,6 +357,7 @@ class Uninstall:
 
 
 _MUTATING: Final = "mutating-webhook-configuration"
+_VALIDATING: Final = "validating-webhook-configuration"
 
 
 def _serves(api_service: Plain) -> Plain:

@@ -4,9 +4,13 @@ A control plane of its own, because the release goes. No kubelet runs the pod of
 run as a process, with the hook's own account.
 """
 
+import base64
+import contextlib
+import json
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +104,7 @@ def deployment(name: str, namespace: str, queue: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
+@pytest.mark.timeout(240)
 def test_nothing_is_left_of_it(release: Release) -> None:
     """Jobs, Pods and a Deployment that are pending, running and finished: afterwards what waited runs, and everything
     can be created and deleted; a Job that was deactivated stays suspended."""
@@ -108,11 +113,15 @@ def test_nothing_is_left_of_it(release: Release) -> None:
     api, namespace = release.api, world.namespace
     running = {each["metadata"]["uid"] for each in world.pods_of("runs")}
 
+    assert stored(release.cp, "multikueueclusters", "worker").endswith("/v1beta1")
     seen = marks(api)
     shown = release.command("--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "1 jobs.batch would be resumed" in shown.stdout
     assert release.command("--helm-release", "another").returncode == 0
+    refused = release.command("--name", "another")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"jobs are managed with MutatingWebhookConfiguration {RELEASE}-" in refused.stderr
     assert marks(api) == seen
 
     printed = release.uninstall()
@@ -121,6 +130,7 @@ def test_nothing_is_left_of_it(release: Release) -> None:
     assert world.suspended("deactivated")
     assert {each["metadata"]["uid"] for each in world.pods_of("runs")} == running
     assert_no_trace(api)
+    assert stored(release.cp, "multikueueclusters", "worker") == GROUP
 
     pods = resource_path("v1", "pods", namespace=namespace)
     for each in api.items(pods):
@@ -148,6 +158,10 @@ def populated(release: Release) -> Scenario:
     api = release.api
     world = Scenario(api, release.cp.namespace("team", labels=MANAGED))
     namespace = world.namespace
+    with stored_as_v1beta1(api, "multikueueclusters"):  # a kind that the webhook converts, and Turnstile never writes
+        source = {"kubeConfig": {"location": "secret", "locationType": "Secret"}}
+        worker: Json = {"metadata": {"name": "worker"}, "spec": {"clusterSource": source}}
+        api.create({"apiVersion": GROUP, "kind": "MultiKueueCluster", **worker})
     world.queue("main", {world.flavor("plain"): {"cpu": "2500m"}})
     world.job("ended", queue="main", run_for="0s")
     api.create(pod("pod-ended", namespace, "main", "0s"))
@@ -166,6 +180,35 @@ def populated(release: Release) -> Scenario:
     workload = world.workload_of("deactivated")
     api.patch(api.path_of(workload), {"spec": {"active": False}})
     return world
+
+
+@contextlib.contextmanager
+def stored_as_v1beta1(api: Api, plural: str) -> Iterator[None]:
+    """As with a definition of an older Kueue: what is written meanwhile is stored in the older version."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.kueue.x-k8s.io"
+    versions = [each["name"] for each in api.get(path)["spec"]["versions"]]
+
+    def store(version: str) -> None:
+        patch = [
+            {"op": "replace", "path": f"/spec/versions/{index}/storage", "value": name == version}
+            for index, name in enumerate(versions)
+        ]
+        api.patch(path, patch, kind="json")
+        stored = api.wait_for(path, lambda each: version in each["status"]["storedVersions"], describe="stored so")
+        assert stored
+
+    store("v1beta1")
+    yield
+    store("v1beta2")
+
+
+def stored(cp: ControlPlane, plural: str, key: str) -> str:
+    """The version in which etcd has an object."""
+    where = base64.b64encode(f"/registry/kueue.x-k8s.io/{plural}/{key}".encode()).decode()
+    request = urllib.request.Request(f"{cp.etcd}/v3/kv/range", json.dumps({"key": where}).encode())
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        (found,) = json.loads(answer.read())["kvs"]
+    return str(json.loads(base64.b64decode(found["value"]))["apiVersion"])
 
 
 def marks(api: Api) -> Json:
@@ -203,6 +246,7 @@ def assert_no_trace(api: Api) -> None:
     assert found["registered"] == []
     assert [each for each in found["objects"] if each[2] or each[3]] == []
     for each in api.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"):
+        assert each["status"]["storedVersions"] == ["v1beta2"]
         assert each["spec"]["conversion"]["strategy"] == "None"
         assert [version["name"] for version in each["spec"]["versions"] if version["served"]] == ["v1beta2"]
     assert api.find(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}-controller") is None
