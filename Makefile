@@ -77,6 +77,14 @@ build-operators: build ## Build the job operators of the test bed (a minute or t
 test-operators: build ## Run the tests with real job operators, which are built on demand, several at once (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
+.PHONY: test-image
+test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)
+	@$(PY) -m pytest tests/image $(ARGS)
+
+.PHONY: image
+image: ## Build the image with buildah or docker (IMAGE=REGISTRY/turnstile:0.1.0, BASE=another base; docs/install.md)
+	@bash charts/image.sh "$(IMAGE)" $(if $(BASE),--build-arg BASE=$(BASE)) $(ARGS)
+
 .PHONY: bench
 bench: build ## Measure; docs/performance.md explains the figures
 	@$(PY) -m tests.bench $(ARGS)

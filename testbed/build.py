@@ -84,14 +84,13 @@ class Module:
     edits: tuple[Edit, ...] = ()
 
     def cache(self) -> Path:
-        """`$XDG_CACHE_HOME` (or `~/.cache`) `/turnstile/testbed/<hash of go.mod, go.sum and the edits>`."""
+        """`testbed/<hash of go.mod, go.sum and the edits>` of what is kept."""
         digest = hashlib.sha256()
         for name in ("go.mod", "go.sum"):
             digest.update((self.directory / name).read_bytes())
         for edit in self.edits:
             digest.update(repr(edit).encode())
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        return Path(home) / "turnstile" / "testbed" / digest.hexdigest()[:16]
+        return kept() / "testbed" / digest.hexdigest()[:16]
 
     def ensure(self, report: Report | None = None) -> Toolbox:
         """Return all programs, building what is missing (minutes when the Go cache is cold, nothing when all is there).
@@ -248,6 +247,11 @@ BED = Module(
     (Carried("kwok-stage", "sigs.k8s.io/kwok", "kustomize/stage"),),
     _KUBERNETES_VERSION,
 )
+
+
+def kept() -> Path:
+    """`$XDG_CACHE_HOME` (or `~/.cache`) `/turnstile`: what is made once for all checkouts."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnstile"
 
 
 def ensure(report: Report | None = None) -> Toolbox:

@@ -18,12 +18,17 @@ from testbed.errors import ComponentFailed
 _WATCHDOG = Path(__file__).with_name("watchdog.py")
 
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+
+
 class Process:
     """One started program and its log file. Made by `ProcessGroup.start`."""
 
     def __init__(self, name: str, popen: "subprocess.Popen[bytes]", log: Path) -> None:
         self.name = name
         self.log = log
+        self.asked_to_end = False
+        """Whether it was sent a signal that ends it: otherwise it ended by itself."""
         self._popen = popen
 
     @property
@@ -37,6 +42,8 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when it has ended already."""
+        if self.poll() is None and number in _ENDING:
+            self.asked_to_end = True
         self._popen.send_signal(number)
 
     def pause(self) -> None:
@@ -65,12 +72,12 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
-        self._popen.kill()
+        self.signal(signal.SIGKILL)
         self._popen.wait()
 
     def terminate(self, *, timeout: float = 10) -> int:
         """SIGTERM and wait; SIGKILL after `timeout` seconds. Returns the exit code."""
-        self._popen.terminate()
+        self.signal(signal.SIGTERM)
         return self.wait(timeout=timeout)
 
     def wait(self, *, timeout: float) -> int:

@@ -21,9 +21,13 @@ class Turnstile:
         self.startup_seconds = 0.0
 
     def start(self) -> None:
-        """Start and wait until it is ready; does nothing while it runs."""
+        """Start and wait until it is ready; does nothing while it runs. That it ended by itself since is an error
+        of the test that asks next."""
         if self.process is not None and self.process.poll() is None:
             return
+        ended, self.process = self.process, None
+        if ended is not None and not ended.asked_to_end:
+            ended.require_running()
         began = time.monotonic()
         self.process = self.installation.start()
         self.installation.wait_ready(self.process)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,14 +23,24 @@ def create(
         add_completion=False,
     )
 
+    def print_version(*, wanted: bool) -> None:
+        if wanted:
+            typer.echo(__version__)
+            raise typer.Exit
+
     @app.callback()
-    def _root() -> None:
+    def _root(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+        ] = False,
+    ) -> None:
         """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
 
     @app.command()
     def version() -> None:
         """Print the version."""
-        typer.echo(__version__)
+        print_version(wanted=True)
 
     config.register(app)
     serve.register(app, serving)

@@ -175,6 +175,10 @@ class Lines:
         if queue is not None:
             self.mark_retry(queue.name)
 
+    def is_evicted(self, info: Info) -> bool:
+        """Whether a Workload is evicted, or was chosen as a victim and the eviction is not seen yet."""
+        return info.evicted or info.key in self.evicting
+
     def queue_of(self, info: Info) -> ClusterQueue | None:
         """The ClusterQueue a workload holds quota or waits in."""
         name = self.ledger.holders.get(info.key)

@@ -1,13 +1,15 @@
 """The chart installed in a control plane of its own, and both roles as its Deployments start them.
 
-No kubelet runs pods here, so what the rendered Deployments say is started as processes. Every request is in the audit
-log. One a session; who uses it removes what it makes.
+No kubelet runs pods here, so what the rendered Deployments say is started as processes: of this checkout (the fixture
+`deployed`, one a session), or of the image (tests/image). Every request is in the audit log. A test that uses them
+removes what it makes.
 """
 
 import http.client
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +92,21 @@ class Deployed:
         }
 
 
+Start = Callable[[ControlPlane, Json, list[str]], Process]
+"""Starts what the pod of a rendered Deployment says, with the rights of its service account.
+
+The list has the arguments of its container as the kubelet would give them, with 127.0.0.1 as the address."""
+
+
 @pytest.fixture(scope="session")
 def deployed() -> Iterator[Deployed]:
+    """Both roles as processes of this checkout."""
+    with deploy(_from_the_checkout) as found:
+        yield found
+
+
+@contextmanager
+def deploy(start: Start) -> Iterator[Deployed]:
     """The chart installed with the webhook at a port of this host; one process a role, and one node."""
     with ReservedPort() as health:
         webhook_port = _free_port()
@@ -103,9 +118,9 @@ def deployed() -> Iterator[Deployed]:
         health.release()
         with ControlPlane(audit=True) as cp:
             cp.helm("install", "turnstile", str(CHART), "-n", NAMESPACE, "--create-namespace", *values)
-            controller = _start(cp, "controller", health.number, metrics_port, *values)
+            controller = _start(start, cp, "controller", health.number, metrics_port, *values)
             # With a URL the chart renders no webhook Deployment: take the one it would render without.
-            webhook = _start(cp, "webhook", webhook_port, webhook_port, "--set", f"webhook.port={webhook_port}")
+            webhook = _start(start, cp, "webhook", webhook_port, webhook_port, "--set", f"webhook.port={webhook_port}")
             cp.add_node("plain", cpu=64, memory="256Gi")
             for replica in (controller, webhook):
                 wait_until(
@@ -123,8 +138,8 @@ def _free_port() -> int:
         return port.number
 
 
-def _start(cp: ControlPlane, role: str, port: int, metrics_port: int, *values: str) -> Replica:
-    """Start what the rendered Deployment of a role says, with a token of its service account."""
+def _start(start: Start, cp: ControlPlane, role: str, port: int, metrics_port: int, *values: str) -> Replica:
+    """Start what the rendered Deployment of a role says."""
     rendered = cp.helm("template", "turnstile", str(CHART), "-n", NAMESPACE, *values)
     (deployment,) = [
         document
@@ -137,7 +152,10 @@ def _start(cp: ControlPlane, role: str, port: int, metrics_port: int, *values: s
         argument.replace("$(POD_NAMESPACE)", NAMESPACE).replace("0.0.0.0", "127.0.0.1")
         for argument in container["args"]
     ]
+    return Replica(start(cp, pod, arguments), container, port, metrics_port)
+
+
+def _from_the_checkout(cp: ControlPlane, pod: Json, arguments: list[str]) -> Process:
     kubeconfig = cp.service_account_kubeconfig(NAMESPACE, pod["serviceAccountName"])
     program = Path(sys.executable).with_name("turnstile")
-    process = cp.start_process(role, [program, *arguments, "--kubeconfig", kubeconfig])
-    return Replica(process, container, port, metrics_port)
+    return cp.start_process(pod["containers"][0]["name"], [program, *arguments, "--kubeconfig", kubeconfig])

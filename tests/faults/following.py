@@ -1,8 +1,9 @@
 """What a cluster holds and what changed in it, also across restarts of the API server and of a kind's definition.
 
 Each kind is watched by a thread of its own. A watch that ends is followed by a list; what the list lacks was deleted
-meanwhile. The recording of `recording` is exact but ends with its first broken watch: that is for histories of which
-every version counts.
+meanwhile. How a kind was between its last change before that and the list is not known: a `Change` of kind GAP says
+so, with the revision before as its own, and that of the list as `until`. The recording of `recording` is exact but ends
+with its first broken watch: that is for histories of which every version counts.
 """
 
 import http.client
@@ -15,19 +16,21 @@ from typing import Self
 from testbed.client import Api, Json, Watch
 from testbed.errors import ApiError
 
+GAP = "gap"
 AGAIN_SECONDS = 0.2
 """From an error to the next list."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One object as it is after a change; `obj` is None when it is gone."""
+    """One object as it is after a change; `obj` is None when it is gone. Of a GAP the `uid` is the kind."""
 
     revision: int
     at: float
     kind: str
     uid: str
     obj: Json | None
+    until: int = 0
 
 
 class Follower:
@@ -39,6 +42,8 @@ class Follower:
         self._lock = threading.Lock()
         self._now: dict[str, dict[str, Json]] = {kind: {} for kind in paths}
         self._changes: list[Change] = []
+        self._newest: dict[str, int] = {}
+        """The last revision of a kind that is known."""
         self._broken: dict[str, float] = dict.fromkeys(paths, 0.0)
         self._watches: dict[str, Watch] = {}
         self._threads: list[threading.Thread] = []
@@ -98,15 +103,20 @@ class Follower:
         revision = listed["metadata"].get("resourceVersion", "")
         there = {each["metadata"]["uid"]: each for each in listed["items"]}
         with self._lock:
+            if revision and kind in self._newest:
+                gap = Change(self._newest[kind], time.monotonic(), GAP, kind, None, until=int(revision))
+                self._changes.append(gap)
             for uid, old in list(self._now[kind].items()):
                 if uid not in there:  # some time between its last version and now: pods early, as they went first
                     last = old["metadata"]["resourceVersion"]
                     self._put(kind, uid, None, int(last if kind == "pods" else revision or last))
             for uid, obj in there.items():
                 self._put(kind, uid, obj, int(obj["metadata"]["resourceVersion"]))
-        if not revision:
-            with self._lock:
+            if revision:
+                self._newest[kind] = int(revision)
+            else:
                 self._broken.pop(kind, None)
+        if not revision:
             self._over.wait(1.0)
             return
         self._watches[kind] = self._api.watch(self._paths[kind], resource_version=revision)
@@ -124,6 +134,7 @@ class Follower:
             obj = event["object"]
             meta = obj["metadata"]
             with self._lock:
+                self._newest[kind] = int(meta["resourceVersion"])
                 gone = event["type"] == "DELETED"
                 self._put(kind, meta["uid"], None if gone else obj, int(meta["resourceVersion"]))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from testbed.client import Json
-from tests.faults.following import Change
+from tests.faults.following import GAP, Change
 from tests.faults.moments import is_true
 from tests.faults.quota import Limits, Tree
 
@@ -92,12 +92,16 @@ class Overshoot:
     _limits: dict[str, Limits] = field(default_factory=dict)
     _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
     _over: set[str] = field(default_factory=set)
+    _unknown_until: int = 0
+    """The revision of the last list after a watch that ended: until then nothing is judged."""
     _recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def follow(self, changes: Iterable[Change]) -> None:
         """Judge these changes, one after the other."""
         for change in changes:
             self._recent.append(change)
+            if change.kind == GAP:
+                self._unknown_until = max(self._unknown_until, change.until)
             match change.kind:
                 case "pods":
                     self._pod(change)
@@ -135,6 +139,8 @@ class Overshoot:
         self._compare(change)
 
     def _fits(self, change: Change, name: str, queue: str, amount: int) -> None:
+        if change.revision <= self._unknown_until:
+            return
         while len(self._trees) > 1 and self._trees[1][0] < change.at - DECIDED_SECONDS:
             self._trees.popleft()
         usage = self.usage(self._held)
@@ -143,6 +149,8 @@ class Overshoot:
 
     def _compare(self, change: Change) -> None:
         """Pods of a ClusterQueue never use more than its Workloads hold."""
+        if change.revision <= self._unknown_until:
+            return
         running, reserved = self.usage(self._pods), self.usage(self._held)
         over = {queue for queue, amount in running.items() if amount > reserved[queue]}
         for queue in over - self._over:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from tests.faults.evidence import Decided, Look
 from tests.faults.moments import Claim
 
-SERVED, CUT_SHORT = "served", "cut short"
+SERVED, CUT_SHORT, STILL_WAITS = "served", "cut short", "its preemptor still waits at the end"
 OUTRANKED = "outranked", True
 
 
@@ -33,14 +33,26 @@ class Preemption:
 
 class Preemptions:
     """All preemptions of a history. What was written of it is told by `write` and `land`, in the order it happened.
-    `deleted` are Workloads that were gone in the end."""
+    `deleted` are Workloads that were gone in the end, and `waiting` those that waited, if that is known."""
 
-    def __init__(self, looks: list[Look], *, fair: bool, deleted: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        looks: list[Look],
+        *,
+        fair: bool,
+        deleted: Collection[str] = (),
+        waiting: Collection[str] | None = None,
+    ) -> None:
         self._looks = looks
         self._fair = fair
         self._deleted = deleted
+        self._waiting = waiting
         self._landed: set[tuple[int, str]] = set()
         self._order: dict[str, tuple[int, int]] = {}
+        self._counted_on: dict[str, set[str]] = {}
+        """Whose quota a preemptor ever counted on."""
+        for decided in (decided for look in looks for decided in look.decisions if decided.victims):
+            self._counted_on.setdefault(decided.uid, set()).update(decided.gone)
         self.all = [
             Preemption(number, place, decided, str(look))
             for number, look in enumerate(looks)
@@ -131,8 +143,12 @@ class Preemptions:
         """What became of the preemptor, and whether that is an answer: it was let in, or what happened since shows why
         not. Followed from cycle to cycle, until it is let in or somebody else has its room, who is followed in turn."""
         deleted = preemption.decided.uid in self._deleted
-        fate = _Fate(self._looks, self._landed, self.all, preemption, fair=self._fair, deleted=deleted)
+        fate = _Fate(
+            self._looks, self._landed, self.all, self._counted_on, preemption, fair=self._fair, deleted=deleted
+        )
         what, good = fate.find()
+        if what == STILL_WAITS and self._waiting is not None and preemption.decided.uid not in self._waiting:
+            what, good = "withdrawn", True  # after the last cycle
         again = self._again(preemption)
         if good and again is not None and again < fate.settled:
             return f"its victim was let in and evicted again in {self._looks[again]}, while its room was kept", False
@@ -159,6 +175,7 @@ class _Fate:
         looks: list[Look],
         landed: set[tuple[int, str]],
         everything: list[Preemption],
+        counted_on: Mapping[str, Collection[str]],
         preemption: Preemption,
         *,
         fair: bool,
@@ -167,6 +184,7 @@ class _Fate:
         self._looks = looks
         self._landed = landed
         self._all = everything
+        self._counted_on = counted_on
         self._preemption = preemption
         self._fair = fair
         self._deleted = deleted
@@ -182,9 +200,11 @@ class _Fate:
         self._leaving = set(self._victims)
         self._own = set(self._victims)
         """Of those, the ones that it chose itself."""
-        self._outranked = False
-        """Whether somebody who comes first took what it needs beside its own victims: there is room for it only where
-        those of others leave more than is asked for."""
+        before = start.decisions[: preemption.place]
+        admitted = {decided.uid: start.waiting[decided.uid] for decided in before if decided.outcome == "admit"}
+        self._short = not self._fits_by_its_own(start, admitted)
+        """Whether somebody who comes first, or an administrator, took what it needs beside its own victims: there is
+        room for it only where those of others leave more than is asked for."""
         self.settled = preemption.look
         self.heir: Preemption | None = None
 
@@ -200,7 +220,7 @@ class _Fate:
             if found is not None:
                 return found
             before = look
-        return "its preemptor still waits at the end", False
+        return STILL_WAITS, False
 
     def _without_decision(self, before: Look, look: Look) -> tuple[str, bool] | None:
         """What happened since the cycle before."""
@@ -215,9 +235,13 @@ class _Fate:
             return "withdrawn", True
         if self._deleted and self._admitted_in == look.term:
             return "withdrawn", True  # the write found it gone, and the watch has not told of that yet
-        if self._has_room(look, {}, set()):
+        then = replace(look, decisions=before.decisions)
+        if self._has_room(then, {}, set()):
+            uncut = replace(look, limits=before.limits)
+            self._short = self._short or (self._fits_by_its_own(uncut, {}) and not self._fits_by_its_own(look, {}))
             return None
-        if self._has_room(replace(look, limits=before.limits), {}, set()):
+        limits = (before.limits, self._start.limits)
+        if any(self._has_room(replace(each, limits=old), {}, set()) for each in (then, look) for old in limits):
             return "quota cut", True
         staying = {uid for uid in self._leaving - look.going if uid in look.holding}
         if look.term != before.term and staying - self._preemption.written:
@@ -274,7 +298,7 @@ class _Fate:
                 claimed[decided.uid] = claim
                 freed |= decided.gone
             if place >= first and decided.outcome == "admit" and self._taken(look, admitted, decided.uid):
-                self._outranked = self._passed(look, place, claim) == OUTRANKED
+                self._short = self._passed(look, place, claim) == OUTRANKED
             if place >= first and not self._has_room(look, {**admitted, **claimed}, freed):
                 known = (each for each in self._all if (each.look, each.place) == (number, place))
                 self.heir = next(known, None) or Preemption(number, place, decided, str(look))
@@ -299,22 +323,27 @@ class _Fate:
         """Somebody else takes its room: whether that one comes first."""
         mine = look.place(self._uid)
         first = self._first(look, self._preemptor.queue)
-        unknown = look.term != self._start.term and (first != {self._uid} or self._lost(look))
+        another = look.term != self._start.term
+        unnamed = another and not any(f"(UID: {self._uid}," in message for message in self._known_evictions(look))
+        served = self._uid in look.waiting and look.waiting[self._uid].evicted != ""
+        unknown = another and (first != {self._uid} or unnamed or served or self._lost(look))
+        if mine is not None and (unnamed or (unknown and mine < place)):
+            return "left to its place in line by the next leader", True
         if mine is not None and mine < place:
-            if unknown:
-                return "left to its place in line by the next leader", True
+            if self._short and look.decisions[mine].requeue == "PreemptionNoCandidates":
+                return "parked", True
             return self._story(look, other, "was looked at before")
         if mine is not None:
             return OUTRANKED if self._comes_first(look, place, mine) else self._story(look, other, "is first")
         if unknown and any(each.place(self._uid) is not None for each in self._before_it(look)):
             return "left to its place in line by the next leader", True
-        if (self._outranked or not self._victims) and self._parked(look):
+        if (self._short or not self._victims) and self._parked(look):
             return "parked", True
         heads = [head for head in look.decisions if head.queue == self._preemptor.queue]
         if not heads:
             return self._story(look, other, "waits, and nobody of its queue was looked at")
         head = look.waiting.get(heads[0].uid)
-        if first == {self._uid} or head is None:
+        if (first == {self._uid} and not unknown) or head is None:
             return self._story(look, other, f"had to be at the head, and not {head}")
         if head.uid in first or _line(head) < _line(self._preemptor):
             return "not at the head", True
@@ -329,17 +358,27 @@ class _Fate:
 
     def _first(self, look: Look, queue: str) -> set[str]:
         """Who stands at the head of a queue for having had others preempted, and keeps their room. A new leader knows
-        that from the conditions of victims, which may name several."""
+        that from the conditions of victims as it begins, also of victims that wait no more, which may name several."""
         for earlier in self._before_it(look):
             for decided in earlier.decisions:
                 if decided.queue == queue and decided.requeue == "PendingPreemption":
                     return {decided.uid}
-        evicted = [claim.evicted for claim in (*look.waiting.values(), *look.holding.values()) if claim.evicted]
+        evicted = self._known_evictions(look)
         return {
             uid
-            for uid, claim in look.waiting.items()
-            if claim.queue == queue and any(f"(UID: {uid}," in message for message in evicted)
+            for uid, claim in self._began(look).waiting.items()
+            if claim.queue == queue
+            and (uid in self._counted_on or any(f"(UID: {uid}," in message for message in evicted))
         }
+
+    def _began(self, look: Look) -> Look:
+        """The first cycle of the same leader."""
+        return [look, *self._before_it(look)][-1]
+
+    def _known_evictions(self, look: Look) -> list[str]:
+        """What the conditions of evicted Workloads said when the leader began."""
+        began = self._began(look)
+        return [claim.evicted for claim in (*began.waiting.values(), *began.holding.values()) if claim.evicted]
 
     def _parked(self, look: Look) -> bool:
         """Whether it was refused when this leader last looked at it, as those before it in the cycle, or one that
@@ -352,7 +391,7 @@ class _Fate:
             place = earlier.place(self._uid)
             if place is not None:
                 refused = earlier.decisions[place].requeue == "PreemptionNoCandidates"
-                if not self._outranked:
+                if not self._short:
                     return refused and not self._has_room(earlier, *_claimed(earlier, place))
                 return refused and not self._fits_by_its_own(earlier, {})
             then = earlier
@@ -369,50 +408,70 @@ class _Fate:
         first, second = look.waiting[one.uid], look.waiting[two.uid]
         if two.uid == self._uid and self._first(look, two.queue) == {two.uid} and not self._may_pass(look, one, first):
             return False
-        if f"(UID: {one.uid}," in second.evicted and one.uid in self._first(look, one.queue):
-            return True  # it was preempted for that one, maybe under an earlier leader
+        named = f"(UID: {one.uid}," in second.evicted  # maybe under an earlier leader
+        if (named or self._made_way(two.uid, one.uid)) and one.uid in self._first(look, one.queue):
+            return True  # it was preempted for that one
+        for number, decided in enumerate(look.decisions[place + 1 : mine], place + 1):
+            made_way = self._made_way(two.uid, decided.uid) and decided.uid in self._first(look, decided.queue)
+            if made_way and self._comes_first(look, place, number):
+                return True  # it made way for one that comes after this one
         if not self._fair:
-            # Who had to look for other victims is told with the level of those; the order was that of the first ones,
-            # of both.
-            usage = look.usage(without=self._leaving & look.going)
-            theirs_then, mine_then = (look.tree.level(each.queue, each.cpus, usage) for each in (first, second))
-            return (min(one.borrowing, theirs_then), *_line(first)) <= (max(two.borrowing, mine_then), *_line(second))
+            return (one.borrowing, *_line(first)) <= (two.borrowing, *_line(second))
         if look.tree.root(first.queue) != look.tree.root(second.queue):
             return True
         theirs, ours = look.tree.below(first.queue, second.queue)
-        # The other side of the tree is judged by the head that comes first in it.
-        for number in range(place + 1, mine + 1):
-            best = look.waiting.get(look.decisions[number].uid)
-            if best is None or ours not in (best.queue, *look.tree.above(best.queue)):
-                continue
-            if number != mine and self._made_way(best.uid, one.uid):
-                continue  # it comes after that one, however its side of the tree stands
-            before = self._standing(look, place, theirs, first)
-            return any(a <= b for a in before for b in self._standing(look, place, ours, best)) and (
-                number == mine or self._comes_first(look, number, mine)
+        # The other side of the tree is judged by the head that comes first in it, or would, but made way for this one.
+        heads = [(number, _head(look, number)) for number in range(len(look.decisions))]
+        side = [(number, head) for number, head in heads if head and ours in (head.queue, *look.tree.above(head.queue))]
+        before = [
+            (number, head)
+            for number, head in side
+            if place < number <= mine and (number == mine or not self._made_way(head.uid, one.uid))
+        ]
+        after = []
+        if self._first(look, two.queue) == {two.uid}:
+            after = [
+                each for each in side if each[0] > mine and not self._may_pass(look, look.decisions[each[0]], each[1])
+            ]
+        return any(
+            any(
+                a <= b
+                for a in self._standing(look, place, theirs, _head(look, place) or first)
+                for b in self._standing(look, place, ours, head)
             )
-        return False
+            and (number >= mine or self._comes_first(look, number, mine))
+            for number, head in before + after
+        )
 
     def _made_way(self, victim: str, preemptor: str) -> bool:
-        """Whether one was ever evicted for the other."""
-        return any(each.decided.uid == preemptor and victim in each.decided.gone for each in self._all)
+        """Whether one ever counted on the quota of the other."""
+        return victim in self._counted_on.get(preemptor, ())
 
     def _may_pass(self, look: Look, one: Decided, claim: Claim) -> bool:
         """Nobody is let in before the one he was preempted for, nor, if he would borrow and has no higher priority,
-        before one that waits for its victims to go; unless he waits so himself."""
-        if one.uid in self._victims:
+        before one that waits for its victims to go; unless he waits so himself. A new leader knows a victim by its
+        condition, which names the one that had it evicted first."""
+        if one.uid in self._victims and (look.term == self._start.term or f"(UID: {self._uid}," in claim.evicted):
             return False
         if not one.borrowing or claim.priority > self._preemptor.priority:
             return True
         return one.uid in self._first(look, one.queue)
 
     @staticmethod
-    def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float, str]]:
-        """How a side of the tree stands with a workload let in: as the cycle began, and beside those before it."""
+    def _standing(look: Look, place: int, node: str, claim: Claim) -> Iterator[tuple[bool, object, int, float]]:
+        """How a side of the tree stands with a workload let in: as the cycle began, and beside those before it. Of two
+        that stand the same either comes first."""
         for beside in ({}, _claimed(look, place)[0]):
             usage = look.usage(beside={**beside, claim.uid: claim})
             share: tuple[bool, Fraction] = look.tree.share(node, usage)
-            yield look.tree.borrows(node, usage), share, *_line(claim)
+            yield look.tree.borrows(node, usage), share, *_line(claim)[:2]
+
+
+def _head(look: Look, place: int) -> Claim | None:
+    """The Workload of a decision, as it counts in the order of the cycle: it takes nothing if no flavor fits it."""
+    decided = look.decisions[place]
+    claim = look.waiting.get(decided.uid)
+    return replace(claim, cpus=0) if claim and decided.requeue == "NoFit" else claim
 
 
 def _line(claim: Claim) -> tuple[int, float, str]:

@@ -48,7 +48,8 @@ class Judge:
         self.looks = looks
         events = (moment.event for moment in moments if moment.event.kind == "workloads")
         deleted = {event.obj["metadata"]["uid"] for event in events if event.new is None}
-        self.preemptions = Preemptions(looks, fair=fair, deleted=deleted)
+        waiting = moments[-1].waiting if moments else None
+        self.preemptions = Preemptions(looks, fair=fair, deleted=deleted, waiting=waiting)
         self.verdict = Verdict()
 
     def judge(self) -> Verdict:

@@ -20,6 +20,12 @@ FOUND = {
     ("classical", 155): "the order is that of the flavors that were found first, also of one that looked again (judge)",
     ("fair", 283): "a head that made way for another comes after it, however its side of the tree stands (judge)",
     ("fair", 304): "called wrong once, for a reason that was not found",
+    ("fair", 520): "one of higher priority took what victims leave to a preemptor that came before it in the cycle",
+    ("fair", 1424): "a preemptor that searched again fitted only by the victims of another",
+    ("fair", 463): "who comes first in its side of the tree, and makes way, has its side judged (judge)",
+    ("classical", 1752): "the order is that of the borrowing found first, which the decision log tells now (judge)",
+    ("classical", 1553): "a preemptor that claimed nothing for some cycles had its claim counted in them (judge)",
+    ("classical", 1920): "a Workload makes way also for one that counts on its quota and did not evict it (judge)",
 }
 """What histories found in the engine, or in the judge, once."""
 

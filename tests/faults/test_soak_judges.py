@@ -3,7 +3,7 @@
 from typing import Any
 
 from testbed.client import Json
-from tests.faults.following import Change
+from tests.faults.following import GAP, Change
 from tests.faults.forbidden import RULES, Deadlines, World
 from tests.faults.overshoot import FOR_QUEUE, Overshoot
 
@@ -86,6 +86,23 @@ def test_pods_beyond_what_workloads_hold_are_seen() -> None:
     queue, held = ("clusterqueues", cluster_queue(2)), ("workloads", workload("a", QuotaReserved="True"))
     assert judged(queue, held, ("pods", pod("one"))) == []
     assert "pods use 2 of main, Workloads hold 1" in judged(queue, held, ("pods", pod("one")), ("pods", pod("two")))[0]
+
+
+def test_nothing_is_judged_before_the_list_after_a_watch_that_ended() -> None:
+    """The list shows a Workload later than it got its quota; what is wrong still then is seen."""
+    overshoot = Overshoot()
+    overshoot.follow(
+        [
+            Change(1, 1.0, "clusterqueues", "main", cluster_queue(2)),
+            Change(1, 3.0, GAP, "workloads", None, until=5),
+            Change(2, 2.0, "pods", "one", pod("one")),
+            Change(3, 2.0, "pods", "two", pod("two")),
+            Change(4, 3.0, "workloads", "a", workload("a", QuotaReserved="True")),
+        ]
+    )
+    assert overshoot.wrong == []
+    overshoot.follow([Change(6, 4.0, "pods", "one", pod("one"))])
+    assert "pods use 2 of main, Workloads hold 1" in overshoot.wrong[0]
 
 
 def test_a_reservation_beyond_the_quota_is_seen() -> None:

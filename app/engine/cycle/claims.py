@@ -4,7 +4,9 @@ Those processed later see the tree's usage with all of it. Must never be left th
 one that is left early.
 """
 
-from app.engine.cycle.entries import Entry, precedes, waits_for_victims
+from collections.abc import Callable
+
+from app.engine.cycle.entries import Entry, waits_for_victims
 from app.engine.pace import Pace, Sliced
 from app.engine.preemption.targets import Target
 from app.engine.quota.clusterqueue import ClusterQueue
@@ -38,9 +40,10 @@ class _Tree:
 class Claims:
     """The claims of one cycle."""
 
-    __slots__ = ("_coming", "_leaving", "_trees", "preempted")
+    __slots__ = ("_coming", "_is_evicted", "_leaving", "_trees", "preempted")
 
-    def __init__(self) -> None:
+    def __init__(self, is_evicted: Callable[[Target], bool]) -> None:
+        self._is_evicted = is_evicted
         self._trees: dict[Node, _Tree] = {}
         """By root."""
         self._leaving: Counted = []
@@ -94,7 +97,7 @@ class Claims:
 
     def fits(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits then, once all victims so far and its own have released their quota; and whether that
-        is by its own victims, and leaves enough to the preemptors that precede it.
+        is by its own victims, and leaves enough to the preemptors that came before it in the cycle.
 
         Kueue asks for the first only. But quota is given when it is free: victims may release more than their preemptor
         needs, and it is in use until then. And the next search of a preemptor counts on its own victims and on what is
@@ -108,36 +111,37 @@ class Claims:
             return False
         assert entry.assignment is not None
         admits = entry.assignment.mode is Mode.FIT
-        if not tree.preempting or not (admits or (tree.admitted and not entry.recomputed)):
-            return True  # nothing was admitted since its victims were chosen
+        preempts = (tree.admitted or entry.recomputed) and not all(map(self._is_evicted, entry.targets))
+        if not tree.preempting or not (admits or preempts):
+            return True  # no Workload is preempted for it that was not before, or it was seen to fit by its own victims
         with Trial() as trial:
             yield from self.without_passing(trial, entry.queue, pace)
             if not (yield from _fits_without(entry.targets.freed, entry, pace)):
                 return False
             if admits and len(tree.preempting) > 1:  # alone, it was seen to fit beside this one, its victims gone
                 for other in tree.preempting:
-                    if precedes(other, entry) and (yield from _leaves_short(entry, other, pace)):
+                    if (yield from _leaves_short(entry, other, pace)):
                         return False
             return True
 
     def fits_then(self, entry: Entry, pace: Pace) -> Sliced[bool]:
         """Whether the entry fits once all victims so far and its own, which are others, have released their quota.
 
-        What a head without candidates keeps for itself is kept from those who come new, not from a preemptor for which
-        Workloads were preempted before. The workload slice that the entry replaces is counted on: only what is asked
-        for beyond that must fit. Kueue takes the old one off as well, and so gives the same quota twice if a neighbour
-        borrowed it in the same cycle.
+        The workload slice that the entry replaces is counted on: only what is asked for beyond that must fit. Kueue
+        takes the old one off as well, and so gives the same quota twice if a neighbour borrowed it in the same cycle.
         """
         with Trial() as trial:
-            yield from self.free(trial, entry.queue, pace)
-            if waits_for_victims(entry):
-                yield from _take_off(trial, self._tree(entry.queue).reserved, pace)
+            yield from self.free(trial, entry, pace)
             yield from _free(trial, entry.targets.freed, pace)
             return usage_of(entry).fits(entry.queue.node)
 
-    def free(self, trial: Trial, queue: ClusterQueue, pace: Pace) -> Sliced[None]:
-        """Try how it is in the tree of a ClusterQueue once all victims so far are gone."""
-        return _free(trial, self._tree(queue).freed, pace)
+    def free(self, trial: Trial, entry: Entry, pace: Pace) -> Sliced[None]:
+        """Try how it is for an entry once all victims so far are gone. What a head without candidates keeps for itself
+        is kept from those who come new, not from a preemptor for which Workloads were preempted before."""
+        tree = self._tree(entry.queue)
+        yield from _free(trial, tree.freed, pace)
+        if waits_for_victims(entry):
+            yield from _take_off(trial, tree.reserved, pace)
 
     def beside(self, trial: Trial, head: Entry, pace: Pace) -> Sliced[None]:
         """Try how it is with the claim of one head counted as used, and no other: what it needs of its victims' quota

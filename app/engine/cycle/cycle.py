@@ -85,7 +85,7 @@ class _Run:
         self.now = now
         self.pace = pace
         self.gates = state.options.gates
-        self.claims = Claims()
+        self.claims = Claims(lambda target: state.is_evicted(target.info))
         self.expected: list[str] = []
         self.marks: list[tuple[Pending, Nomination | None]] = []
         """Nominations as they were before."""

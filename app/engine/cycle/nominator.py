@@ -98,7 +98,7 @@ class Nominator:
         full = self._assigner.assign(queue, info, pins=pins, replaced=old_info)
         entry.assignment, entry.targets = full, NO_TARGETS
         settled = full.mode is Mode.FIT and not full.borrowing
-        if pins is not None or settled or not self._as_nominated(entry, replaced):
+        if settled or not self._as_nominated(entry, replaced):
             if full.mode is Mode.PREEMPT:
                 entry.targets = self._preemptor.targets(queue, info, full)
             if full.mode is not Mode.FIT and not entry.targets and not self._partial(entry, pins):

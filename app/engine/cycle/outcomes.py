@@ -58,7 +58,7 @@ def decision_on(entry: Entry, victims: Sequence[Victim], *, observable: bool) ->
         message="" if admitting else entry.message,
         requeue_reason=entry.requeue_reason,
         assignment=assignment,
-        borrowing=assignment.borrowing if assignment is not None else 0,
+        borrowing=entry.rank[2] if entry.rank is not None else 0,
         recomputed=entry.recomputed,
     )
 
@@ -74,7 +74,7 @@ def victims_of(entry: Entry, state: State, expected: list[str], pace: Pace) -> S
             yield
             pace.renew()
         info, reason, name = target.info, target.reason, target.queue.name
-        new = not info.evicted and info.key not in state.evicting
+        new = not state.is_evicted(info)
         if new:
             expected.append(info.key)
             chosen.append(info.key)

@@ -37,7 +37,7 @@ class Passing:
             head.requeue_reason == "PendingPreemption"
             and head.queue.best_effort
             and not self._state.options.gates.concurrent_admission
-            and all(target.info.evicted or target.info.key in self._state.evicting for target in head.targets)
+            and all(self._state.is_evicted(target.info) for target in head.targets)
         )
 
     def next(self, head: Entry) -> Entry | None:

@@ -54,7 +54,7 @@ class Processor:
         self.preemptor.gone = self.claims.preempted
         try:
             with Trial() as trial:
-                yield from self.claims.free(trial, entry.queue, self.pace)
+                yield from self.claims.free(trial, entry, self.pace)
                 yield from self.nominator.assigning(entry, pins)
         finally:
             self.preemptor.gone = NO_VICTIMS
@@ -96,19 +96,16 @@ class Processor:
             info.last_assignment = None
             return
         if mode is Mode.DEFERRED_FIT:
-            entry.message = (
-                "Workload has overlapping preemption targets with another workload,"
-                " but will fit after these preemptions complete"
-            )
-            entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
-            info.last_assignment = None
-            self.claims.count(queue, usage_of(entry))
+            self._defer(entry)
             return
         if self.claims.overlap(entry):
             self.skip(entry, "Workload has overlapping preemption targets with another workload")
             return
         fits = yield from self.claims.fits(entry, self.pace)
         if not fits and mode is Mode.FIT and entry.preemptor and (yield from self._wait_for_victims(entry)):
+            if not entry.targets:
+                self._defer(entry)
+                return
             fits, mode = True, Mode.PREEMPT
         if not fits:
             self.skip(entry, "Workload no longer fits after processing another workload")
@@ -142,19 +139,33 @@ class Processor:
             self.claims.replace(queue, usage, entry.held.usage)
         self.admitted.append((entry, entry.held))
 
+    def _defer(self, entry: Entry) -> None:
+        """Have an entry wait for victims that an entry before it counts on too."""
+        assert entry.assignment is not None
+        entry.assignment.mode = Mode.DEFERRED_FIT
+        entry.message = (
+            "Workload has overlapping preemption targets with another workload,"
+            " but will fit after these preemptions complete"
+        )
+        entry.quota_reason, entry.requeue_reason = WAITING_FOR_PREEMPTED_WORKLOADS, "PendingPreemption"
+        entry.info.last_assignment = None
+        self.claims.count(entry.queue, usage_of(entry))
+
     def _wait_for_victims(self, entry: Entry) -> Sliced[bool]:
         """Whether a preemptor, whose room was taken by an entry before it, fits once the rest of its victims have
-        released their quota: then it goes on waiting for them. Kueue leaves what they release to the next head that
-        fits."""
+        released their quota: then it goes on waiting for them. Its targets are those that no entry before it counts on.
+        Kueue leaves what they release to the next head that fits."""
         assert entry.assignment is not None
         assert entry.nomination is not None
-        self.preemptor.gone = self.claims.preempted
+        taken = self.claims.preempted
+        self.preemptor.gone = taken
         try:
             entry.targets = yield from self.preemptor.leaving(entry.nomination)
         finally:
             self.preemptor.gone = NO_VICTIMS
+        waits = bool(entry.targets) or any(key in taken for key in entry.nomination.victims)
         entry.assignment.mode = Mode.PREEMPT
-        if not entry.targets or not (yield from self.claims.fits_then(entry, self.pace)):
+        if not waits or not (yield from self.claims.fits_then(entry, self.pace)):
             entry.assignment.mode, entry.targets = Mode.FIT, NO_TARGETS
             return False
         entry.message = "Workload no longer fits after processing another workload"

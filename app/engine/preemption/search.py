@@ -50,9 +50,8 @@ class Known(Protocol):
     def options(self) -> Options:
         """The configuration."""
 
-    @property
-    def evicting(self) -> Mapping[str, str]:
-        """Victims of earlier cycles whose eviction is not seen yet."""
+    def is_evicted(self, info: "Info") -> bool:
+        """Whether a Workload is evicted, or was chosen as a victim and the eviction is not seen yet."""
 
     @property
     def overdue(self) -> Mapping[str, object]:
@@ -147,7 +146,7 @@ class Preemptor:
             if held is None or key in self.gone or key in state.overdue:
                 continue
             other = state.cluster_queues.get(state.ledger.holders[key])
-            if other is not None and (held.evicted or key in state.evicting):
+            if other is not None and state.is_evicted(held):
                 targets.append(Target(held, other, reason))
         targets.freed = yield from held_by_queue(targets, pace)
         return targets
@@ -204,7 +203,7 @@ class Preemptor:
         """Who is preempted first: evicted already, of another queue, of low priority, admitted last."""
         reserved_at = candidate.reserved_at
         return (
-            not (candidate.evicted or candidate.key in self._state.evicting),
+            not self._state.is_evicted(candidate),
             queue is own,
             candidate.priority,
             -(self.now if reserved_at is None else reserved_at),
