@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import structlog
-import typer
 import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -28,7 +27,7 @@ from app.api.errors import InvalidValue, NotLeading, TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
-from app.cli import config, serve
+from app.cli import commands, config
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import Certificates
@@ -506,35 +505,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 
 def main() -> None:
     """Entry point of the `turnstile` command."""
-    app = typer.Typer(
-        name="turnstile",
-        help="A quota keeper for shared Kubernetes clusters.",
-        no_args_is_help=True,
-        add_completion=False,
-    )
-
-    def print_version(*, wanted: bool) -> None:
-        if wanted:
-            typer.echo(__version__)
-            raise typer.Exit
-
-    @app.callback()
-    def _root(
-        *,
-        version: Annotated[
-            bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
-        ] = False,
-    ) -> None:
-        """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
-
-    @app.command()
-    def version() -> None:
-        """Print the version."""
-        print_version(wanted=True)
-
-    config.register(app)
-    serve.register(app, run)
-    app()
+    commands.create(serving=run, run=uvloop.run, clock=now)()
 
 
 if __name__ == "__main__":

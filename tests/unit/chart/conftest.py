@@ -30,8 +30,9 @@ def helm() -> Callable[..., "subprocess.CompletedProcess[str]"]:
 
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., "subprocess.CompletedProcess[str]"]) -> Render:
-    """`render("--set", "webhook.replicas=3", release="x")`: what the chart would install, CRDs left out."""
-    options = ("--namespace", NAMESPACE, "--api-versions", "monitoring.coreos.com/v1")
+    """`render("--set", "webhook.replicas=3", release="x")`: what the chart would install, without CRDs, and without the
+    hook that `helm uninstall` runs (`test_uninstall_hook.py`)."""
+    options = ("--namespace", NAMESPACE, "--api-versions", "monitoring.coreos.com/v1", "--no-hooks")
 
     def rendered(*arguments: str, release: str = "turnstile") -> list[Manifest]:
         answer = helm("template", release, str(CHART), *options, *arguments)

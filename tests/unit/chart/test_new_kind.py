@@ -81,7 +81,7 @@ def described(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> list[Mani
 
 def rendered(helm: Helm, chart: Path, *arguments: str) -> list[Manifest]:
     """What a chart would install."""
-    answer = helm("template", "turnstile", str(chart), "--namespace", NAMESPACE, *arguments)
+    answer = helm("template", "turnstile", str(chart), "--namespace", NAMESPACE, "--no-hooks", *arguments)
     assert answer.returncode == 0, answer.stderr
     return documents(answer.stdout)
 

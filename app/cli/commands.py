@@ -1,0 +1,49 @@
+"""The command line of `turnstile`: all its commands, given what runs them."""
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from app import __version__
+from app.cli import config, preflight, serve, uninstall
+from app.cli.serve import Settings
+
+
+def create(
+    *, serving: Callable[[Settings], int], run: Callable[[Coroutine[Any, Any, Any]], Any], clock: Callable[[], datetime]
+) -> typer.Typer:
+    """The application. `serving` runs the roles until they are stopped and returns the exit code, `run` runs a
+    coroutine to its end."""
+    app = typer.Typer(
+        name="turnstile",
+        help="A quota keeper for shared Kubernetes clusters.",
+        no_args_is_help=True,
+        add_completion=False,
+    )
+
+    def print_version(*, wanted: bool) -> None:
+        if wanted:
+            typer.echo(__version__)
+            raise typer.Exit
+
+    @app.callback()
+    def _root(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+        ] = False,
+    ) -> None:
+        """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
+
+    @app.command()
+    def version() -> None:
+        """Print the version."""
+        print_version(wanted=True)
+
+    config.register(app)
+    serve.register(app, serving)
+    preflight.register(app, run, clock)
+    uninstall.register(app, run)
+    return app
