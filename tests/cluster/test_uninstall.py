@@ -179,6 +179,11 @@ def populated(release: Release) -> Scenario:
     world.wait_pending("pod-waits", kind="Pod")
     workload = world.workload_of("deactivated")
     api.patch(api.path_of(workload), {"spec": {"active": False}})
+    for name, kind in (("ended", "Job"), ("pod-ended", "Pod")):  # whose finalizers the controller removes by itself
+        path = api.path_of(world.workload_of(name, kind=kind))
+        api.wait_for(path, lambda each: not each["metadata"].get("finalizers"), describe="without finalizer")
+    path = resource_path("v1", "pods", "pod-ended", namespace=namespace)
+    api.wait_for(path, lambda each: not each["metadata"].get("finalizers"), describe="without finalizer")
     return world
 
 
