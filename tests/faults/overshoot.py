@@ -170,7 +170,8 @@ class Overshoot:
         for change in self._recent:
             if change.obj is not None:
                 meta = change.obj["metadata"]
-                keys[change.uid] = f"{meta.get('namespace', '')}/{meta['name']}"
+                owner = next(iter(meta.get("ownerReferences", ())), meta) if change.kind == "workloads" else meta
+                keys[change.uid] = f"{meta.get('namespace', '')}/{owner['name']}"
             key = keys.get(change.uid)
             if key is not None and any(f"{key}{end}" in told for end in ("'", "=", "-")):
                 found.append(f"{change.revision} {change.at:.2f} {change.kind} {key}: {brief(change.obj)}")

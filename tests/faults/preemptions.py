@@ -248,6 +248,9 @@ class _Fate:
             return CUT_SHORT, True
         if any(self._called_off(uid, look) for uid in staying):
             return "called off", True
+        mine = look.place(self._uid)
+        if mine is not None and look.decisions[mine].requeue == "PendingPreemption":
+            return None  # it had more victims, as those of others were not evicted after all
         return f"its room was lost before {look}: {look.usage()}, going {sorted(look.going)}, {look.limits}", False
 
     def _called_off(self, victim: str, look: Look) -> bool:
@@ -411,6 +414,9 @@ class _Fate:
         named = f"(UID: {one.uid}," in second.evicted  # maybe under an earlier leader
         if (named or self._made_way(two.uid, one.uid)) and one.uid in self._first(look, one.queue):
             return True  # it was preempted for that one
+        freely = two.borrowing and two.uid not in self._counted_on
+        if freely and second.priority <= first.priority and one.uid in self._first(look, one.queue):
+            return True  # it would borrow what that one waits for
         for number, decided in enumerate(look.decisions[place + 1 : mine], place + 1):
             made_way = self._made_way(two.uid, decided.uid) and decided.uid in self._first(look, decided.queue)
             if made_way and self._comes_first(look, place, number):
