@@ -25,6 +25,7 @@ from app.engine.state import State
 from tests.conformance import world
 from tests.conformance.cases import Case, pass_over
 from tests.conformance.engine_dumps import Dumps, number
+from tests.conformance.engine_tables import never_negative
 
 Json = Any
 
@@ -348,7 +349,7 @@ class Replay(Dumps):
     _on_cluster_queue_snapshot_simulate_usage_removal = _on_cluster_queue_snapshot_remove_usage
 
     def _on_cluster_queue_snapshot_available(self, args: Json, results: list[Json]) -> None:
-        self.ask(args["$recv"], args["fr"], results, tree.queue_available)
+        self.ask(args["$recv"], args["fr"], results, never_negative)
 
     def _on_cluster_queue_snapshot_borrowing_with(self, args: Json, results: list[Json]) -> None:
         queue = self.seen.cluster_queues.get(args["$recv"].get("name", ""))

@@ -14,7 +14,7 @@ from app.api.workload import Workload
 from app.engine.options import Options
 from app.engine.queue import consumption as usage
 from app.engine.quota import requests, shares, tree
-from app.engine.quota.amounts import bounded, quota
+from app.engine.quota.amounts import FlavorResource, bounded, quota
 from app.engine.quota.info import Info, Surroundings
 from app.engine.quota.ordering import effective_priority, queue_timestamp
 from app.engine.quota.requests import LimitSummary, effective_pod
@@ -61,6 +61,11 @@ def _tree(case: Case, run: dict[str, Json]) -> State:
     return state
 
 
+def never_negative(node: tree.Node, pair: FlavorResource) -> int:
+    """What is free for a ClusterQueue, as Kueue tells it: debts elsewhere in the tree are not shown."""
+    return max(0, tree.available(node, pair))
+
+
 def available(case: Case, run: dict[str, Json]) -> list[str]:
     """What is available, in use and if nothing were."""
     body = case.body["case"]
@@ -76,7 +81,7 @@ def available(case: Case, run: dict[str, Json]) -> list[str]:
             tree.add_usage(state.cluster_queues[name].node, pair(*key.split("/", 1)), int(amount))
     found = []
     for what, want, ask in (
-        ("available", body["wantAvailable"], tree.queue_available),
+        ("available", body["wantAvailable"], never_negative),
         ("potential", body["wantPotentiallyAvailable"], tree.potential),
     ):
         for name, amounts in (want or {}).items():

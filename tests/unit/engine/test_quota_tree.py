@@ -79,7 +79,7 @@ def test_available(
     state = grow(queues, cohorts, usage)
     pair = state.surroundings.catalog.pair("default", "cpu")
     nodes = [queue.node for queue in state.cluster_queues.values()]
-    assert [tree.queue_available(node, pair) / CPU for node in nodes] == available
+    assert [max(0, tree.available(node, pair)) / CPU for node in nodes] == available
     assert [tree.potential(node, pair) / CPU for node in nodes] == maximum
 
 
@@ -143,7 +143,7 @@ def test_unlimited_quota_stays_unlimited() -> None:
     state.ledger.settle()
     node = state.cluster_queues["a"].node
     tree.add_usage(node, pair, 10**18)
-    assert tree.queue_available(node, pair) > 2**63
+    assert tree.available(node, pair) > 2**63
 
 
 class TestGenerationOfAClusterQueue:

@@ -59,32 +59,32 @@ class TestQuotaWithoutEnd:
         """What is kept is unlimited less the limit, which is unlimited: nothing is left to lend."""
         state = b.world(queue("a", ENDLESS, lending=5), queue("b", 1))
         assert node(state, "team").subtree[gpu(state)] == 1
-        assert tree.queue_available(node(state, "b"), gpu(state)) == 1
-        assert bounded(tree.queue_available(node(state, "a"), gpu(state))) == ENDLESS
+        assert tree.available(node(state, "b"), gpu(state)) == 1
+        assert bounded(tree.available(node(state, "a"), gpu(state))) == ENDLESS
 
     def test_an_unlimited_lending_limit_lends_all_of_it(self) -> None:
         """Nothing is kept then."""
         state = b.world(queue("a", ENDLESS, lending=ENDLESS), queue("b", 1))
-        assert bounded(tree.queue_available(node(state, "b"), gpu(state))) == ENDLESS
+        assert bounded(tree.available(node(state, "b"), gpu(state))) == ENDLESS
         assert bounded(tree.potential(node(state, "b"), gpu(state))) == ENDLESS
 
     def test_a_borrowing_limit_holds_beside_it(self) -> None:
         """What may be borrowed of it is limited all the same."""
         state = b.world(queue("a", ENDLESS), queue("b", 1, 3))
-        assert tree.queue_available(node(state, "b"), gpu(state)) == 4
+        assert tree.available(node(state, "b"), gpu(state)) == 4
         assert tree.potential(node(state, "b"), gpu(state)) == 4
 
     def test_an_unlimited_borrowing_limit_is_none(self) -> None:
         """It is past what any cohort has."""
         state = b.world(queue("a", 5), queue("b", 1, ENDLESS))
-        assert tree.queue_available(node(state, "b"), gpu(state)) == 6
+        assert tree.available(node(state, "b"), gpu(state)) == 6
 
     def test_quotas_that_add_up_past_int64_are_without_end(self) -> None:
         """A sum does not wrap, and it has no end either."""
         half = 2**62
         state = b.world(queue("a", half), queue("b", half), queue("c", half))
         tree.add_usage(node(state, "a"), gpu(state), half)
-        assert bounded(tree.queue_available(node(state, "c"), gpu(state))) == ENDLESS
+        assert bounded(tree.available(node(state, "c"), gpu(state))) == ENDLESS
 
     def test_a_borrowing_limit_on_top_of_a_large_quota_does_not_wrap(self) -> None:
         """Nominal quota and limit together are past int64."""
