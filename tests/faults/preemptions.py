@@ -202,7 +202,7 @@ class _Fate:
         """Of those, the ones that it chose itself."""
         before = start.decisions[: preemption.place]
         admitted = {decided.uid: start.waiting[decided.uid] for decided in before if decided.outcome == "admit"}
-        self._short = not self._fits_by_its_own(start, admitted)
+        self._short = bool(self._victims) and not self._fits_by_its_own(start, admitted)
         """Whether somebody who comes first, or an administrator, took what it needs beside its own victims: there is
         room for it only where those of others leave more than is asked for."""
         self.settled = preemption.look
