@@ -3,7 +3,7 @@
 import pytest
 
 from testbed import Api, ApiError, ControlPlane, resource_path
-from testbed.client import Json, condition
+from testbed.client import Json, condition, wait_until
 from testbed.operators import RunningOperator
 from tests.operators.pods import wait_no_pods, wait_running
 
@@ -46,9 +46,16 @@ def test_a_pending_pipelinerun_makes_no_pods_until_it_is_let_go(api: Api, namesp
     pipeline["spec"]["status"] = "PipelineRunPending"
     path = api.path_of(api.create(pipeline))
     api.wait_for(path, lambda run: condition(run, "Succeeded").get("reason") == "PipelineRunPending", timeout=30)
-    assert api.items(resource_path("tekton.dev/v1", "taskruns", namespace=namespace)) == []
+    task_runs = resource_path("tekton.dev/v1", "taskruns", namespace=namespace)
+    assert api.items(task_runs) == []
     api.patch(path, {"spec": {"status": None}})
     wait_running(api, namespace, {"lint": 1, "test": 1}, by=TASK_LABEL)
+    # Tekton deletes the pod of a cancelled TaskRun only if the status of the TaskRun names the pod already.
+    wait_until(
+        lambda: all(each.get("status", {}).get("podName") for each in api.items(task_runs)),
+        timeout=30,
+        describe=lambda: "no name of a pod in the status of a TaskRun",
+    )
     api.patch(path, {"spec": {"status": "Cancelled"}})
     wait_no_pods(api, namespace)
     api.wait_for(path, lambda run: condition(run, "Succeeded").get("reason") == "Cancelled", timeout=30)
