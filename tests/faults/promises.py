@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from testbed.client import Json, condition
 from tests.faults.evidence import Look
+from tests.faults.fates import Preemption
 from tests.faults.moments import Moment, finished, is_true, pod_cpus, runs, total
-from tests.faults.preemptions import Preemption, Preemptions
+from tests.faults.preemptions import Preemptions
 from tests.faults.recording import Event
 
 UNCOUNTED = 5.0

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from tests.faults.evidence import Decided, Look, Victim
+from tests.faults.fates import Preemption
 from tests.faults.moments import Claim
-from tests.faults.preemptions import Preemption, Preemptions
+from tests.faults.preemptions import Preemptions
 from tests.faults.quota import Limits
 from tests.unit.engine.plain import Policy
 
