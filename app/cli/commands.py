@@ -1,21 +1,19 @@
 """The command line of `turnstile`: all its commands, given what runs them."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app import __version__
 from app.cli import config, preflight, serve, uninstall
+from app.cli.cluster import Run
 from app.cli.serve import Settings
 
 
-def create(
-    *, serving: Callable[[Settings], int], run: Callable[[Coroutine[Any, Any, Any]], Any], clock: Callable[[], datetime]
-) -> typer.Typer:
-    """The application. `serving` runs the roles until they are stopped and returns the exit code, `run` runs a
-    coroutine to its end."""
+def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], datetime]) -> typer.Typer:
+    """The application. `serving` runs the roles until they are stopped and returns the exit code."""
     app = typer.Typer(
         name="turnstile",
         help="A quota keeper for shared Kubernetes clusters.",

@@ -20,18 +20,23 @@ def read_configuration(path: Path | None, *, name: str, namespace: str, feature_
     Raises InvalidConfiguration with every fault of the text, InvalidValue if the file cannot be read.
     """
     frameworks = [integration.framework for integration in registry.ALL]
-    try:
-        if path is None:
-            enabled = [each.framework for each in registry.ALL if not each.gate or each.gate in _on(feature_gates)]
-            everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": enabled}}
-            text = json.dumps(everything)
-        else:
-            text = sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidValue("--config", str(path), f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidValue("--config", str(path), "is not UTF-8 text") from None
+    if path is None:
+        enabled = [each.framework for each in registry.ALL if not each.gate or each.gate in _on(feature_gates)]
+        everything = {"apiVersion": API_VERSION, "kind": KIND, "integrations": {"frameworks": enabled}}
+        text = json.dumps(everything)
+    else:
+        text = text_of(path, "--config")
     return load(text, installation=of_release(name, namespace), frameworks=frameworks, feature_gates=feature_gates)
+
+
+def text_of(path: Path, option: str) -> str:
+    """The text of a file that an option names; - is standard input. Raises InvalidValue."""
+    try:
+        return sys.stdin.read() if path == Path("-") else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidValue(option, str(path), f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidValue(option, str(path), "is not UTF-8 text") from None
 
 
 def _on(feature_gates: str) -> frozenset[str]:

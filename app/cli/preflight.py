@@ -1,28 +1,22 @@
 """`turnstile preflight`: looks at a cluster before the chart is installed or upgraded."""
 
-import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
 
-from app import __version__
-from app.api.errors import ApiError, InvalidValue, TurnstileError, WireError
-from app.kube.transport import Transport
+from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.cli.config import text_of
 from app.release.findings import Check, Level, ManagedNamespace, Report
 from app.release.manifests import Manifests
 from app.release.preflight import look
 
 DANGEROUS: Final = 1
 """Exit code: something is dangerous."""
-UNABLE: Final = 2
-"""Exit code: the cluster could not be looked at."""
-
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Output(StrEnum):
@@ -33,16 +27,12 @@ class Output(StrEnum):
 
 
 async def _look(kubeconfig: str | None, context: str | None, manifests: Manifests, now: datetime) -> Report:
-    agent = f"turnstile/{__version__} (preflight)"
-    async with await Transport.connect(kubeconfig, context, user_agent=agent) as transport:
-        try:
-            return await look(transport, manifests, now=now)
-        except WireError as error:
-            raise WireError(f"no API server answers at {transport.server}: {error}") from error
+    async with connected(kubeconfig, context, "preflight") as transport:
+        return await look(transport, manifests, now=now)
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
-    """Add the command to `app`. `run` runs a coroutine to its end."""
+    """Add the command to `app`."""
 
     @app.command()
     def preflight(
@@ -56,15 +46,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 " of the release; - for standard input.",
             ),
         ],
-        kubeconfig: Annotated[
-            str | None,
-            typer.Option(
-                help="Kubeconfig file. Without it: $KUBECONFIG, the service account in a pod, ~/.kube/config."
-            ),
-        ] = None,
-        context: Annotated[
-            str | None, typer.Option(help="Context of the kubeconfig; its current context by default.")
-        ] = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
         output: Annotated[
             Output, typer.Option("--output", "-o", help="text for people, json for programs.")
         ] = Output.TEXT,
@@ -78,29 +61,15 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         Prints dangers, warnings, what will change, and the jobs of the namespaces that will be managed. Exit code 0:
         no danger (there may be warnings); 1: danger; 2: the cluster could not be looked at.
         """
-        try:
-            text = sys.stdin.read() if file == Path("-") else file.read_text(encoding="utf-8")
-            manifests = Manifests.parse(text, str(file))
+        with explained():
+            manifests = Manifests.parse(text_of(file, "--file"), str(file))
             report: Report = run(_look(kubeconfig, context, manifests, clock()))
-        except OSError as error:
-            _fail(f"{file}: cannot be read: {error.strerror}")
-        except InvalidValue as error:
-            _fail(f"{error.field} {error.value}: {error.cure}")
-        except ApiError as error:
-            _fail(f"the API server refuses: {error}")
-        except TurnstileError as error:
-            _fail(str(error))
         report = report.accepting(accept or ())
         if output is Output.JSON:
             typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         else:
             typer.echo("\n".join(shown(report)))
         raise typer.Exit(DANGEROUS if report.dangerous else 0)
-
-
-def _fail(sentence: str) -> None:
-    typer.echo(f"error: {sentence}", err=True)
-    raise typer.Exit(UNABLE)
 
 
 def shown(report: Report) -> Iterator[str]:

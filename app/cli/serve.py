@@ -12,6 +12,7 @@ import typer
 
 from app.api.config import Loaded, features
 from app.api.errors import InvalidValue
+from app.cli.cluster import Context, Kubeconfig
 from app.cli.config import load_or_exit
 from app.controllers.audit import INTERVAL_SECONDS
 from app.controllers.metriclabels import MetricOptions
@@ -124,15 +125,8 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
     def serve(
         *,
         role: Annotated[Role, typer.Option(help="What this process serves.")] = Role.ALL,
-        kubeconfig: Annotated[
-            str | None,
-            typer.Option(
-                help="Kubeconfig file. Without it: the service account in a pod, else $KUBECONFIG or ~/.kube/config."
-            ),
-        ] = None,
-        context: Annotated[
-            str | None, typer.Option(help="Context of the kubeconfig; its current context by default.")
-        ] = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
         namespace: Annotated[
             str | None,
             typer.Option(

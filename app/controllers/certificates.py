@@ -200,8 +200,8 @@ class Certificates:
         """One controller for each kind, so that a failure of one object does not delay the others."""
         return [
             self._controller(Secret, self.key),
-            self._controller(MutatingWebhookConfiguration, f"{self._prefix}-mutating-webhook-configuration"),
-            self._controller(ValidatingWebhookConfiguration, f"{self._prefix}-validating-webhook-configuration"),
+            self._controller(MutatingWebhookConfiguration, f"{self._prefix}-{names.MUTATING_CONFIGURATION}"),
+            self._controller(ValidatingWebhookConfiguration, f"{self._prefix}-{names.VALIDATING_CONFIGURATION}"),
             self._controller(APIService, *_API_SERVICES),
         ]
 
@@ -238,8 +238,8 @@ class Certificates:
     def _seen(self, secret: Secret | None) -> Seen:
         now = self._clock()
         found = (
-            self._mutating.get(f"{self._prefix}-mutating-webhook-configuration"),
-            self._validating.get(f"{self._prefix}-validating-webhook-configuration"),
+            self._mutating.get(f"{self._prefix}-{names.MUTATING_CONFIGURATION}"),
+            self._validating.get(f"{self._prefix}-{names.VALIDATING_CONFIGURATION}"),
         )
         bundle = ca_bundle(secret.data) if secret is not None else b""
         clients = (definition.conversion_webhook for definition in self._definitions.values())

@@ -25,10 +25,17 @@ from app.controllers.writes import fresh_operations
 from app.kube.store import Store
 
 PATH: Final = "/convert"
-LABEL_SELECTOR: Final = "app.kubernetes.io/part-of=turnstile"
+_PART_OF: Final = "app.kubernetes.io/part-of", "turnstile"
+LABEL_SELECTOR: Final = "=".join(_PART_OF)
 """Selects Turnstile's definitions."""
 _REVIEW_VERSIONS: Final = ["v1"]
 _OURS: Final[Mapping[str, Definition]] = {kinds.name: kinds for kinds in KINDS}
+
+
+def is_ours(definition: CustomResourceDefinition) -> bool:
+    """Whether a definition is of Turnstile's chart, as LABEL_SELECTOR selects it; Kueue's of the same name is not."""
+    label, value = _PART_OF
+    return definition.metadata.labels.get(label) == value
 
 
 def conversion_client(configuration: ValidatingWebhookConfiguration | None) -> WebhookClientConfig | None:

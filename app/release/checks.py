@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from app.api.apiextensions import CustomResourceDefinition
 from app.api.kinds import KINDS
+from app.controllers.definitions import is_ours
 from app.release.findings import Check, Finding, danger, listed, warning
 from app.release.manifests import (
     OWNER_NAMESPACE,
@@ -22,7 +23,6 @@ OLDEST_SERVER: Final = (1, 30)
 """As `kubeVersion` of the chart: match conditions of webhooks are stable since."""
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 _FRESH: Final = timedelta(seconds=60)
-_PART_OF: Final = ("app.kubernetes.io/part-of", "turnstile")
 _KEEP: Final = ("helm.sh/resource-policy", "keep")
 _APPLY_CRDS: Final = "kubectl apply --server-side --force-conflicts -f charts/turnstile/crds"
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
@@ -125,7 +125,7 @@ _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConf
 
 
 def owners(manifests: Manifests, found: Iterable[Plain]) -> Iterator[Finding]:
-    """Whether objects of the chart's names belong to somebody else: Helm refuses to take them over."""
+    """Whether another Helm release, or none, owns objects with the chart's names: Helm refuses to take them over."""
     by_owner: dict[tuple[str, str], list[str]] = {}
     for each in found:
         if not manifests.owns(each):
@@ -158,7 +158,7 @@ def definitions(found: Mapping[str, tuple[Plain, CustomResourceDefinition]]) -> 
         release = owner(plain)
         if release[0] and annotations(plain).get(_KEEP[0]) != _KEEP[1]:
             helm.setdefault(release, []).append(kinds.name)
-        if definition.metadata.labels.get(_PART_OF[0]) != _PART_OF[1]:
+        if not is_ours(definition):
             unlabelled.append(kinds.name)
     if unknown:
         cure = "let the program that made them store them as v1beta2, and take the version off storedVersions"

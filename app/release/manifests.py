@@ -21,7 +21,6 @@ OWNER_NAME: Final = "meta.helm.sh/release-name"
 OWNER_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 _HOOK: Final = "helm.sh/hook"
 _CHART: Final = "turnstile-"
-_MUTATING_SUFFIX: Final = "-mutating-webhook-configuration"
 _COMMAND: Final = (
     "give what `helm template RELEASE charts/turnstile --namespace NAMESPACE` prints, with the values of the release"
 )
@@ -90,7 +89,7 @@ class Manifests:
         account = next((each for each in objects if each["kind"] == "ServiceAccount"), None)
         if mutating is None or account is None or not is_of_our_chart(mutating):
             raise InvalidValue("--file", source, f"is not Turnstile's chart: {_COMMAND}")
-        name = mutating["metadata"]["name"].removesuffix(_MUTATING_SUFFIX)
+        name = mutating["metadata"]["name"].removesuffix(f"-{names.MUTATING_CONFIGURATION}")
         return cls(objects, labels(mutating).get(RELEASE_LABEL, ""), account["metadata"]["namespace"], name)
 
     def of_kind(self, *kinds: str) -> Iterator[Plain]:

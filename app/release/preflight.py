@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+import orjson
 
 from app.api import names
 from app.api.apiextensions import CustomResourceDefinition
@@ -38,8 +39,7 @@ _SETTINGS: Final = ("failurePolicy", "timeoutSeconds", "reinvocationPolicy")
 async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> Report:
     """The report on the cluster of `transport`. Raises WireError if no server answers, and ApiError."""
     reading = Reading(transport)
-    await transport.request("GET", "/version", timeout=_SECONDS, retry="never")
-    version = await reading.get("/version") or {}
+    version = orjson.loads(await transport.request("GET", "/version", timeout=_SECONDS, retry="never"))
     versions = {each["apiVersion"] for each in manifests.objects} | {version for version, _ in checks.OPTIONAL}
     resources = await reading.resources(versions)
     live = await reading.live(manifests, resources)

@@ -49,7 +49,7 @@ from app.release.scope import Scope, resource_name
 
 _API_SERVICES: Final = "/apis/apiregistration.k8s.io/v1/apiservices"
 FREE_SECONDS: Final = 2.5
-"""Seconds for which nobody may take the Lease: a candidate looks at it every second or so."""
+"""Seconds for which no controller process may take the Lease: a standby tries about every second."""
 _LOOK_SECONDS: Final = 0.25
 _PASS_SECONDS: Final = 1.0
 """Between two passes: the API server heeds a policy that was deleted for about so long."""
@@ -82,6 +82,8 @@ class Uninstall:
         self._transport = transport
         self._reading = Reading(transport)
         self._name = name
+        self._mutating = f"{name}-{names.MUTATING_CONFIGURATION}"
+        self._validating = f"{name}-{names.VALIDATING_CONFIGURATION}"
         self._namespace = namespace
         self._pending = pending
         self._dry_run = dry_run
@@ -136,7 +138,7 @@ class Uninstall:
 
     async def _require_no_other(self) -> None:
         """Kueue, and a release of another name, have the same gates and finalizers."""
-        ours = (f"{self._name}-{_MUTATING}", f"{self._name}-{_VALIDATING}")
+        ours = (self._mutating, self._validating)
         others = [
             show(each)
             for each in await self._reading.webhook_configurations()
@@ -148,7 +150,7 @@ class Uninstall:
     async def _learn(self) -> None:
         """Which jobs are managed, while the objects that say so are still there."""
         found = [
-            await self._reading.get(f"{ADMISSION}/mutatingwebhookconfigurations/{self._name}-{_MUTATING}"),
+            await self._reading.get(f"{ADMISSION}/mutatingwebhookconfigurations/{self._mutating}"),
             await self._reading.get(f"/apis/apps/v1/namespaces/{self._namespace}/deployments/{self._name}-controller"),
             await self._reading.get(f"/api/v1/namespaces/{self._namespace}/configmaps/{self._name}-config"),
         ]
@@ -166,8 +168,8 @@ class Uninstall:
 
     async def _interceptors(self) -> AsyncIterator[str]:
         """Paths of all by which the API server asks Turnstile, or refuses in its place."""
-        for kind, suffix in (("mutating", _MUTATING), ("validating", _VALIDATING)):
-            yield f"{ADMISSION}/{kind}webhookconfigurations/{self._name}-{suffix}"
+        yield f"{ADMISSION}/mutatingwebhookconfigurations/{self._mutating}"
+        yield f"{ADMISSION}/validatingwebhookconfigurations/{self._validating}"
         for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             for name in await self._reading.names(f"{ADMISSION}/{plural}", labels=CHART_LABEL):
                 if name.startswith(f"{self._name}-"):
@@ -255,7 +257,7 @@ class Uninstall:
                 found = await self._transport.get(CustomResourceDefinition, kinds.name)
             except NotFound:
                 continue
-            if found.metadata.labels.get("app.kubernetes.io/part-of") == "turnstile":
+            if definitions.is_ours(found):
                 yield kinds, found
 
     async def _migrate(self) -> None:
@@ -354,10 +356,6 @@ class Uninstall:
             self._left.append(f"{patch.kind.KIND} {patch.namespace}/{patch.name}: {error}")
             return False
         return True
-
-
-_MUTATING: Final = "mutating-webhook-configuration"
-_VALIDATING: Final = "validating-webhook-configuration"
 
 
 def _serves(api_service: Plain) -> Plain:

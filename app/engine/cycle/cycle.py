@@ -32,9 +32,7 @@ from app.engine.queue.admissible import backoff_over
 from app.engine.queue.heaps import Pending
 from app.engine.queue.nomination import Nomination
 from app.engine.queue.requeueing import requeue
-from app.engine.reasons import (
-    WAITING_FOR_PODS_READY,
-)
+from app.engine.reasons import WAITING_FOR_PODS_READY
 from app.engine.state import State
 from app.engine.tables import Claim
 
