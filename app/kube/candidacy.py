@@ -88,6 +88,9 @@ class Candidacy:
                 self._term = None
         finally:
             self._stop()
+            while not self._terms.empty():
+                if (term := self._terms.get_nowait()) is not None:
+                    term.decline()
             await _until_done(asyncio.create_task(over.wait(), name="end of the lease thread"))
             thread.join()
         if self._error is not None and not isinstance(self._error, asyncio.CancelledError):
@@ -103,6 +106,13 @@ class Candidacy:
         if task is not None:
             with contextlib.suppress(RuntimeError):  # its loop has ended
                 task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def _offer(self, term: "_Term") -> None:
+        """Have the term led, unless `run` has stopped taking terms: the thread waits for the end of each that it won."""
+        if self._stopping:
+            term.decline()
+        else:
+            self._terms.put_nowait(term)
 
     def _ended(self, over: asyncio.Event) -> None:
         """The thread has ended: so has the term, whatever the thread could still do about it."""
@@ -144,7 +154,7 @@ class Candidacy:
         """Have the term led in the main event loop; return or raise as it did, and not before it has ended."""
         ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         term = _Term(fence, ended)
-        self._main.call_soon_threadsafe(self._terms.put_nowait, term)
+        self._main.call_soon_threadsafe(self._offer, term)
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -190,6 +200,10 @@ class _Term:
         self._ended = ended
         self._given_up = asyncio.Event()
 
+    def decline(self) -> None:
+        """Report the term as ended without having led it; to be called in the main event loop."""
+        self._report(asyncio.CancelledError())
+
     def give_up(self) -> None:
         """End `serve`; to be called in the main event loop."""
         self._given_up.set()
@@ -208,8 +222,11 @@ class _Term:
                 await _until_done(leading, given_up)
             finally:
                 error = asyncio.CancelledError() if leading.cancelled() else leading.exception()
-                with contextlib.suppress(RuntimeError):  # the thread has failed
-                    self._ended.get_loop().call_soon_threadsafe(_report, self._ended, error)
+                self._report(error)
+
+    def _report(self, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the thread has failed
+            self._ended.get_loop().call_soon_threadsafe(_report, self._ended, error)
 
 
 def _report(ended: asyncio.Future[BaseException | None], error: BaseException | None) -> None:

@@ -201,6 +201,21 @@ class TestTheEnd:
         async with running(make(namespace), Terms().lead):
             await asyncio.sleep(0)
 
+    async def test_the_call_is_cancelled_when_the_term_was_just_won(
+        self, make: Make, transport: Transport, namespace: str
+    ) -> None:
+        """A term that waits to be led when the call is cancelled is never led, and the Lease is released."""
+        candidacy, terms = make(namespace), Terms()
+        async with asyncio.timeout(20), running(candidacy, terms.lead):
+            await asyncio.sleep(0)
+            deadline = time.monotonic() + 10
+            while not candidacy.stats.terms and time.monotonic() < deadline:
+                hold_up(0.05)
+            hold_up(0.2)
+        assert candidacy.stats.terms == 1
+        assert terms.fences == []
+        assert (await transport.get(Lease, NAME, namespace)).spec.holder_identity == ""
+
     async def test_the_thread_cannot_connect(self, make: Make, namespace: str, tmp_path: Path) -> None:
         """Its error comes out."""
         with pytest.raises(InvalidValue):
