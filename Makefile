@@ -121,8 +121,8 @@ certs: venv ## Make a CA and a webhook certificate for development (certs/README
 	@$(PY) certs/make_certs.py $(if $(OUT),--out $(OUT)) $(HOSTS) $(ARGS)
 
 .PHONY: ci
-ci: ## Everything that continuous integration does
-	@bash .ci/run
+ci: ## What continuous integration does for each change (ARGS=--all for what it does every night)
+	@bash .ci/run $(ARGS)
 
 .PHONY: clean
 clean: ## Remove what was made here; the built control plane in the user's cache stays

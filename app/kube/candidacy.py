@@ -108,7 +108,7 @@ class Candidacy:
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _offer(self, term: "_Term") -> None:
-        """Have the term led, unless `run` has stopped taking terms: the thread waits for the end of each that it won."""
+        """Have the term led, or declined once `run` takes no more: the thread waits for the end of each term."""
         if self._stopping:
             term.decline()
         else:
