@@ -3,20 +3,22 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, RuntimeClass
+from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
 from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
 from app.engine import State
 from app.engine.quota.shares import Share
+from app.insight.feeding import FEEDING, Feed
 from app.kube.store import Store
-
-T = TypeVar("T", bound=Kind)
-
 
 Change = Callable[[], None]
 """Applies one change of a store to the ledger; raises if the ledger cannot interpret the object."""
@@ -33,47 +35,40 @@ def follow(
     end this. The objects may be many: with `begin`, they are passed to it as iterables instead, to be applied in slices
     before the changes that `take` receives meanwhile."""
 
-    def held(store: Store[T], put: Callable[[T], None]) -> Iterator[Change]:
-        keys = store.keys()
-        for key in keys:
-            value = store.get(key)
-            if value is not None:
-                yield partial(put, value)
+    stores: dict[type[Kind], Store[Any]] = {
+        Namespace: cluster.namespaces,
+        ResourceFlavor: cluster.flavors,
+        AdmissionCheck: cluster.admission_checks,
+        LimitRange: cluster.limit_ranges,
+        RuntimeClass: cluster.runtime_classes,
+        Cohort: cluster.cohorts,
+        ClusterQueue: cluster.cluster_queues,
+        LocalQueue: cluster.local_queues,
+        Workload: cluster.workloads,
+    }
 
-    def attend(store: Store[T], put: Callable[[T], None], drop: Callable[[str], None]) -> Callable[[], None]:
-        def changed(key: str, old: T | None, new: T | None) -> None:
+    def attend(store: Store[Any], feed: Feed) -> Callable[[], None]:
+        def put(value: Kind) -> None:
+            feed.put(state, value, cluster.now.timestamp())
+
+        def drop(key: str) -> None:
+            feed.drop(state, key, cluster.now.timestamp())
+
+        def held() -> Iterator[Change]:
+            keys = store.keys()
+            for key in keys:
+                value = store.get(key)
+                if value is not None:
+                    yield partial(put, value)
+
+        def changed(key: str, old: Kind | None, new: Kind | None) -> None:
             take(partial(drop, key) if new is None else partial(put, new))
 
         if begin is not None:
-            begin(held(store, put))
+            begin(held())
         return store.subscribe(changed, replay=begin is None)
 
-    def now() -> float:
-        return cluster.now.timestamp()
-
-    def put_check(check: AdmissionCheck) -> None:
-        controller = check.spec.controller_name if check.spec is not None else ""
-        state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
-
-    return [
-        attend(
-            cluster.namespaces, lambda n: state.put_namespace(n.metadata.name, n.metadata.labels), state.drop_namespace
-        ),
-        attend(cluster.flavors, state.put_flavor, state.drop_flavor),
-        attend(cluster.admission_checks, put_check, state.drop_admission_check),
-        attend(
-            cluster.limit_ranges, lambda r: state.put_limit_range(r, now()), lambda k: state.drop_limit_range(k, now())
-        ),
-        attend(
-            cluster.runtime_classes,
-            lambda r: state.put_runtime_class(r, now()),
-            lambda k: state.drop_runtime_class(k, now()),
-        ),
-        attend(cluster.cohorts, state.put_cohort, state.drop_cohort),
-        attend(cluster.cluster_queues, lambda q: state.put_cluster_queue(q, now()), state.drop_cluster_queue),
-        attend(cluster.local_queues, lambda q: state.put_local_queue(q, now()), state.drop_local_queue),
-        attend(cluster.workloads, lambda w: state.put_workload(w, now()), state.drop_workload),
-    ]
+    return [attend(stores[kind], feed) for kind, feed in FEEDING.items()]
 
 
 class LedgerBooks:

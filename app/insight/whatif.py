@@ -5,26 +5,23 @@ succeed, victims end at once, no admission check answers, and no Workload finish
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
 from app.api.conditions import set_condition, timestamp
 from app.api.errors import InvalidValue
-from app.api.localqueue import LocalQueue
 from app.api.meta import ConditionStatus, Kind
-from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import ADMITTED, EVICTED, PREEMPTED, QUOTA_RESERVED, Workload, WorkloadStatus
 from app.engine import Cycle, Decision, State, Victim, cycle
 from app.engine.decisions import admission_of
 from app.engine.instants import Instant
 from app.engine.reasons import PREEMPTION_TEXT
+from app.insight.feeding import FEEDING, Feed
 
 CYCLES: Final = 100
 """Cycles that are run at most, unless the question says otherwise."""
@@ -63,22 +60,6 @@ class Outlook(NamedTuple):
     pending: int
     cycles: int
     settled: bool
-
-
-_PUT: Final[dict[type[Kind], Callable[[State, Any, Instant], None]]] = {
-    ClusterQueue: lambda state, given, now: state.put_cluster_queue(given, now),
-    Cohort: lambda state, given, now: state.put_cohort(given),
-    LocalQueue: lambda state, given, now: state.put_local_queue(given, now),
-    ResourceFlavor: lambda state, given, now: state.put_flavor(given),
-    Workload: lambda state, given, now: _put_workload(state, given, now),
-}
-_DROP: Final[dict[type[Kind], Callable[[State, str], None]]] = {
-    ClusterQueue: lambda state, key: state.drop_cluster_queue(key),
-    Cohort: lambda state, key: state.drop_cohort(key),
-    LocalQueue: lambda state, key: state.drop_local_queue(key),
-    ResourceFlavor: lambda state, key: state.drop_flavor(key),
-    Workload: lambda state, key: state.drop_workload(key),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,19 +107,20 @@ class WhatIf:
 
     def _change(self, state: State) -> None:
         for given in self.put:
-            put = _PUT.get(type(given))
-            if put is None:
-                raise InvalidValue("put", type(given).__name__, f"use one of {_names(_PUT)}")
-            put(state, given, self.now)
+            feed = _feed("put", type(given))
+            if isinstance(given, Workload):
+                _put_workload(state, given, self.now)
+            else:
+                feed.put(state, given, self.now)
         for kind, key in self.drop:
-            drop = _DROP.get(kind)
-            if drop is None:
-                raise InvalidValue("drop", kind.__name__, f"use one of {_names(_DROP)}")
-            drop(state, key)
+            _feed("drop", kind).drop(state, key, self.now)
 
 
-def _names(kinds: dict[type[Kind], Any]) -> str:
-    return ", ".join(kind.KIND for kind in kinds)
+def _feed(field: str, kind: type[Kind]) -> Feed:
+    found = FEEDING.get(kind)
+    if found is None:
+        raise InvalidValue(field, kind.__name__, f"use one of {', '.join(each.KIND for each in FEEDING)}")
+    return found
 
 
 def _put_workload(state: State, workload: Workload, now: Instant) -> None:

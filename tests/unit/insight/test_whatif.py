@@ -6,7 +6,7 @@ import pytest
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
-from app.api.core import Namespace
+from app.api.core import Pod
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue
 from app.api.resourceflavor import ResourceFlavor
@@ -145,7 +145,7 @@ class TestWhatIf:
         """With those that do."""
 
         def ask() -> Iterator[object]:
-            return WhatIf(now=b.NOW, put=[Namespace()]).answer(busy())
+            return WhatIf(now=b.NOW, put=[Pod()]).answer(busy())
 
-        with pytest.raises(InvalidValue, match="put: 'Namespace': use one of ClusterQueue, Cohort, LocalQueue"):
+        with pytest.raises(InvalidValue, match="put: 'Pod': use one of Namespace, ResourceFlavor"):
             list(ask())

@@ -1,0 +1,51 @@
+"""How each kind of object enters the ledger, and leaves it. The only list of the kinds that decisions depend on.
+
+The order of `FEEDING` is the order in which a ledger is filled: a Workload finds its queues, and these their flavors.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from app.api.admissioncheck import AdmissionCheck
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.core import LimitRange, Namespace, RuntimeClass
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.api.workload import Workload
+from app.engine import State
+from app.engine.instants import Instant
+
+
+class Feed(NamedTuple):
+    """Puts an object of a kind into a ledger, and takes the object with a key out of it, at an instant.
+
+    Both raise InvalidValue if the ledger cannot interpret the object; it counts as it was then.
+    """
+
+    put: Callable[[State, Any, Instant], object]
+    drop: Callable[[State, str, Instant], object]
+
+
+def _put_check(state: State, check: AdmissionCheck, _: Instant) -> None:
+    controller = check.spec.controller_name if check.spec is not None else ""
+    state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
+
+
+FEEDING: Final[dict[type[Kind], Feed]] = {
+    Namespace: Feed(
+        lambda state, given, now: state.put_namespace(given.metadata.name, given.metadata.labels),
+        lambda state, key, now: state.drop_namespace(key),
+    ),
+    ResourceFlavor: Feed(
+        lambda state, given, now: state.put_flavor(given), lambda state, key, now: state.drop_flavor(key)
+    ),
+    AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),
+    LimitRange: Feed(State.put_limit_range, State.drop_limit_range),
+    RuntimeClass: Feed(State.put_runtime_class, State.drop_runtime_class),
+    Cohort: Feed(lambda state, given, now: state.put_cohort(given), lambda state, key, now: state.drop_cohort(key)),
+    ClusterQueue: Feed(State.put_cluster_queue, lambda state, key, now: state.drop_cluster_queue(key)),
+    LocalQueue: Feed(State.put_local_queue, lambda state, key, now: state.drop_local_queue(key)),
+    Workload: Feed(State.put_workload, lambda state, key, now: state.drop_workload(key)),
+}

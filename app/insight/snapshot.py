@@ -1,0 +1,67 @@
+"""All objects that decisions depend on, at one moment, and the ledger that they add up to.
+
+For questions asked from outside of the process that leads: on objects read with the asker's own rights, or from a dump.
+What only the leader knows (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from app.api.errors import InvalidValue
+from app.api.meta import Kind
+from app.engine import Options, State
+from app.engine.instants import Instant
+from app.insight.feeding import FEEDING
+
+K = TypeVar("K", bound=Kind)
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Objects by kind and key (`namespace/name`, or the name of an object without a namespace)."""
+
+    objects: dict[type[Kind], dict[str, Kind]] = field(default_factory=dict)
+    unread: dict[type[Kind], str] = field(default_factory=dict)
+    """Kinds that could not be read, with the reason: decisions may differ from the leader's."""
+
+    def put(self, obj: Kind) -> None:
+        """Add an object, or replace the one of its key."""
+        self.objects.setdefault(type(obj), {})[obj.metadata.key] = obj
+
+    def drop(self, kind: type[Kind], key: str) -> None:
+        """Take an object out, if there is one."""
+        self.objects.get(kind, {}).pop(key, None)
+
+    def get(self, kind: type[K], key: str) -> K | None:
+        """The object of a kind with a key, if any."""
+        found = self.objects.get(kind, {}).get(key)
+        return found if isinstance(found, kind) else None
+
+    def of(self, kind: type[K]) -> Iterator[K]:
+        """All objects of a kind, by key."""
+        held = self.objects.get(kind, {})
+        for key in sorted(held):
+            found = held[key]
+            if isinstance(found, kind):
+                yield found
+
+    def changed(self, put: Iterable[Kind] = (), drop: Iterable[tuple[type[Kind], str]] = ()) -> "Snapshot":
+        """The same with some objects put and others dropped; this one stays as it is."""
+        other = Snapshot({kind: dict(held) for kind, held in self.objects.items()}, dict(self.unread))
+        for obj in put:
+            other.put(obj)
+        for kind, key in drop:
+            other.drop(kind, key)
+        return other
+
+    def state(self, options: Options, now: Instant) -> tuple[State, list[InvalidValue]]:
+        """A ledger of its own that holds the objects, and the errors of those that it cannot interpret."""
+        state, refused = State(options), list[InvalidValue]()
+        for kind, feed in FEEDING.items():
+            for obj in self.of(kind):
+                try:
+                    feed.put(state, obj, now)
+                except InvalidValue as error:
+                    refused.append(error)
+        return state, refused

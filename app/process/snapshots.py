@@ -1,0 +1,127 @@
+"""Reads a snapshot of what decisions depend on: from a cluster with the asker's own rights, or from a dump of objects.
+
+A dump is what `kubectl get -o yaml` (or `-o json`) prints, in one or several documents; objects of v1beta1 are
+converted. Must never write.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import orjson
+import yaml
+
+from app.api import names
+from app.api.errors import ApiError, Forbidden, InvalidValue, NotFound, WireError
+from app.api.meta import Kind
+from app.api.v1beta1.conversion import convert
+from app.insight.feeding import FEEDING
+from app.insight.snapshot import Snapshot
+from app.kube import answers
+from app.kube.transport import Transport
+
+Plain = dict[str, Any]
+
+_BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in FEEDING}
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+async def read(transport: Transport) -> Snapshot:
+    """The objects of a cluster that the caller may list; what cannot be listed is in `Snapshot.unread`.
+
+    Raises Forbidden if ClusterQueues may not be listed, NotFound if the cluster has none of Turnstile's kinds, and
+    WireError without an API server.
+    """
+    snapshot = Snapshot()
+
+    async def take(kind: type[Kind]) -> None:
+        try:
+            for obj in await transport.list_all(kind):
+                snapshot.put(obj)
+        except (Forbidden, NotFound) as error:
+            snapshot.unread[kind] = str(error)
+            if kind.KIND == "ClusterQueue":
+                raise
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for kind in FEEDING:
+                group.create_task(take(kind))
+    except* (ApiError, WireError) as errors:
+        raise errors.exceptions[0] from None
+    return snapshot
+
+
+@dataclass(slots=True)
+class Documents:
+    """The objects of a text: those that decisions depend on, and the others as they are."""
+
+    known: list[Kind] = field(default_factory=list)
+    others: list[Plain] = field(default_factory=list)
+
+    def snapshot(self) -> Snapshot:
+        """What is known, as a snapshot."""
+        found = Snapshot()
+        for obj in self.known:
+            found.put(obj)
+        return found
+
+
+def parse(text: str, source: str, *, namespace: str = "default") -> Documents:
+    """The objects of YAML or JSON text, those of lists one by one; `namespace` is of those that name none.
+
+    Raises InvalidValue, naming `source` and the object, for a text or an object that cannot be read.
+    """
+    found = Documents()
+    for plain in _objects(_documents(text, source), source):
+        group = str(plain["apiVersion"]).rpartition("/")[0]
+        kind = _BY_NAME.get((group, plain["kind"]))
+        if kind is None or kind.NAMESPACED:
+            plain["metadata"].setdefault("namespace", namespace)
+        if kind is None:
+            found.others.append(plain)
+        else:
+            found.known.append(decode(kind, plain, source))
+    return found
+
+
+def decode(kind: type[Kind], plain: Plain, source: str) -> Kind:
+    """A plain object of a kind. Raises InvalidValue if a field has the wrong type, or the version is unknown."""
+    title = f"{plain['kind']} {plain['metadata'].get('name', '')}"
+    try:
+        if kind.GROUP == names.GROUP:
+            plain = convert(plain, kind.VERSION)
+        return answers.decoder(kind)(orjson.dumps(plain))
+    except (msgspec.DecodeError, TypeError) as error:
+        raise InvalidValue(source, title, f"cannot be read: {error}") from None
+    except InvalidValue as error:
+        raise InvalidValue(source, title, f"{error.field} {error.value}: {error.cure}") from None
+
+
+def _documents(text: str, source: str) -> Iterable[Any]:
+    try:
+        if text.lstrip().startswith("{"):
+            return [orjson.loads(text)]
+        return list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, orjson.JSONDecodeError) as error:
+        raise InvalidValue(source, "text", f"is neither YAML nor JSON: {' '.join(str(error).split())}") from None
+
+
+def _objects(documents: Iterable[Any], source: str) -> Iterator[Plain]:
+    for number, document in enumerate(documents, 1):
+        if document is None:
+            continue
+        if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
+            raise InvalidValue(source, f"document {number}", "is no object: give it apiVersion and kind")
+        items = document.get("items")
+        if isinstance(items, list) and str(document["kind"]).endswith("List"):
+            kind = str(document["kind"]).removesuffix("List")
+            yield from _objects(
+                ({"apiVersion": document["apiVersion"], "kind": kind, **each} for each in items), source
+            )
+            continue
+        if not isinstance(document.get("metadata"), Mapping) or not document["metadata"].get("name"):
+            raise InvalidValue(source, f"document {number}, {document['kind']}", "give it metadata.name")
+        yield {**document, "metadata": {key: value for key, value in document["metadata"].items() if value is not None}}
