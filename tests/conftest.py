@@ -64,8 +64,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that reaches the control plane, so that `-m "not cluster"` leaves them out.
 
-    In CI such a test is tried a second time when it fails: half a dozen programs share two cores of a machine that others
-    use too. The closing lines name each test that was tried again; it is a fault to be mended all the same.
+    In CI such a test is tried a second time when it fails: half a dozen programs share two cores of a machine that
+    others use too. The closing lines name each test that was tried again; it is a fault to be mended all the same.
     """
     for item in items:
         if "control_plane" in getattr(item, "fixturenames", ()):

@@ -25,8 +25,12 @@ _SHOWN: Final = ("suspend", "active", "nodeName", "podReplacementPolicy", "phase
 
 def pod_cpus(pod: Json) -> int:
     """Whole cpus that a pod uses: once it is bound to a node, until its containers have ended."""
-    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return requests(pod["spec"]) if pod["spec"].get("nodeName") and not ended else 0
+    return requests(pod["spec"]) if pod["spec"].get("nodeName") and not has_ended(pod) else 0
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether the containers of a pod have ended."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def requests(spec: Json) -> int:
@@ -88,6 +92,9 @@ class Overshoot:
     peak: int = 0
     reservations: int = 0
     _pods: dict[str, tuple[str, int, str]] = field(default_factory=dict)
+    _ended: set[str] = field(default_factory=set)
+    """UIDs of the pods whose containers have ended. No kubelet runs such a pod again, but kwok, which plays the node, may
+    set a pod from Failed to Running for some milliseconds when the pod is deleted while kwok starts it."""
     _held: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     _limits: dict[str, Limits] = field(default_factory=dict)
     _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
@@ -121,7 +128,14 @@ class Overshoot:
     def _pod(self, change: Change) -> None:
         pod = change.obj
         self._pods.pop(change.uid, None)
-        if pod is not None and FOR_QUEUE in pod["metadata"].get("labels", {}) and (used := pod_cpus(pod)):
+        if pod is not None and has_ended(pod):
+            self._ended.add(change.uid)
+        if (
+            pod is not None
+            and change.uid not in self._ended
+            and FOR_QUEUE in pod["metadata"].get("labels", {})
+            and (used := pod_cpus(pod))
+        ):
             meta = pod["metadata"]
             self._pods[change.uid] = (meta["labels"][FOR_QUEUE], used, f"{meta['namespace']}/{meta['name']}")
         self.peak = max(self.peak, sum(each[1] for each in self._pods.values()))

@@ -81,6 +81,12 @@ def stuck(**objects: list[Json]) -> set[str]:
     return {each.split()[0] for each in deadlines.wrong}
 
 
+def test_a_pod_that_failed_never_runs_again() -> None:
+    """kwok may set the phase of a failed pod to Running once more; no container runs then."""
+    failed = {**pod("one"), "status": {"phase": "Failed"}}
+    assert judged(("clusterqueues", cluster_queue(2)), ("pods", failed), ("pods", pod("one"))) == []
+
+
 def test_pods_beyond_what_workloads_hold_are_seen() -> None:
     """One pod is reserved for, the second is not."""
     queue, held = ("clusterqueues", cluster_queue(2)), ("workloads", workload("a", QuotaReserved="True"))
