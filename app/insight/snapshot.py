@@ -4,7 +4,7 @@ For questions asked from outside of the process that leads: on objects read with
 What only the leader knows (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -54,6 +54,15 @@ class Snapshot:
         for kind, key in drop:
             other.drop(kind, key)
         return other
+
+    def keeping(self, kind: type[K], stays: Callable[[K], bool]) -> "Snapshot":
+        """The same with only those objects of a kind for which `stays` is true."""
+        held = {each.metadata.key: each for each in self.of(kind) if stays(each)}
+        return Snapshot({**self.objects, kind: dict[str, Kind](held)}, dict(self.unread))
+
+    def without(self, kind: type[Kind]) -> "Snapshot":
+        """The same without the objects of a kind."""
+        return Snapshot({each: held for each, held in self.objects.items() if each is not kind}, dict(self.unread))
 
     def state(self, options: Options, now: Instant) -> tuple[State, list[InvalidValue]]:
         """A ledger of its own that holds the objects, and the errors of those that it cannot interpret."""

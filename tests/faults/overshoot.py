@@ -93,7 +93,7 @@ class Overshoot:
     reservations: int = 0
     _pods: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     _ended: set[str] = field(default_factory=set)
-    """UIDs of the pods whose containers have ended. No kubelet runs such a pod again, but kwok, which plays the node, may
+    """UIDs of the pods whose containers have ended. No kubelet runs these again, but kwok, which plays the node, may
     set a pod from Failed to Running for some milliseconds when the pod is deleted while kwok starts it."""
     _held: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     _limits: dict[str, Limits] = field(default_factory=dict)

@@ -1,0 +1,94 @@
+"""Random clusters in which a Workload waits, as snapshots."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from app.api.core import Namespace
+from app.api.workload import Workload
+from app.engine import Options, State, cycle
+from app.engine.decisions import admission_of
+from app.insight.snapshot import Snapshot
+from tests.unit.engine import builders as b
+
+RESOURCES = ("cpu", "nvidia.com/gpu")
+
+
+def team() -> Namespace:
+    """The namespace of all Workloads."""
+    return msgspec.convert({"metadata": {"name": "team"}}, Namespace)
+
+
+def quota(lots: random.Random, *, cohort: bool) -> Any:
+    """A nominal quota, with limits now and then."""
+    nominal = lots.randint(0, 8)
+    borrowing = lots.choice([None, None, 0, 2, 5]) if cohort else None
+    lending = lots.choice([None, None, 0, nominal]) if cohort else None
+    return (nominal, borrowing, lending)
+
+
+def workload(lots: random.Random, number: int, line: str) -> Workload:
+    """A Workload of one or two pod sets."""
+    pod_sets = []
+    for name in ("main", "workers")[: lots.randint(1, 2)]:
+        requests = {resource: str(lots.randint(1, 6)) for resource in RESOURCES[: lots.randint(1, 2)]}
+        containers = [{"name": "c", "resources": {"requests": requests}}]
+        pod_sets.append({"name": name, "count": lots.randint(1, 3), "template": {"spec": {"containers": containers}}})
+    meta = {"name": f"w{number}", "namespace": "team", "uid": f"uid-w{number}", "creationTimestamp": b.stamp(number)}
+    spec = {"queueName": line, "priority": lots.randint(0, 2), "podSets": pod_sets}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Workload)
+
+
+def world(seed: int) -> tuple[Snapshot, list[str]]:
+    """A cluster as it is when its scheduler has nothing new to decide, and the Workloads that wait in it."""
+    lots = random.Random(seed)
+    snapshot = Snapshot()
+    snapshot.put(team())
+    flavors = ["small", "large"][: lots.randint(1, 2)]
+    for name in flavors:
+        snapshot.put(b.flavor(name))
+    if lots.random() < 0.7:
+        snapshot.put(b.cohort("root", {flavors[0]: {each: lots.randint(0, 4) for each in RESOURCES}}))
+    queues = [f"q{number}" for number in range(lots.randint(1, 3))]
+    for name in queues:
+        cohort = lots.choice(["root", None])
+        held = {each: {item: quota(lots, cohort=cohort is not None) for item in RESOURCES} for each in flavors}
+        snapshot.put(
+            b.queue(
+                name,
+                held,
+                cohort,
+                queueingStrategy=lots.choice(["StrictFIFO", "BestEffortFIFO"]),
+                stopPolicy=lots.choice(["None"] * 8 + ["Hold"]),
+                preemption={
+                    "withinClusterQueue": lots.choice(["Never", "LowerPriority"]),
+                    "reclaimWithinCohort": lots.choice(["Never", "Any"]),
+                },
+            )
+        )
+        snapshot.put(b.local(f"line-{name}", name, stopPolicy=lots.choice(["None"] * 8 + ["Hold"])))
+    for number in range(lots.randint(1, 9)):
+        snapshot.put(workload(lots, number, f"line-{lots.choice(queues)}"))
+    return settled(snapshot)
+
+
+def settled(snapshot: Snapshot) -> tuple[Snapshot, list[str]]:
+    """What the scheduler leaves of it: admissions are written, victims are left where they are."""
+    state, _ = snapshot.state(Options(), b.NOW)
+    while state.has_work:
+        cycle(state, b.NOW)
+    return snapshot.changed(_admitted(state)), sorted(state.waiting)
+
+
+def _admitted(state: State) -> list[Workload]:
+    found = []
+    for assumed in state.assumed.values():
+        conditions = [
+            {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": b.STAMP}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
+        status = {"conditions": conditions, "admission": admission_of(assumed.info, assumed.cluster_queue)}
+        plain = {**msgspec.to_builtins(assumed.waiting.workload), "status": msgspec.to_builtins(status)}
+        found.append(msgspec.convert(plain, Workload))
+    return found

@@ -1,0 +1,139 @@
+"""A pending Workload is explained by what the engine says, and each remedy admits it."""
+
+import pytest
+
+from app.api.errors import InvalidValue
+from app.api.workload import Workload
+from app.engine import Options
+from app.insight.explain import Explanation, explain
+from app.insight.remedies import Remedy
+from app.insight.snapshot import Snapshot
+from app.insight.whatif import Fate, WhatIf
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import settled, team, world
+
+STATES = 1000
+
+
+def told(snapshot: Snapshot, key: str, *, remedies: int | None = None, namespace: str = "team") -> Explanation:
+    """The explanation for an asker who sees one namespace."""
+    return explain(snapshot, Options(), b.NOW, key, sees=lambda each: each == namespace, remedies=remedies)
+
+
+def works(snapshot: Snapshot, key: str, remedy: Remedy) -> bool:
+    """Whether the Workload is admitted once the remedy was applied."""
+    changed = snapshot.changed(remedy.put, [(Workload, each) for each in remedy.ends])
+    state, refused = changed.state(Options(), b.NOW)
+    assert not refused
+    fates = [part for part in WhatIf(now=b.NOW).answer(state) if isinstance(part, Fate) and part.key == key]
+    return bool(fates) and fates[-1].outcome == "admitted"
+
+
+def busy(*, strategy: str = "BestEffortFIFO", waits: int = 3) -> Snapshot:
+    """A queue of 4 cpus in which 2 run, and one Workload waits for more."""
+    snapshot = Snapshot()
+    for each in (
+        team(),
+        b.flavor(), b.queue("main", {"default": {"cpu": 4}}, queueingStrategy=strategy), b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "2"}, flavor="default"), b.workload("waits", cpu=waits, second=1),
+    ):  # fmt: skip
+        snapshot.put(each)
+    return snapshot
+
+
+class TestRandomStates:
+    """A thousand clusters in which Workloads wait."""
+
+    def test_there_is_a_reason_and_the_first_remedy_admits(self) -> None:
+        """Of each cluster one Workload is explained."""
+        explained = 0
+        seed = 0
+        while explained < STATES:
+            snapshot, waiting = world(seed)
+            if waiting:
+                key = waiting[seed % len(waiting)]
+                answer = told(snapshot, key, remedies=1)
+                assert answer.sentence, f"seed {seed}, {key}: no reason"
+                assert answer.remedies, f"seed {seed}, {key}: no remedy: {answer}"
+                assert works(snapshot, key, answer.remedies[0]), f"seed {seed}, {key}: {answer.remedies[0].does}"
+                explained += 1
+            seed += 1
+
+    @pytest.mark.parametrize("seed", range(40))
+    def test_every_remedy_admits(self, seed: int) -> None:
+        """Not only the first."""
+        snapshot, waiting = world(seed)
+        for key in waiting[:1]:
+            for remedy in told(snapshot, key).remedies:
+                assert works(snapshot, key, remedy), remedy.does
+
+
+class TestWhatIsTold:
+    """The parts of an explanation."""
+
+    def test_amounts_of_what_is_short(self) -> None:
+        """The flavor and resource, what is asked and available, and who holds it."""
+        answer = told(busy(), "team/waits")
+        (blocker,) = answer.blockers
+        assert (blocker.flavor, blocker.resource) == ("default", "cpu")
+        assert (blocker.requested, blocker.available, blocker.nominal, blocker.used) == ("3", "2", "4", "2")
+        assert [tuple(each) for each in blocker.holders] == [("main", "2")]
+        assert answer.sentence == "it asks for 3 cpu of flavor default, of which 2 are available"
+        assert (answer.state, answer.cluster_queue) == ("pending", "main")
+
+    def test_the_smallest_changes(self) -> None:
+        """Each is the least that is enough: 1 cpu less, 1 cpu more of quota, or the end of the Workload that runs."""
+        remedies = [(each.by, each.does, each.ends) for each in told(busy(), "team/waits").remedies]
+        assert remedies == [
+            ("owner", "ask for 2 cpu instead of 3 in each pod of pod set main", ()),
+            ("administrator", "raise the nominal quota of flavor default in ClusterQueue main by 1 cpu", ()),
+            ("administrator", "wait for the end of 1 Workload", ("team/runs",)),
+        ]
+
+    def test_names_of_other_namespaces_are_hidden(self) -> None:
+        """An asker who may not see the namespace of a Workload learns only that there is one."""
+        snapshot = busy().changed([b.workload("first", cpu=3, second=0)])
+        answer = told(snapshot, "team/waits", namespace="elsewhere")
+        assert answer.place is not None
+        assert (answer.place.in_cluster_queue, answer.place.before, answer.place.hidden) == (1, (), 1)
+        assert all("team/" not in each for remedy in answer.remedies for each in (*remedy.ends, *remedy.preempts))
+
+    def test_the_line_of_a_strict_queue(self) -> None:
+        """A Workload that would fit waits for those before it."""
+        snapshot, _ = settled(busy(strategy="StrictFIFO").changed([b.workload("small", cpu=1, second=2)]))
+        answer = told(snapshot, "team/small")
+        assert answer.place is not None
+        assert answer.place.before == ("team/waits",)
+        assert answer.sentence.startswith("1 Workload is before it in ClusterQueue main, which is StrictFIFO")
+        assert answer.remedies
+
+    def test_a_stopped_queue(self) -> None:
+        """The remedy is to resume it."""
+        stopped = b.queue("main", {"default": {"cpu": 9}}, stopPolicy="Hold")
+        answer = told(busy().changed([stopped]), "team/waits")
+        assert answer.sentence == "ClusterQueue main is stopped (stopPolicy Hold)"
+        assert [each.does for each in answer.remedies] == ["resume ClusterQueue main: set its stopPolicy to None"]
+
+    def test_a_queue_that_does_not_exist(self) -> None:
+        """The remedy is one that does."""
+        answer = told(busy().changed([b.workload("lost", "nowhere", cpu=1, second=3)]), "team/lost")
+        assert answer.sentence == "LocalQueue nowhere does not exist in namespace team"
+        assert answer.remedies[0].does == "submit it to LocalQueue main"
+
+    def test_a_node_selector_that_no_flavor_fits(self) -> None:
+        """The flavor was not tried, and is a remedy."""
+        snapshot = busy().changed([b.flavor("default", nodeLabels={"pool": "a"})])
+        picky = b.workload("picky", cpu=1, second=3, spec={"nodeSelector": {"pool": "b"}})
+        answer = told(snapshot.changed([picky]), "team/picky")
+        assert [each.partition(":")[0] for each in answer.skipped_flavors] == ["default"]
+        assert answer.remedies[0].does.startswith("let its pods run on nodes of flavor default")
+
+    def test_one_that_runs(self) -> None:
+        """Nothing blocks it."""
+        answer = told(busy(), "team/runs")
+        assert (answer.state, answer.blockers, answer.remedies) == ("admitted", (), ())
+
+    def test_one_that_does_not_exist(self) -> None:
+        """The error says where to look."""
+        with pytest.raises(InvalidValue, match="there is no such Workload"):
+            told(busy(), "team/nothing")
