@@ -6,7 +6,7 @@ the asker may not see never leave this module: they are counted instead. Must ne
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -31,14 +31,14 @@ Sees = Callable[[str], bool]
 """Whether the asker may see the Workloads of a namespace."""
 
 
-class Holder(NamedTuple):
+class Holder(msgspec.Struct, frozen=True):
     """A ClusterQueue that holds a resource of a flavor, and how much."""
 
     cluster_queue: str
     amount: str
 
 
-class Blocker(NamedTuple):
+class Blocker(msgspec.Struct, frozen=True):
     """One resource of one flavor that a Workload cannot have now. Amounts are quantities, as people write them."""
 
     flavor: str
@@ -55,7 +55,7 @@ class Blocker(NamedTuple):
     """Who holds it in the ClusterQueue's tree of cohorts, the largest amount first."""
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """Where a Workload stands, counted from 0, and who is before it in its ClusterQueue."""
 
     in_cluster_queue: int
@@ -102,6 +102,9 @@ def explain(
     said = _Said(workload, workload.spec.queue_name or "", cluster_queue, unread)
     if (settled := said.settled()) is not None:
         return settled
+    if ClusterQueue in snapshot.unread:
+        reason, message = said.condition()
+        return said.told(state="pending", reason=reason, message=message, sentence=message or "it was not tried yet")
     near = _near(snapshot, options, workload)
     state, refused = near.state(options, now)
     line = state.pending(cluster_queue)
@@ -319,4 +322,4 @@ def _hiding(remedy: Remedy, sees: Sees) -> Remedy:
 
     preempts = tuple(key if may(key) else "a Workload of another namespace" for key in remedy.preempts)
     ends = tuple(key if may(key) else "a Workload of another namespace" for key in remedy.ends)
-    return remedy._replace(preempts=preempts, ends=ends)
+    return msgspec.structs.replace(remedy, preempts=preempts, ends=ends)

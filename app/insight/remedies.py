@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from app.api.clusterqueue import ClusterQueue
@@ -30,7 +31,7 @@ ENDED: Final = 200
 """Workloads that hold quota of which it is tried whether their end helps, at most."""
 
 
-class Remedy(NamedTuple):
+class Remedy(msgspec.Struct, frozen=True):
     """One change, or several together, after which the Workload is admitted."""
 
     by: str

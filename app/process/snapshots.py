@@ -13,8 +13,9 @@ import msgspec
 import orjson
 import yaml
 
-from app.api import names
+from app.api.clusterqueue import ClusterQueue
 from app.api.errors import ApiError, Forbidden, InvalidValue, NotFound, WireError
+from app.api.kinds import KINDS
 from app.api.meta import Kind
 from app.api.v1beta1.conversion import convert
 from app.insight.feeding import FEEDING
@@ -24,26 +25,38 @@ from app.kube.transport import Transport
 
 Plain = dict[str, Any]
 
+_CONVERTED: Final = {definition.stored for definition in KINDS if definition.converted}
+"""Kinds whose older versions have another shape."""
 _BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in FEEDING}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-async def read(transport: Transport) -> Snapshot:
-    """The objects of a cluster that the caller may list; what cannot be listed is in `Snapshot.unread`.
+async def read(transport: Transport, namespace: str = "") -> Snapshot:
+    """The objects of a cluster that the caller may list. A kind that may be listed only in `namespace` is read there;
+    what cannot be listed at all is in `Snapshot.unread`.
 
-    Raises Forbidden if ClusterQueues may not be listed, NotFound if the cluster has none of Turnstile's kinds, and
-    WireError without an API server.
+    Raises NotFound if the cluster has none of Turnstile's kinds, and WireError without an API server.
     """
     snapshot = Snapshot()
 
     async def take(kind: type[Kind]) -> None:
         try:
-            for obj in await transport.list_all(kind):
-                snapshot.put(obj)
-        except (Forbidden, NotFound) as error:
+            objects = await transport.list_all(kind)
+        except Forbidden as error:
             snapshot.unread[kind] = str(error)
-            if kind.KIND == "ClusterQueue":
+            if not (kind.NAMESPACED and namespace):
+                return
+            try:
+                objects = await transport.list_all(kind, namespace)
+            except Forbidden:
+                return
+        except NotFound as error:
+            if kind is ClusterQueue:
                 raise
+            snapshot.unread[kind] = str(error)
+            return
+        for obj in objects:
+            snapshot.put(obj)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -56,17 +69,10 @@ async def read(transport: Transport) -> Snapshot:
 
 @dataclass(slots=True)
 class Documents:
-    """The objects of a text: those that decisions depend on, and the others as they are."""
+    """The objects that decisions depend on, and the others of a text as they are."""
 
-    known: list[Kind] = field(default_factory=list)
+    snapshot: Snapshot = field(default_factory=Snapshot)
     others: list[Plain] = field(default_factory=list)
-
-    def snapshot(self) -> Snapshot:
-        """What is known, as a snapshot."""
-        found = Snapshot()
-        for obj in self.known:
-            found.put(obj)
-        return found
 
 
 def parse(text: str, source: str, *, namespace: str = "default") -> Documents:
@@ -83,7 +89,7 @@ def parse(text: str, source: str, *, namespace: str = "default") -> Documents:
         if kind is None:
             found.others.append(plain)
         else:
-            found.known.append(decode(kind, plain, source))
+            found.snapshot.put(decode(kind, plain, source))
     return found
 
 
@@ -91,7 +97,7 @@ def decode(kind: type[Kind], plain: Plain, source: str) -> Kind:
     """A plain object of a kind. Raises InvalidValue if a field has the wrong type, or the version is unknown."""
     title = f"{plain['kind']} {plain['metadata'].get('name', '')}"
     try:
-        if kind.GROUP == names.GROUP:
+        if kind in _CONVERTED:
             plain = convert(plain, kind.VERSION)
         return answers.decoder(kind)(orjson.dumps(plain))
     except (msgspec.DecodeError, TypeError) as error:

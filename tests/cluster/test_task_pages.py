@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class Reader:
             **os.environ,
             "HOME": str(control_plane.directory / "home"),
             "KUBECONFIG": str(control_plane.kubeconfig()),
-            "PATH": f"{control_plane.tools['kubectl'].parent}:{os.environ['PATH']}",
+            "PATH": f"{control_plane.tools['kubectl'].parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
 
     def do(self, **names: str) -> str:
@@ -314,6 +315,7 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     team_a.job("vast", queue="default", cpu="400")
     message = team_a.wait_pending("vast")["message"]
     page = Reader("why-a-job-waits.md", control_plane)
+    page.see(r"Why: it asks for \S+ cpu of flavor any-node", "smallest|alone would admit", NAME="vast")
     page.see(re.escape(message) + "$", WORKLOAD=team_a.workload_of("vast")["metadata"]["name"])
     page.see(r"^\S+ \d+-\d+-\d+T")
     page.see("^1 wait, in use: .*any-node", r"job-vast-\w+ +default +False")
@@ -322,7 +324,7 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
 
 def sentences() -> list[tuple[str, str]]:
     """Sentences of the page's table, each with the condition that bears it."""
-    rows = re.findall(r"^\| (`.*?) \| ", (TASKS / "why-a-job-waits.md").read_text().split("## ")[0], re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \| ", (TASKS / "why-a-job-waits.md").read_text().split("## ")[1], re.MULTILINE)
     found = []
     for row in rows:
         told, _, of = row.partition(" (condition `")

@@ -5,7 +5,7 @@ import pytest
 from app.api.errors import InvalidValue
 from app.api.workload import Workload
 from app.engine import Options
-from app.insight.explain import Explanation, explain
+from app.insight.explain import Explanation, Holder, explain
 from app.insight.remedies import Remedy
 from app.insight.snapshot import Snapshot
 from app.insight.whatif import Fate, WhatIf
@@ -77,7 +77,7 @@ class TestWhatIsTold:
         (blocker,) = answer.blockers
         assert (blocker.flavor, blocker.resource) == ("default", "cpu")
         assert (blocker.requested, blocker.available, blocker.nominal, blocker.used) == ("3", "2", "4", "2")
-        assert [tuple(each) for each in blocker.holders] == [("main", "2")]
+        assert blocker.holders == (Holder("main", "2"),)
         assert answer.sentence == "it asks for 3 cpu of flavor default, of which 2 are available"
         assert (answer.state, answer.cluster_queue) == ("pending", "main")
 

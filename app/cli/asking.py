@@ -1,0 +1,84 @@
+"""What commands share that ask the scheduler's own code about a cluster or a dump: their options and what they read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from app.api.errors import InvalidValue
+from app.cli.cluster import Run, connected
+from app.cli.config import load_or_exit, text_of
+from app.engine import Options
+from app.insight.snapshot import Snapshot
+from app.kube.transport import Transport
+from app.process import configured, snapshots
+
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        help="Ask about a dump instead of a cluster: what `kubectl get -A -o yaml namespaces,resourceflavors,cohorts,"
+        "clusterqueues,localqueues,workloads` prints; - for standard input.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file of the installation: how quota is shared. Its defaults without."),
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the Workload or job.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the objects come from: a dump, or else a cluster."""
+
+    state: Path | None
+    config: Path | None
+    kubeconfig: str | None
+    context: str | None
+
+    def options(self) -> Options:
+        """The engine's options. Ends the command if the configuration file is wrong."""
+        if self.config is None:
+            return Options()
+        loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
+        return configured.engine_options(loaded) if loaded is not None else Options()
+
+    def read(self, run: Run, command: str, namespace: str) -> snapshots.Documents:
+        """All objects that decisions depend on; from a dump, the others too. Raises what `snapshots` raises."""
+        if self.state is not None:
+            return snapshots.parse(text_of(self.state, "--state"), str(self.state))
+
+        async def read() -> Snapshot:
+            async with connected(self.kubeconfig, self.context, command) as transport:
+                return await snapshots.read(transport, namespace)
+
+        found: Snapshot = run(read())
+        return snapshots.Documents(snapshot=found)
+
+    def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
+        """An object of the cluster by its URL path; None from a dump."""
+        if self.state is not None:
+            return None
+
+        async def get() -> dict[str, Any]:
+            async with connected(self.kubeconfig, self.context, command) as transport:
+                found: dict[str, Any] = orjson.loads(await _get(transport, path))
+                return found
+
+        answer: dict[str, Any] = run(get())
+        return answer
+
+
+async def _get(transport: Transport, path: str) -> bytes:
+    return await transport.request("GET", path)
+
+
+def named(text: str, cure: str) -> tuple[str, str]:
+    """Kind (lower case) and name of `KIND/NAME`. Raises InvalidValue."""
+    kind, slash, name = text.partition("/")
+    if not (slash and kind and name):
+        raise InvalidValue("TARGET", text, cure)
+    return kind.lower(), name

@@ -1,0 +1,166 @@
+"""`turnstile explain`: why a Workload waits, and the smallest changes that would admit it."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+import typer
+
+from app.api import names
+from app.api.errors import InvalidValue
+from app.api.workload import Workload
+from app.cli.asking import ConfigFile, Namespace, Source, State, named
+from app.cli.cluster import Context, Kubeconfig, Run, explained
+from app.insight.explain import Blocker, Explanation, Place, explain
+from app.insight.remedies import Remedy
+from app.insight.snapshot import Snapshot
+
+_CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
+
+
+class Output(StrEnum):
+    """How the explanation is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
+    """Add the command to `app`."""
+
+    @app.command(name="explain")
+    def explaining(
+        *,
+        target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job or pod it is for.")],
+        namespace: Namespace = "default",
+        state: State = None,
+        config: ConfigFile = None,
+        kubeconfig: Kubeconfig = None,
+        context: Context = None,
+        output: Annotated[
+            Output, typer.Option("--output", "-o", help="text for people, json for programs.")
+        ] = Output.TEXT,
+    ) -> None:
+        """Tell why a Workload waits, and the smallest changes that would admit it.
+
+        The scheduler's own code decides on what the cluster has, read with your rights, or on a dump; nothing is
+        written. Each remedy was tried that way, with everything else as it is. Exit code 0: told; 2: unable.
+        """
+        with explained():
+            source = Source(state, config, kubeconfig, context)
+            found = source.read(run, "explain", namespace)
+            kind, name = named(target, _CURE)
+            key = workload_of(found.snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
+            told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+        if output is Output.JSON:
+            typer.echo(as_json(told))
+        else:
+            typer.echo("\n".join(shown(told)))
+
+
+def as_json(told: Explanation) -> str:
+    """The explanation for programs: its fields, without the objects that remedies suppose."""
+    plain = msgspec.to_builtins(told)
+    for remedy in plain["remedies"]:
+        del remedy["put"]
+    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
+
+
+def workload_of(
+    snapshot: Snapshot, kind: str, name: str, namespace: str, get: Callable[[str], dict[str, Any] | None]
+) -> str:
+    """The key of the Workload that `KIND/NAME` means: itself, or the newest that is for the job or pod.
+
+    `get` reads an object of the cluster by its path. Raises InvalidValue if there is none.
+    """
+    if kind in ("workload", "workloads", "wl"):
+        return f"{namespace}/{name}"
+    owners = {(kind, name)}
+    if kind in ("pod", "pods", "po"):
+        pod = get(f"/api/v1/namespaces/{namespace}/pods/{name}") or {"metadata": {}}
+        meta = pod["metadata"]
+        if of := (meta.get("annotations") or {}).get(names.WORKLOAD):
+            return f"{namespace}/{of}"
+        owners = {("pod", name), *((each["kind"].lower(), each["name"]) for each in meta.get("ownerReferences") or ())}
+    found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
+    if not found:
+        cure = "no Workload is for it: is it in a managed namespace, with a queue?"
+        raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
+    return max(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)).metadata.key
+
+
+def _is_for(workload: Workload, owners: set[tuple[str, str]]) -> bool:
+    """Whether a Workload has one of these owners, by kind (also in the plural, and with a group) and name."""
+    return any(
+        owner.name == name and re.fullmatch(rf"{owner.kind.lower()}(e?s)?(\..*)?", kind) is not None
+        for owner in workload.metadata.owner_references
+        for kind, name in owners
+    )
+
+
+def shown(told: Explanation) -> Iterator[str]:
+    """The explanation as lines for people."""
+    where = f"LocalQueue {told.local_queue or '(none)'}, ClusterQueue {told.cluster_queue or '(none)'}"
+    yield f"Workload {told.workload} is {told.state} ({where})."
+    yield ""
+    yield f"Why: {told.sentence}"
+    if told.message and told.message != told.sentence:
+        yield f"     {told.reason}: {told.message}"
+    if told.blockers:
+        yield ""
+        yield from _blocked(told.blockers)
+    for skipped in told.skipped_flavors:
+        yield f"Not tried: flavor {skipped}"
+    if told.place is not None:
+        yield ""
+        yield from _placed(told.place)
+    if len(told.waits_for) > 1:
+        yield ""
+        yield "It waits for:"
+        yield from (f"  - {each}" for each in told.waits_for)
+    if told.remedies:
+        yield ""
+        yield "Each of these alone would admit it now:"
+        for number, remedy in enumerate(told.remedies, 1):
+            yield from _proposed(number, remedy)
+    elif told.state == "pending":
+        yield ""
+        yield "No single change was found that would admit it now."
+    for each in told.unread:
+        yield f"Not counted with, because it may not be read: {each}"
+
+
+def _blocked(blockers: tuple[Blocker, ...]) -> Iterator[str]:
+    rows = [("FLAVOR", "RESOURCE", "ASKED", "AVAILABLE", "NOMINAL", "USED", "BORROWING LIMIT", "HELD BY")]
+    for each in blockers:
+        held = ", ".join(f"{holder.cluster_queue} {holder.amount}" for holder in each.holders)
+        limit = each.borrowing_limit or "-"
+        rows.append((each.flavor, each.resource, each.requested, each.available, each.nominal, each.used, limit, held))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _placed(place: Place) -> Iterator[str]:
+    if not place.in_cluster_queue:
+        yield "It is the first in line of its ClusterQueue."
+        return
+    yield f"{place.in_cluster_queue} before it in the ClusterQueue, {place.in_local_queue} of them in its LocalQueue:"
+    yield from (f"  {each}" for each in place.before)
+    rest = place.in_cluster_queue - len(place.before) - place.hidden
+    if rest:
+        yield f"  and {rest} more"
+    if place.hidden:
+        yield f"  and {place.hidden} of namespaces that you may not see"
+
+
+def _proposed(number: int, remedy: Remedy) -> Iterator[str]:
+    yield f"  {number}. ({remedy.by}) {remedy.does}"
+    if remedy.ends:
+        yield f"     these: {', '.join(remedy.ends)}"
+    if remedy.preempts:
+        yield f"     it would preempt {', '.join(remedy.preempts)}"
