@@ -41,7 +41,8 @@ class ControlPlane:
     `kube_api_qps` is the client limit of controller manager and scheduler, burst is twice the value; None leaves them
     theirs (20 and 50), which costs 4 s of every start and makes them what a load test measures.
     `event_ttl` and `feature_gates` go to the components as they are.
-    `audit` writes one JSON line a request to `audit_log`. `extra_arguments` adds flags by component.
+    `audit` writes one JSON line a request to `audit_log`. `extra_arguments` adds flags by component, `environment`
+    variables to all components.
     `keep` leaves the directory with its logs behind; the environment variable TESTBED_KEEP=1 does so too.
     `report` gets the lines of a build; by default they go to standard error.
 
@@ -58,6 +59,7 @@ class ControlPlane:
         feature_gates: Mapping[str, bool] | None = None,
         audit: bool = False,
         extra_arguments: Mapping[str, Sequence[str]] | None = None,
+        environment: Mapping[str, str] | None = None,
         keep: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
@@ -73,6 +75,7 @@ class ControlPlane:
             audit=audit,
             extra_arguments=extra_arguments or {},
         )
+        self._variables = dict(environment or {})
         self._keep = keep or os.environ.get("TESTBED_KEEP", "") not in ("", "0")
         self._report = report
         self._ports: list[ReservedPort] = []
@@ -155,7 +158,9 @@ class ControlPlane:
     def _launch(self, name: str) -> None:
         log = self.log(name)
         argv = command_line(name, self.settings, self._places)
-        self._processes[name] = self._running_group.start(name, argv, log=log, env=self._environment)
+        self._processes[name] = self._running_group.start(
+            name, argv, log=log, env={**self._environment, **self._variables}
+        )
 
     @property
     def _running_group(self) -> ProcessGroup:

@@ -1,0 +1,285 @@
+"""What is done to a cluster under load: upgrade, certificates, drain, restart, slow etcd, frozen and killed pods.
+
+The chart's two Deployments run as they do in a cluster, with real Deployments, EndpointSlices, disruption budgets and
+evictions; a Kubelet runs their pods as processes. A load of reviews and Jobs goes through the API server meanwhile, and
+each change of a pod and a Workload is judged. `python -m tests.faults.changes` prints the table of docs/operations.md.
+
+    CHANGES_REVIEWS=200 CHANGES_JOBS=20     of each, a second (20 and 5)
+    CHANGES_ROTATIONS=20                    of the certificate authority (1)
+    CHANGES_SECONDS=30                      for so long etcd is slow, and so long the load goes on after a change (6)
+    CHANGES_DOWN=300                        for so long everything of Turnstile is down (8)
+"""
+
+import base64
+import contextlib
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.client import Json, resource_path, wait_until
+from testbed.controlplane import ControlPlane
+from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
+from testbed.kubelet import KWOK_ARGUMENTS, Kubelet, Pod
+from testbed.processes import Process
+from testbed.serviceproxy import ServiceProxy
+from tests.cluster.scenario import Scenario
+from tests.faults.crew import LEASE
+from tests.faults.following import Follower
+from tests.faults.underload import Judge, Load, Row
+
+REVIEWS = float(os.environ.get("CHANGES_REVIEWS", "20"))
+JOBS = float(os.environ.get("CHANGES_JOBS", "5"))
+ROTATIONS = int(os.environ.get("CHANGES_ROTATIONS", "1"))
+SECONDS = float(os.environ.get("CHANGES_SECONDS", "6"))
+DOWN = float(os.environ.get("CHANGES_DOWN", "8"))
+BEFORE_SECONDS = 3.0
+"""Seconds of load before a change."""
+SETTLED_SECONDS = 180.0
+"""From the end of the load until every Job has run."""
+SECRET = resource_path("v1", "secrets", f"{RELEASE}-webhook-server-cert", namespace=NAMESPACE)
+ROLES = ("webhook", "controller")
+PLATFORM = ("platform-0", "platform-1", "platform-2")
+
+
+@dataclass
+class Bed:
+    """A control plane with the release of the chart, two queues, and namespaces that are managed and that are not."""
+
+    cp: ControlPlane
+    kubelet: Kubelet
+    scenario: Scenario
+    elsewhere: str
+    revisions: Iterator[int]
+    release: str = RELEASE
+    namespace: str = NAMESPACE
+
+    def helm(self, *values: str, flags: Sequence[str] = ()) -> None:
+        """Install or upgrade the release with further values."""
+        arguments = (self.release, str(CHART), "-n", self.namespace, "--create-namespace", *flags)
+        self.cp.helm("upgrade", "--install", *arguments, *settings(*values))
+
+    def rolled_out(self) -> None:
+        """Wait until both Deployments are what was asked for."""
+        for role in ROLES:
+            name = f"deployment/{RELEASE}-{role}"
+            self.cp.kubectl("-n", self.namespace, "rollout", "status", name, "--timeout=150s")
+
+    def ready(self) -> None:
+        """Wait until two pods of each role are ready, and a leader has written all certificates."""
+        self.kubelet.wait_ready(webhook=2, controller=2)
+        for kind in ("mutating", "validating"):
+            self.cp.api.wait_for(self.webhooks(kind), trusted, timeout=60, describe="every entry has a caBundle")
+
+    def webhooks(self, kind: str) -> str:
+        """Path of a webhook configuration; the name of the release has the chart's in it or not."""
+        name = self.release if RELEASE in self.release else f"{self.release}-{RELEASE}"
+        plural = f"{kind}webhookconfigurations"
+        return resource_path("admissionregistration.k8s.io/v1", plural, f"{name}-{kind}-webhook-configuration")
+
+    def leader(self) -> Pod:
+        """The pod whose process holds the Lease."""
+
+        def look() -> Pod | None:
+            lease = self.cp.api.find(LEASE) or {"spec": {}}
+            holder = lease["spec"].get("holderIdentity") or ""
+            pids = {f"-{pod.process.pid}_": pod for pod in self.kubelet.pods("controller") if pod.process is not None}
+            return next((pod for pid, pod in pids.items() if pid in holder), None)
+
+        return wait_until(look, timeout=60, describe=lambda: "no pod of the controller leads")
+
+    def under_load(self, change: "Change") -> Row:
+        """Do this under load, wait until all Jobs have run, and say what happened to whom."""
+        load = Load(self.cp.kubeconfig(), self.scenario.namespace, self.elsewhere, reviews=REVIEWS, jobs=JOBS)
+        with ExitStack() as ends:
+            judge = Judge(load)
+            follower = ends.enter_context(Follower(self.cp.api, judge.paths))
+            wait_until(lambda: not follower.blind, timeout=30, describe=lambda: "nothing is followed")
+            with load.running():
+                wait_until(lambda: load.seconds > BEFORE_SECONDS and load.made, timeout=60, describe=lambda: "no load")
+                with load.expected_down() if change.everything_down else contextlib.nullcontext():
+                    change.do(self)
+                    self.ready()
+                end = time.monotonic() + SECONDS
+                wait_until(lambda: time.monotonic() > end, timeout=SECONDS + 60, describe=lambda: "")
+            rest = time.monotonic()
+
+            def settled() -> bool:
+                judge.follow(follower.take(time.monotonic() - 1.0))
+                return not follower.blind and not judge.unfinished
+
+            wait_until(settled, timeout=SETTLED_SECONDS, describe=lambda: f"{judge}\n{self.kubelet.describe()}")
+            judge.follow(follower.take(time.monotonic()))
+        return Row.of(change.name, load, judge, settled=time.monotonic() - rest)
+
+
+def trusted(configuration: Json) -> bool:
+    """Whether every entry of a webhook configuration has a bundle."""
+    return all(hook["clientConfig"].get("caBundle") for hook in configuration["webhooks"])
+
+
+def settings(*values: str) -> list[str]:
+    """Flags of helm for values, beside those that a release needs here."""
+    # The API server does not ask a proxy for the way to an aggregated API.
+    usual = ("visibility.enabled=false", *(f"{role}.nodeSelector.pool=platform" for role in ROLES))
+    return [part for value in (*usual, *values) for part in ("--set", value)]
+
+
+@contextmanager
+def bed(
+    install: Callable[[Bed], object] = Bed.helm, *, release: str = RELEASE, namespace: str = NAMESPACE
+) -> Iterator[Bed]:
+    """Everything, ready; `install` brings the release."""
+    proxy = ServiceProxy()
+    arguments: Mapping[str, tuple[str, ...]] = {"kwok": KWOK_ARGUMENTS, "etcd": ("--unsafe-no-fsync=false",)}
+    with ExitStack() as ends:
+        cp = ends.enter_context(ControlPlane(extra_arguments=arguments, environment=proxy.environment))
+        kubelet = Kubelet(cp, namespace=namespace, run=lambda pod, arguments, _: run(cp, pod, arguments))
+        for number in range(4):
+            cp.add_node(f"jobs-{number}", cpu=64, memory="256Gi")
+        for name in PLATFORM:
+            kubelet.add_node(name, labels={"pool": "platform"})
+        scenario = Scenario(cp.api, cp.namespace("team", labels=MANAGED))
+        made = Bed(cp, kubelet, scenario, cp.namespace("elsewhere"), itertools.count(1), release, namespace)
+        ends.enter_context(kubelet.running())
+        ends.enter_context(proxy.running(cp.api, namespace=namespace))
+        install(made)
+        made.ready()
+        flavor = scenario.flavor("plain")
+        scenario.cohort("all")
+        for number in range(2):
+            scenario.queue(f"queue-{number}", {flavor: {"cpu": max(4, round(JOBS))}}, cohort="all")
+        yield made
+
+
+def run(cp: ControlPlane, pod: Json, arguments: Sequence[str]) -> Process:
+    """Start what a pod of the chart says, of this checkout, with its files and the rights of its service account."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    kubeconfig = cp.service_account_kubeconfig(namespace, pod["spec"]["serviceAccountName"], seconds=86400)
+    files = cp.directory / "pods" / name
+    for volume in pod["spec"]["volumes"]:
+        for source in volume.get("projected", {}).get("sources", ()):
+            if "secret" in source:
+                path = resource_path("v1", "secrets", source["secret"]["name"], namespace=namespace)
+                data = cp.api.wait_for(path, lambda secret: secret.get("data"), timeout=60, describe="data")["data"]
+                for item in source["secret"]["items"]:
+                    (files / item["path"]).parent.mkdir(parents=True, exist_ok=True)
+                    (files / item["path"]).write_bytes(base64.b64decode(data[item["key"]]))
+    program = Path(sys.executable).with_name("turnstile")
+    given = [argument.replace("/etc/turnstile", str(files)) for argument in arguments]
+    return cp.start_process(name, [program, *given, "--kubeconfig", kubeconfig])
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that is done to a cluster; `do` returns when it is over."""
+
+    name: str
+    do: Callable[[Bed], object]
+    everything_down: bool = False
+    """Whether no pod of Turnstile runs meanwhile: then creations in managed namespaces are refused, and no others."""
+    needs: str = ""
+    """A program without which it cannot be done."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether this machine has what it needs."""
+        return not self.needs or shutil.which(self.needs) is not None
+
+
+def nothing(found: Bed) -> None:
+    """What the others are compared with."""
+
+
+def rolled(found: Bed) -> None:
+    """`helm upgrade` with other pods of both roles."""
+    revision = next(found.revisions)
+    found.helm(*(f"{role}.podAnnotations.revision=r{revision}" for role in ROLES))
+    found.rolled_out()
+
+
+def rotated(found: Bed) -> None:
+    """The key of the certificate authority is lost: a new one is staged, trusted everywhere, and then signs."""
+    for _ in range(ROTATIONS):
+        before = found.cp.api.get(SECRET)["data"]
+        found.cp.api.patch(SECRET, {"data": {"ca.key": None}})
+
+        def switched(secret: Json, old: str = before["tls.crt"]) -> bool:
+            data = secret["data"]
+            return data["tls.crt"] != old and "ca.key" in data and "ca-next.key" not in data
+
+        found.cp.api.wait_for(SECRET, switched, timeout=120, describe="a leaf of the next authority")
+
+
+def drained(found: Bed) -> None:
+    """`kubectl drain` of the node of a webhook pod, and its return."""
+    node = found.kubelet.pods("webhook")[0].node
+    only = f"--pod-selector=app.kubernetes.io/instance={RELEASE}"
+    found.cp.kubectl("drain", node, "--delete-emptydir-data", "--timeout=150s", only)
+    found.rolled_out()
+    found.cp.kubectl("uncordon", node)
+
+
+def api_server_restarted(found: Bed) -> None:
+    """The only API server is killed and started."""
+    found.cp.restart("kube-apiserver", timeout=90)
+
+
+def etcd_slow(found: Bed) -> None:
+    """Each write of etcd to its disk takes 300 ms."""
+    slow = found.cp.start_process(
+        f"strace-{next(found.revisions)}",
+        ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=300000",
+         "-p", str(found.cp.process("etcd").pid)],
+    )  # fmt: skip
+    end = time.monotonic() + SECONDS
+    wait_until(lambda: time.monotonic() > end, timeout=SECONDS + 60, describe=lambda: "")
+    slow.require_running()
+    slow.terminate()
+
+
+def frozen(pod: Pod, found: Bed) -> None:
+    """The process of a pod is stopped (SIGSTOP) until its liveness probe has it killed."""
+    assert pod.process is not None
+    restarts = pod.restarts
+    pod.process.pause()
+    wait_until(lambda: pod.restarts > restarts, timeout=120, describe=found.kubelet.describe)
+
+
+def everything_down(found: Bed) -> None:
+    """Every process of Turnstile is killed, and none started for a while."""
+    found.kubelet.kill_all()
+    end = time.monotonic() + DOWN
+    wait_until(lambda: time.monotonic() > end, timeout=DOWN + 60, describe=lambda: "")
+    found.kubelet.turn_on()
+
+
+CHANGES = (
+    Change("nothing", nothing),
+    Change("rolling upgrade of both Deployments", rolled),
+    Change("certificate authority rotated", rotated),
+    Change("node drained", drained),
+    Change("API server restarted", api_server_restarted),
+    Change("etcd slow: 300 ms a write", etcd_slow, needs="strace"),
+    Change("webhook pod frozen", lambda found: frozen(found.kubelet.pods("webhook")[0], found)),
+    Change("leading controller frozen", lambda found: frozen(found.leader(), found)),
+    Change("all pods of Turnstile down", everything_down, everything_down=True),
+)
+
+
+def main(words: list[str]) -> None:
+    """Print a row for each change whose name has one of these words, or for all."""
+    print(f"{REVIEWS:g} reviews and {JOBS:g} Jobs a second\n\n{Row.HEADER}", flush=True)
+    with bed() as found:
+        for change in CHANGES:
+            if change.possible and (not words or any(word in change.name for word in words)):
+                print(found.under_load(change), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
