@@ -116,6 +116,10 @@ generate: venv ## Write what is made from code: CRDs and job kinds of the chart,
 	@$(PY) -m tests.operators.page
 	@$(PY) -m tests.unit.webhooks.golden
 
+.PHONY: changelog
+changelog: venv ## Show what the next release changes; with VERSION=0.2.0 write it into CHANGELOG.md and remove the fragments
+	@$(PY) -m towncrier build $(if $(VERSION),--version $(VERSION) --yes,--version next --draft) $(ARGS)
+
 .PHONY: certs
 certs: venv ## Make a CA and a webhook certificate for development (certs/README.md)
 	@$(PY) certs/make_certs.py $(if $(OUT),--out $(OUT)) $(HOSTS) $(ARGS)

@@ -118,7 +118,8 @@ class Turnstile:
         self._readers = any_reader if settings.metrics_for_everybody else PathReaders(transport, "/metrics")
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
-        if settings.tls_cert is None:
+        serves = settings.role.webhook or settings.visibility_bind is not None
+        if settings.tls_cert is None and (serves or settings.manage_certificates):
             self._secrets = self.caches.of(
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )

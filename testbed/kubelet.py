@@ -39,15 +39,17 @@ Run = Callable[[Json, Sequence[str], str], Process]
 class _Probe:
     """One probe of the container, and how often in a row it failed or succeeded."""
 
-    spec: Json
+    spec: Json | None
     due: float = 0.0
     failures: int = 0
     passed: bool = False
 
-    def look(self, address: str, ports: dict[str, int], now: float) -> bool:
-        """Ask if it is due; whether it was."""
-        if now < self.due:
-            return False
+    def look(self, address: str, ports: dict[str, int], now: float) -> None:
+        """Ask if it is due. A probe that the container does not have is always passed."""
+        if self.spec is None:
+            self.passed = True
+        if self.spec is None or now < self.due:
+            return
         self.due = now + self.spec.get("periodSeconds", 10)
         if _answers(self.spec, address, ports):
             self.failures, self.passed = 0, True
@@ -55,12 +57,11 @@ class _Probe:
             self.failures += 1
             if self.failures >= self.spec.get("failureThreshold", 3):
                 self.passed = False
-        return True
 
     @property
     def failed(self) -> bool:
         """Whether it failed so often in a row that the kubelet acts."""
-        return self.failures >= self.spec.get("failureThreshold", 3)
+        return self.spec is not None and self.failures >= self.spec.get("failureThreshold", 3)
 
 
 def _answers(spec: Json, address: str, ports: dict[str, int]) -> bool:
@@ -108,7 +109,25 @@ class Pod:
                 continue
             self._start()
             self._serve()
+            if self._finished():
+                self.deleted.wait()
         self._stop()
+
+    def _finished(self) -> bool:
+        """Whether the process has ended and is not to be started again; then the pod says how."""
+        code = self.process.poll() if self.process is not None else None
+        if code is None or self._ending() or self.manifest["spec"].get("restartPolicy", "Always") == "Always":
+            return False
+        state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+        container = {"name": self._container["name"], "image": self._container["image"], "imageID": "", "state": state}
+        container |= {"ready": False, "restartCount": 0}
+        status = {"phase": "Failed" if code else "Succeeded", "containerStatuses": [container]}
+        while not self._ending():
+            with contextlib.suppress(*REFUSED):
+                self._kubelet.api.patch(f"{self._path}/status", {"status": status}, kind="strategic")
+                return True
+            self._wait()
+        return True
 
     def _ending(self) -> bool:
         return self.deleted.is_set() or self._kubelet.over.is_set()
@@ -129,9 +148,8 @@ class Pod:
     def _serve(self) -> None:
         """Until the process ends, is to be restarted, or the pod is deleted."""
         assert self.process is not None
-        startup, alive, ready = (
-            _Probe(self._container[f"{kind}Probe"]) for kind in ("startup", "liveness", "readiness")
-        )
+        kinds = ("startup", "liveness", "readiness")
+        startup, alive, ready = (_Probe(self._container.get(f"{kind}Probe")) for kind in kinds)
         while not self._ending() and self.process.poll() is None:
             now = time.monotonic()
             if not startup.passed:

@@ -26,8 +26,9 @@ class ServiceProxy:
     def __init__(self) -> None:
         self._port = ReservedPort()
         self._over = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._endpoints: dict[str, list[tuple[str, int]]] = {}
+        self._open: set[asyncio.StreamWriter] = set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -72,10 +73,17 @@ class ServiceProxy:
         server = await asyncio.start_server(self._connected, "127.0.0.1", self._port.number, reuse_port=True)
         async with server:
             await asyncio.to_thread(self._over.wait)
+        for writer in self._open:
+            writer.transport.abort()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The end of the block cancels connections that are open still.
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        self._open.add(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             service = head.split()[1].decode().partition(".")[0]
             endpoints = self._endpoints.get(service, [])
@@ -86,9 +94,12 @@ class ServiceProxy:
                 writer.write(b"HTTP/1.1 503 No Endpoints\r\nContent-Length: 0\r\n\r\n")
                 await writer.drain()
             else:
+                self._open.add(upstream[1])
                 writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
                 await asyncio.gather(_pipe(reader, upstream[1]), _pipe(upstream[0], writer))
+                self._open.discard(upstream[1])
         writer.close()
+        self._open.discard(writer)
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

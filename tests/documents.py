@@ -16,7 +16,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 def pages() -> list[Path]:
     """Every page written for people, in order."""
     found = [
-        ROOT / "README.md",
+        *ROOT.glob("*.md"),
         *(path for folder in ("docs", "examples", "certs") for path in (ROOT / folder).rglob("*.md")),
     ]
     return sorted(found)

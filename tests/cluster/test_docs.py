@@ -27,8 +27,12 @@ def teams(control_plane: ControlPlane) -> str:
 
 OPERATED = {each.kind.GROUP for each in ALL if not each.built_in}
 """The API groups of kinds that an operator brings."""
+OF_TOOLS = {"argoproj.io", "helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io"}
+"""Those of the tools that examples/gitops is for."""
 MANIFESTS = [
-    found for found in manifests() if found[1]["apiVersion"].rpartition("/")[0] not in {"example.com", *OPERATED}
+    found
+    for found in manifests()
+    if found[1]["apiVersion"].rpartition("/")[0] not in {"example.com", *OPERATED, *OF_TOOLS}
 ]
 """Without kinds that a page defines itself: test_configured_kind.py does what that page says."""
 

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,14 +34,18 @@ SHOWN_ELSEWHERE = ("The workload has not all checks", "Evicted due to AdmissionC
 class Reader:
     """Does what a page says, block by block, as an administrator of the cluster."""
 
-    def __init__(self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT) -> None:
+    def __init__(
+        self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT, programs: Sequence[Path] = ()
+    ) -> None:
+        """`directory` is where commands run, `programs` are directories of programs that come before all others."""
         self._directory = directory
         self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
+        usual = (control_plane.tools["kubectl"].parent, Path(sys.executable).parent, os.environ["PATH"])
         self._environment = {
             **os.environ,
             "HOME": str(control_plane.directory / "home"),
             "KUBECONFIG": str(control_plane.kubeconfig()),
-            "PATH": f"{control_plane.tools['kubectl'].parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": ":".join(map(str, (*programs, *usual))),
         }
 
     def do(self, **names: str) -> str:
@@ -52,6 +56,10 @@ class Reader:
         for word, name in names.items():
             text = re.sub(rf"\b{word}\b", name, text)
         return self._run(text, "")
+
+    def skip(self, count: int = 1) -> None:
+        """Leave blocks out that another test does, or that are not for a cluster."""
+        del self._steps[:count]
 
     def see(self, *patterns: str, **names: str) -> str:
         """The next block, again and again until all of these are found in what it prints."""

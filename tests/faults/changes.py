@@ -24,7 +24,7 @@ from pathlib import Path
 
 from testbed.client import Json, resource_path, wait_until
 from testbed.controlplane import ControlPlane
-from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
+from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE, ROOT
 from testbed.kubelet import KWOK_ARGUMENTS, Kubelet, Pod
 from testbed.processes import Process
 from testbed.serviceproxy import ServiceProxy
@@ -132,15 +132,21 @@ def settings(*values: str) -> list[str]:
 
 @contextmanager
 def bed(
-    install: Callable[[Bed], object] = Bed.helm, *, release: str = RELEASE, namespace: str = NAMESPACE
+    install: Callable[[Bed], object] = Bed.helm,
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    start: Callable[[ControlPlane, Json, Sequence[str]], Process] | None = None,
+    nodes: int = 4,
 ) -> Iterator[Bed]:
-    """Everything, ready; `install` brings the release."""
+    """Everything, ready; `install` brings the release, `start` starts its pods if not `run`. `nodes` are for Jobs,
+    beside those for the pods of the release."""
     proxy = ServiceProxy()
     arguments: Mapping[str, tuple[str, ...]] = {"kwok": KWOK_ARGUMENTS, "etcd": ("--unsafe-no-fsync=false",)}
     with ExitStack() as ends:
         cp = ends.enter_context(ControlPlane(extra_arguments=arguments, environment=proxy.environment))
-        kubelet = Kubelet(cp, namespace=namespace, run=lambda pod, arguments, _: run(cp, pod, arguments))
-        for number in range(4):
+        kubelet = Kubelet(cp, namespace=namespace, run=lambda pod, arguments, _: (start or run)(cp, pod, arguments))
+        for number in range(nodes):
             cp.add_node(f"jobs-{number}", cpu=64, memory="256Gi")
         for name in PLATFORM:
             kubelet.add_node(name, labels={"pool": "platform"})
@@ -153,26 +159,28 @@ def bed(
         flavor = scenario.flavor("plain")
         scenario.cohort("all")
         for number in range(2):
-            scenario.queue(f"queue-{number}", {flavor: {"cpu": max(4, round(JOBS))}}, cohort="all")
+            scenario.queue(f"queue-{number}", {flavor: {"cpu": max(4, round(4 * JOBS))}}, cohort="all")
         yield made
 
 
-def run(cp: ControlPlane, pod: Json, arguments: Sequence[str]) -> Process:
-    """Start what a pod of the chart says, of this checkout, with its files and the rights of its service account."""
+def run(cp: ControlPlane, pod: Json, arguments: Sequence[str], *, checkout: Path = ROOT) -> Process:
+    """Start what a pod of the chart says, of a checkout, with its files and the rights of its service account."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     kubeconfig = cp.service_account_kubeconfig(namespace, pod["spec"]["serviceAccountName"], seconds=86400)
     files = cp.directory / "pods" / name
-    for volume in pod["spec"]["volumes"]:
+    for volume in pod["spec"].get("volumes", ()):
         for source in volume.get("projected", {}).get("sources", ()):
-            if "secret" in source:
-                path = resource_path("v1", "secrets", source["secret"]["name"], namespace=namespace)
-                data = cp.api.wait_for(path, lambda secret: secret.get("data"), timeout=60, describe="data")["data"]
-                for item in source["secret"]["items"]:
-                    (files / item["path"]).parent.mkdir(parents=True, exist_ok=True)
-                    (files / item["path"]).write_bytes(base64.b64decode(data[item["key"]]))
-    program = Path(sys.executable).with_name("turnstile")
+            for kind, plural in (("secret", "secrets"), ("configMap", "configmaps")):
+                if volume["name"] == "etc" and kind in source:
+                    path = resource_path("v1", plural, source[kind]["name"], namespace=namespace)
+                    found = cp.api.wait_for(path, lambda each: each.get("data"), timeout=60, describe="data")["data"]
+                    for item in source[kind]["items"]:
+                        text = found[item["key"]]
+                        file = files / item["path"]
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        file.write_bytes(base64.b64decode(text) if kind == "secret" else text.encode())
     given = [argument.replace("/etc/turnstile", str(files)) for argument in arguments]
-    return cp.start_process(name, [program, *given, "--kubeconfig", kubeconfig])
+    return cp.start_process(name, [sys.executable, "-m", "app.main", *given, "--kubeconfig", kubeconfig], cwd=checkout)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ AGAIN_SECONDS = 0.5
 """From a Job that was not created to the next attempt."""
 IN_FLIGHT = 400
 """Calls under way at a time, at most: what comes beside them is left out, and shows in the number of reviews."""
+FORGOTTEN_SECONDS = 20
+"""From the end of a Job to its deletion, so that a long run has no more objects than a short one."""
 QUEUES = 2
 Call = Callable[[Client, str], Awaitable[object]]
 
@@ -126,6 +128,7 @@ class Load:
     def _manifest(self, name: str, namespace: str) -> Json:
         number = self._count % QUEUES
         body = job(name, namespace=namespace, queue=f"queue-{number}", run_for="1s")
+        body["spec"]["ttlSecondsAfterFinished"] = FORGOTTEN_SECONDS
         body["spec"]["template"]["metadata"]["labels"] = {FOR_QUEUE: f"queue-{number}-{self.namespace}"}
         return body
 

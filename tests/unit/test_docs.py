@@ -1,6 +1,7 @@
 """What the pages mention is there: make targets, files behind links, headings behind anchors."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_the_pages_are_looked_at() -> None:
     mentioned = [line for page in pages() for line in code(page)]
     assert "make test" in " ".join(mentioned)
     assert any("docs/" in link for link in links(ROOT / "README.md"))
+
+
+def test_a_fragment_is_of_a_kind_that_the_changelog_knows() -> None:
+    """Each is one line or a few, named as towncrier wants it; what else is in the folder would be left out."""
+    types = {
+        each["directory"] for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["type"]
+    }
+    for path in (ROOT / "changelog.d").iterdir():
+        assert re.fullmatch(rf"[+\w-]+\.({'|'.join(types)})\.md", path.name), path.name
+        assert path.read_text().strip(), f"{path.name} is empty"
 
 
 def test_every_page_can_be_found() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.api.kinds import KINDS
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
@@ -68,6 +69,32 @@ def test_the_schema_knows_exactly_the_values() -> None:
                 compare(inner, value, f"{path}.{key}")
 
     compare(schema, values, "")
+
+
+def test_the_schema_describes_every_value() -> None:
+    """Editors and `helm` front ends show what each value is for, in a sentence."""
+
+    def undescribed(schema: dict[str, Any], path: str) -> list[str]:
+        inner = schema.get("properties", {})
+        lacking = [f"{path}{name}" for name, each in inner.items() if not each.get("description", "").endswith(".")]
+        return lacking + [found for name, each in inner.items() for found in undescribed(each, f"{path}{name}.")]
+
+    assert undescribed(json.loads((CHART / "values.schema.json").read_text()), "") == []
+
+
+def test_definitions_of_the_release_are_complete(render: Render) -> None:
+    """With crds.render they say which versions are served and who converts, and stay when the release goes."""
+    rendered = render("--set", "crds.render=true,api.serveV1beta1Workloads=false")
+    found = {m["spec"]["names"]["kind"]: m for m in rendered if m["kind"] == "CustomResourceDefinition"}
+    assert len(found) == len(list((CHART / "crds").glob("*.yaml")))
+    assert {m["metadata"]["annotations"]["helm.sh/resource-policy"] for m in found.values()} == {"keep"}
+    unserved = {kind for kind, m in found.items() if not all(each["served"] for each in m["spec"]["versions"])}
+    assert unserved == {"Workload"}
+    converted = {kind for kind, m in found.items() if m["spec"]["conversion"]["strategy"] == "Webhook"}
+    assert converted == {kinds.stored.KIND for kinds in KINDS if kinds.converted} - {"Workload"}
+    service = found["ClusterQueue"]["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+    names = {"name": "turnstile-webhook-service", "namespace": NAMESPACE, "path": "/convert", "port": 443}
+    assert service == names
 
 
 def test_opt_in_names_the_label(render: Render) -> None:
