@@ -110,7 +110,8 @@ class Pod:
             self._start()
             self._serve()
             if self._finished():
-                self.deleted.wait()
+                while not self._ending():
+                    self._wait()
         self._stop()
 
     def _finished(self) -> bool:
