@@ -53,6 +53,8 @@ class Load:
     """Milliseconds of each review that was answered."""
     failed: Counter[str] = field(default_factory=Counter)
     """Calls that the API server refused because it could not have them reviewed, by kind of call."""
+    late: int = 0
+    """Those that were not reviewed in time: a pod is frozen, or the machine is full."""
     failed_elsewhere: list[str] = field(default_factory=list)
     failed_while_down: int = 0
     unanswered: Counter[str] = field(default_factory=Counter)
@@ -158,6 +160,8 @@ class Load:
             self.failed_elsewhere.append(why)
         elif self._down:
             self.failed_while_down += 1
+        elif "context deadline exceeded" in why:
+            self.late += 1
         else:
             self.failed[kind] += 1
 
@@ -238,6 +242,7 @@ class Row:
     seconds: float
     reviews: int
     failed: int
+    late: int
     unanswered: int
     failed_while_down: int
     elsewhere: int
@@ -251,9 +256,10 @@ class Row:
     complaints: tuple[tuple[str, int], ...]
 
     HEADER: ClassVar = (
-        "| change | seconds | reviews | of them failed | failed in other namespaces | failed while all is down "
+        "| change | seconds | reviews | failed | failed, too late | failed in other namespaces "
+        "| failed while all is down "
         "| calls without an answer | Jobs | admitted twice | over quota | review p50 / p99 "
-        "| longest without an admission | last Job done after |\n|---|" + 12 * "---:|"
+        "| longest without an admission | last Job done after |\n|---|" + 13 * "---:|"
     )
 
     @classmethod
@@ -262,15 +268,27 @@ class Row:
         cuts = statistics.quantiles(load.waits, n=100)
         failed = sum(load.failed.values())
         return cls(
-            change, load.seconds, len(load.waits) + failed + load.failed_while_down, failed,
-            sum(load.unanswered.values()), load.failed_while_down, len(load.failed_elsewhere), len(load.made),
-            judge.twice, tuple(judge.over_quota), cuts[49], cuts[98], judge.longest_pause(), settled,
-            tuple(load.complaints.most_common(5)),
-        )  # fmt: skip
+            change=change,
+            seconds=load.seconds,
+            reviews=len(load.waits) + failed + load.late + load.failed_while_down,
+            failed=failed,
+            late=load.late,
+            unanswered=sum(load.unanswered.values()),
+            failed_while_down=load.failed_while_down,
+            elsewhere=len(load.failed_elsewhere),
+            jobs=len(load.made),
+            twice=judge.twice,
+            over_quota=tuple(judge.over_quota),
+            median_ms=cuts[49],
+            p99_ms=cuts[98],
+            pause=judge.longest_pause(),
+            settled=settled,
+            complaints=tuple(load.complaints.most_common(5)),
+        )
 
     def __str__(self) -> str:
         return (
-            f"| {self.change} | {self.seconds:.0f} | {self.reviews} | {self.failed} | {self.elsewhere} "
+            f"| {self.change} | {self.seconds:.0f} | {self.reviews} | {self.failed} | {self.late} | {self.elsewhere} "
             f"| {self.failed_while_down} | {self.unanswered} | {self.jobs} | {self.twice} | {len(self.over_quota)} "
             f"| {self.median_ms:.0f} / {self.p99_ms:.0f} ms | {self.pause:.1f} s | {self.settled:.1f} s |"
         )
