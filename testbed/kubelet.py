@@ -29,6 +29,8 @@ KWOK_ARGUMENTS = ("--manage-all-nodes=false", f"--manage-nodes-with-label-select
 """Further arguments of kwok in a control plane with a Kubelet."""
 LOOK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 10.0
+AGAIN_SECONDS = 1.0
+"""From the end of a process to its restart. A kubelet waits longer with each, up to five minutes."""
 REFUSED = (ApiError, OSError, http.client.HTTPException)
 
 Run = Callable[[Json, Sequence[str], str], Process]
@@ -101,6 +103,11 @@ class Pod:
         self._told: tuple[bool, int] | None = None
         self.thread = threading.Thread(target=self._run, daemon=True, name=self.name)
 
+    @property
+    def ready(self) -> bool:
+        """Whether its status says so."""
+        return self._told is not None and self._told[0]
+
     def _run(self) -> None:
         while not self._ending():
             if self._kubelet.off.is_set():
@@ -112,6 +119,7 @@ class Pod:
             if self._finished():
                 while not self._ending():
                     self._wait()
+            self.deleted.wait(AGAIN_SECONDS)
         self._stop()
 
     def _finished(self) -> bool:
@@ -287,7 +295,7 @@ class Kubelet:
 
         def look() -> bool:
             return all(
-                len(found := self.pods(component)) == count and all(pod._told and pod._told[0] for pod in found)
+                len(found := self.pods(component)) == count and all(pod.ready for pod in found)
                 for component, count in components.items()
             )
 
@@ -295,7 +303,7 @@ class Kubelet:
 
     def describe(self) -> str:
         """The pods and the ends of their logs."""
-        told = [f"{pod.name} on {pod.node}, ready and restarts: {pod._told}" for pod in self._pods.values()]
+        told = [f"{pod.name} on {pod.node}: {pod.ready=}, {pod.restarts=}" for pod in self._pods.values()]
         logs = [pod.process.tail(15) for pod in self._pods.values() if pod.process is not None]
         return "\n".join(["pods:", *told, *logs])
 
