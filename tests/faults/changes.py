@@ -24,11 +24,12 @@ from pathlib import Path
 
 from testbed.client import Json, resource_path, wait_until
 from testbed.controlplane import ControlPlane
+from testbed.errors import ApiError, TestbedError
 from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE, ROOT
 from testbed.kubelet import KWOK_ARGUMENTS, Kubelet, Pod
 from testbed.processes import Process
 from testbed.serviceproxy import ServiceProxy
-from tests.cluster.scenario import Scenario
+from tests.cluster.scenario import GROUP, Scenario
 from tests.faults.crew import LEASE
 from tests.faults.following import Follower
 from tests.faults.underload import Judge, Load, Row
@@ -75,6 +76,16 @@ class Bed:
         self.kubelet.wait_ready(webhook=2, controller=2)
         for kind in ("mutating", "validating"):
             self.cp.api.wait_for(self.webhooks(kind), trusted, timeout=60, describe="every entry has a caBundle")
+        wait_until(self.reviewed, timeout=60, describe=lambda: f"reviews fail\n{self.kubelet.describe()}")
+
+    def reviewed(self) -> bool:
+        """Whether the API server has a webhook asked about a flavor: endpoints are known a moment after pods are."""
+        flavor = {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": "asked-about"}}
+        try:
+            self.cp.api.create(flavor, dry_run=True)
+        except (ApiError, TestbedError):
+            return False
+        return True
 
     def webhooks(self, kind: str) -> str:
         """Path of a webhook configuration; the name of the release has the chart's in it or not."""
