@@ -9,7 +9,8 @@ resources.
 import contextlib
 import http.client
 import itertools
-import os
+import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ OWN_NODE = "testbed.turnstile.dev/kubelet"
 KWOK_ARGUMENTS = ("--manage-all-nodes=false", f"--manage-nodes-with-label-selector=!{OWN_NODE}")
 """Further arguments of kwok in a control plane with a Kubelet."""
 LOOK_SECONDS = 0.1
+_HELD_PORT = 60999
 HEARTBEAT_SECONDS = 10.0
 AGAIN_SECONDS = 1.0
 """From the end of a process to its restart. A kubelet waits longer with each, up to five minutes."""
@@ -213,6 +215,28 @@ class Pod:
             self._told = state
 
 
+class _Network:
+    """254 loopback addresses that no other bed of this host has: a socket that is bound to the last one holds them."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        while True:
+            # 200 and more are not those that kwok gives to its pods.
+            self._prefix = f"127.{random.randint(200, 249)}.{random.randint(0, 255)}"
+            with contextlib.suppress(OSError):
+                self._socket.bind((f"{self._prefix}.254", _HELD_PORT))
+                break
+        self._numbers = itertools.count()
+
+    def address(self) -> str:
+        """The next address; after 253 pods the first is given again."""
+        return f"{self._prefix}.{1 + next(self._numbers) % 253}"
+
+    def close(self) -> None:
+        """Give them back."""
+        self._socket.close()
+
+
 def _outside(address: str) -> str:
     """The address of a pod in its status: the API server takes no loopback addresses in endpoints."""
     return f"10.{address.removeprefix('127.')}"
@@ -235,9 +259,7 @@ class Kubelet:
         self._namespace = namespace
         self._nodes: list[str] = []
         self._pods: dict[str, Pod] = {}
-        # Other beds of this host have other addresses; 200 and more are not those that kwok gives to its pods.
-        first = 1 + os.getpid() % 250
-        self._addresses = (f"127.2{first // 50:02}.{first}.{number}" for number in itertools.count(1))
+        self._network = _Network()
 
     def add_node(self, name: str, *, labels: dict[str, str]) -> None:
         """Register a node and wait until pods may be bound to it."""
@@ -273,6 +295,7 @@ class Kubelet:
                 if pod.process is not None and pod.process.poll() is None:
                     pod.process.resume()
                     pod.process.kill()
+            self._network.close()
 
     def pods(self, component: str = "") -> list[Pod]:
         """The pods that are there, those of one component if it is given; not those that are being deleted."""
@@ -316,7 +339,7 @@ class Kubelet:
                 continue
             for uid, manifest in found.items():
                 if uid not in self._pods and manifest["spec"].get("nodeName") in self._nodes:
-                    pod = self._pods[uid] = Pod(self, manifest, next(self._addresses))
+                    pod = self._pods[uid] = Pod(self, manifest, self._network.address())
                     pod.thread.start()
                 if uid in self._pods and manifest["metadata"].get("deletionTimestamp"):
                     self._pods[uid].deleted.set()
