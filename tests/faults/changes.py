@@ -297,7 +297,8 @@ def main(words: list[str]) -> None:
     with bed() as found:
         for change in CHANGES:
             if change.possible and (not words or any(word in change.name for word in words)):
-                print(found.under_load(change), flush=True)
+                row = found.under_load(change)
+                print(row, *row.twice, *row.over_quota, sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -37,5 +37,5 @@ def test_nobody_is_refused_and_nothing_is_admitted_twice(found: Bed, change: Cha
     assert row.late <= LATE * row.reviews or change.name == FROZEN, row.complaints
     assert row.elsewhere == 0, row.complaints
     assert (row.failed_while_down > 0) == change.everything_down, row.complaints
-    assert row.twice == 0
+    assert row.twice == ()
     assert row.over_quota == ()

@@ -1,7 +1,8 @@
 """From the first commit whose chart and program ran together to the present one, and back: nothing restarts.
 
-Workloads are in every state: they run, wait, wait in a held queue, were deactivated, preempted, finished. Neither pods
-nor Workloads are made anew, what waits does not start, and under each version a Job that ends makes room for another.
+Workloads are in every state: they run, wait, wait in a held queue, were deactivated, finished, and before the way back
+preempted, which the first version did not do. Neither pods nor Workloads are made anew, what waits does not start, and
+under each version a Job that ends makes room for another.
 `UPGRADE_WORKLOADS=500` makes that many; it is 60 if not said. Needs the history of the repository.
 """
 
@@ -71,20 +72,18 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 def fill(made: Bed) -> None:
-    """Jobs by queue: `busy` runs full, `held` is stopped, in `mixed` some are preempted, `done` is empty again."""
+    """Jobs by queue: `busy` and `mixed` run full, `held` is stopped, `done` is empty again; some are deactivated."""
     scenario = made.scenario
     flavor = scenario.flavor("any")
     scenario.queue("busy", {flavor: {"cpu": RUNNING}})
     scenario.queue("held", {flavor: {"cpu": 1000}}, stopPolicy="Hold")
     scenario.queue("done", {flavor: {"cpu": 1000}})
     scenario.queue("mixed", {flavor: {"cpu": LOW}}, preemption={"withinClusterQueue": "LowerPriority"})
-    high = scenario.priority_class("high", 100)
     create(made, "busy", RUNNING + WAITING + DEACTIVATED)
     create(made, "held", HELD)
     create(made, "done", FINISHED, run_for="1s")
     create(made, "mixed", LOW)
     reach(made, "Admitted", RUNNING + FINISHED + LOW)
-    create(made, "urgent", LOW, queue="mixed", priority_class=high)
     reach(made, "Finished", FINISHED)
     for number in range(RUNNING + WAITING, RUNNING + WAITING + DEACTIVATED):
         workload = scenario.workload_of(f"busy-{number}")["metadata"]["name"]
@@ -93,20 +92,14 @@ def fill(made: Bed) -> None:
 
 
 def create(
-    made: Bed,
-    name: str,
-    count: int,
-    *,
-    queue: str = "",
-    run_for: str | None = None,
-    labels: dict[str, str] | None = None,
+    made: Bed, name: str, count: int, *, queue: str = "", run_for: str | None = None, priority_class: str = ""
 ) -> None:
     """So many Jobs of a pod."""
     namespace = made.scenario.namespace
+    labels = {"kueue.x-k8s.io/priority-class": priority_class} if priority_class else {}
     for number in range(count):
         each = f"{name}-{number}"
-        body = job(each, namespace=namespace, queue=queue or name, run_for=run_for, labels=labels)
-        made.cp.api.create(body)
+        made.cp.api.create(job(each, namespace=namespace, queue=queue or name, run_for=run_for, labels=labels))
 
 
 def workloads(made: Bed) -> list[Json]:
@@ -199,8 +192,10 @@ def test_nothing_restarts_on_the_way_there_and_back(found: Bed) -> None:
     now = at_rest(found)
     assert differences(before, now) == {}
     one_ends_and_one_starts(found, "busy-0")
+    create(found, "urgent", LOW, queue="mixed", priority_class=found.scenario.priority_class("high", 100))
+    reach(found, "Evicted", LOW)
     before = at_rest(found)
-    found.cp.helm("rollback", RELEASE, "1", "-n", NAMESPACE)
+    found.cp.helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--force-conflicts")
     found.rolled_out()
     found.ready()
     back = at_rest(found)

@@ -175,7 +175,6 @@ class Judge:
         self._held: dict[str, bool] = {}
         self._admissions: Counter[str] = Counter()
         self._workloads: defaultdict[str, set[str]] = defaultdict(set)
-        self._pods: defaultdict[str, set[str]] = defaultdict(set)
         self._admitted_at: list[float] = []
         self._completed: set[str] = set()
         self.paths: Mapping[str, str] = {
@@ -194,10 +193,8 @@ class Judge:
             if change.obj is None:
                 continue
             owner = next((each["uid"] for each in change.obj["metadata"].get("ownerReferences", ())), "")
-            if change.kind == "pods":
-                self._pods[owner].add(change.uid)
-            elif change.kind == "workloads":
-                self._workloads[owner].add(change.uid)
+            if change.kind == "workloads":
+                self._workloads[owner].add(f"{change.obj['metadata']['name']} {change.uid}")
                 held = holds(change.obj)
                 if held and not self._held.get(change.uid, False):
                     self._admissions[change.uid] += 1
@@ -212,11 +209,15 @@ class Judge:
         return [name for name in self._load.made if name not in self._completed]
 
     @property
-    def twice(self) -> int:
-        """Workloads that got quota again, Jobs with a second Workload, and Jobs with a second pod."""
-        again = sum(count > 1 for count in self._admissions.values())
-        more = (sum(len(found) > 1 for found in each.values()) for each in (self._workloads, self._pods))
-        return again + sum(more)
+    def twice(self) -> list[str]:
+        """Workloads that got quota again, and Jobs with a second Workload.
+
+        A second pod is no sign of it: the Job controller makes another one when the API server is killed before it has
+        answered the first creation. Both would count against the quota.
+        """
+        again = [f"Workload {uid} has got quota {count} times" for uid, count in self._admissions.items() if count > 1]
+        second = [f"Workloads of Job {uid}: {sorted(each)}" for uid, each in self._workloads.items() if len(each) > 1]
+        return again + second
 
     @property
     def over_quota(self) -> list[str]:
@@ -247,7 +248,7 @@ class Row:
     failed_while_down: int
     elsewhere: int
     jobs: int
-    twice: int
+    twice: tuple[str, ...]
     over_quota: tuple[str, ...]
     median_ms: float
     p99_ms: float
@@ -277,7 +278,7 @@ class Row:
             failed_while_down=load.failed_while_down,
             elsewhere=len(load.failed_elsewhere),
             jobs=len(load.made),
-            twice=judge.twice,
+            twice=tuple(judge.twice),
             over_quota=tuple(judge.over_quota),
             median_ms=cuts[49],
             p99_ms=cuts[98],
@@ -289,6 +290,7 @@ class Row:
     def __str__(self) -> str:
         return (
             f"| {self.change} | {self.seconds:.0f} | {self.reviews} | {self.failed} | {self.late} | {self.elsewhere} "
-            f"| {self.failed_while_down} | {self.unanswered} | {self.jobs} | {self.twice} | {len(self.over_quota)} "
+            f"| {self.failed_while_down} | {self.unanswered} "
+            f"| {self.jobs} | {len(self.twice)} | {len(self.over_quota)} "
             f"| {self.median_ms:.0f} / {self.p99_ms:.0f} ms | {self.pause:.1f} s | {self.settled:.1f} s |"
         )
