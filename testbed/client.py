@@ -123,7 +123,9 @@ class Api:
         kept: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if kept is not None:
             if kept.sock is not None:
-                if not select.select([kept.sock], [], [], 0)[0]:
+                readable = select.poll()  # select() takes no descriptors from 1024 on
+                readable.register(kept.sock, select.POLLIN)
+                if not readable.poll(0):
                     kept.sock.settimeout(timeout)
                     return kept
                 kept.close()  # readable while idle: the server has closed it, say by a restart

@@ -32,6 +32,7 @@ from testbed.serviceproxy import ServiceProxy
 from tests.cluster.scenario import GROUP, Scenario
 from tests.faults.crew import LEASE
 from tests.faults.following import Follower
+from tests.faults.overshoot import brief
 from tests.faults.underload import Judge, Load, Row
 
 REVIEWS = float(os.environ.get("CHANGES_REVIEWS", "20"))
@@ -124,7 +125,11 @@ class Bed:
                 judge.follow(follower.take(time.monotonic() - 1.0))
                 return not follower.blind and not judge.unfinished
 
-            wait_until(settled, timeout=SETTLED_SECONDS, describe=lambda: f"{judge}\n{self.kubelet.describe()}")
+            def unsettled() -> str:
+                there = [brief(each) for kind in ("jobs", "workloads") for each in follower.now(kind)]
+                return "\n".join([str(judge), *there[:20], self.kubelet.describe()])
+
+            wait_until(settled, timeout=SETTLED_SECONDS, describe=unsettled)
             judge.follow(follower.take(time.monotonic()))
         return Row.of(change.name, load, judge, settled=time.monotonic() - rest)
 

@@ -177,6 +177,8 @@ class Judge:
         self._workloads: defaultdict[str, set[str]] = defaultdict(set)
         self._admitted_at: list[float] = []
         self._completed: set[str] = set()
+        self._names: dict[str, str] = {}
+        """Of Jobs, by uid."""
         self.paths: Mapping[str, str] = {
             "pods": resource_path("v1", "pods", namespace=load.namespace),
             "workloads": resource_path(GROUP, "workloads", namespace=load.namespace),
@@ -190,7 +192,8 @@ class Judge:
         changes = list(changes)
         self._overshoot.follow(changes)
         for change in changes:
-            if change.obj is None:
+            if change.obj is None:  # nobody deletes a Job before its end, which may be missed where a watch has ended
+                self._completed.add(self._names.get(change.uid, ""))
                 continue
             owner = next((each["uid"] for each in change.obj["metadata"].get("ownerReferences", ())), "")
             if change.kind == "workloads":
@@ -200,8 +203,10 @@ class Judge:
                     self._admissions[change.uid] += 1
                     self._admitted_at.append(change.at)
                 self._held[change.uid] = held
-            elif change.kind == "jobs" and condition(change.obj, "Complete").get("status") == "True":
-                self._completed.add(change.obj["metadata"]["name"])
+            elif change.kind == "jobs":
+                name = self._names[change.uid] = change.obj["metadata"]["name"]
+                if condition(change.obj, "Complete").get("status") == "True":
+                    self._completed.add(name)
 
     @property
     def unfinished(self) -> list[str]:
