@@ -43,7 +43,7 @@ DOWN = float(os.environ.get("CHANGES_DOWN", "8"))
 BEFORE_SECONDS = 3.0
 """Seconds of load before a change."""
 SETTLED_SECONDS = 180.0
-"""From the end of the load until every Job has run."""
+"""From the end of the load until every Job has been started."""
 SECRET = resource_path("v1", "secrets", f"{RELEASE}-webhook-server-cert", namespace=NAMESPACE)
 ROLES = ("webhook", "controller")
 PLATFORM = ("platform-0", "platform-1", "platform-2")
@@ -106,7 +106,7 @@ class Bed:
         return wait_until(look, timeout=60, describe=lambda: "no pod of the controller leads")
 
     def under_load(self, change: "Change") -> Row:
-        """Do this under load, wait until all Jobs have run, and say what happened to whom."""
+        """Do this under load, wait until all Jobs have been started, and say what happened to whom."""
         load = Load(self.cp.kubeconfig(), self.scenario.namespace, self.elsewhere, reviews=REVIEWS, jobs=JOBS)
         with ExitStack() as ends:
             judge = Judge(load)
@@ -123,7 +123,7 @@ class Bed:
 
             def settled() -> bool:
                 judge.follow(follower.take(time.monotonic() - 1.0))
-                return not follower.blind and not judge.unfinished
+                return not follower.blind and not judge.waiting
 
             def unsettled() -> str:
                 there = [brief(each) for kind in ("jobs", "workloads") for each in follower.now(kind)]

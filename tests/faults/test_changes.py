@@ -27,7 +27,7 @@ def found() -> Iterator[Bed]:
 
 @pytest.mark.parametrize("change", CHANGES, ids=[change.name for change in CHANGES])
 def test_nobody_is_refused_and_nothing_is_admitted_twice(found: Bed, change: Change) -> None:
-    """Whatever is done: reviews, namespaces that are not managed, quota, and every Job runs in the end."""
+    """Whatever is done: reviews, namespaces that are not managed, quota, and every Job is started in the end."""
     if not change.possible:
         pytest.skip(f"needs {change.needs}")
     row = found.under_load(change)

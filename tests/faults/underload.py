@@ -21,7 +21,7 @@ from typing import ClassVar, Self
 
 import aiohttp
 
-from testbed.client import Json, condition, resource_path
+from testbed.client import Json, resource_path
 from tests.bench.client import Client, Refused
 from tests.cluster.scenario import GROUP, job
 from tests.faults.following import Change
@@ -176,7 +176,7 @@ class Judge:
         self._admissions: Counter[str] = Counter()
         self._workloads: defaultdict[str, set[str]] = defaultdict(set)
         self._admitted_at: list[float] = []
-        self._completed: set[str] = set()
+        self._started: set[str] = set()
         self._names: dict[str, str] = {}
         """Of Jobs, by uid."""
         self.paths: Mapping[str, str] = {
@@ -192,8 +192,10 @@ class Judge:
         changes = list(changes)
         self._overshoot.follow(changes)
         for change in changes:
-            if change.obj is None:  # nobody deletes a Job before its end, which may be missed where a watch has ended
-                self._completed.add(self._names.get(change.uid, ""))
+            if (
+                change.obj is None
+            ):  # nobody deletes a Job before its end; its start may be missed where a watch has ended
+                self._started.add(self._names.get(change.uid, ""))
                 continue
             owner = next((each["uid"] for each in change.obj["metadata"].get("ownerReferences", ())), "")
             if change.kind == "workloads":
@@ -205,13 +207,13 @@ class Judge:
                 self._held[change.uid] = held
             elif change.kind == "jobs":
                 name = self._names[change.uid] = change.obj["metadata"]["name"]
-                if condition(change.obj, "Complete").get("status") == "True":
-                    self._completed.add(name)
+                if not change.obj["spec"].get("suspend"):
+                    self._started.add(name)
 
     @property
-    def unfinished(self) -> list[str]:
-        """Jobs of the load that have not run to their end."""
-        return [name for name in self._load.made if name not in self._completed]
+    def waiting(self) -> list[str]:
+        """Jobs of the load that have not been started: their quota comes from others that have ended."""
+        return [name for name in self._load.made if name not in self._started]
 
     @property
     def twice(self) -> list[str]:
@@ -236,8 +238,8 @@ class Judge:
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def __str__(self) -> str:
-        left = self.unfinished
-        return f"{len(left)} Jobs have not run: {left[:5]}; complaints: {self._load.complaints}"
+        left = self.waiting
+        return f"{len(left)} Jobs have not been started: {left[:5]}; complaints: {self._load.complaints}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +267,7 @@ class Row:
         "| change | seconds | reviews | failed | failed, too late | failed in other namespaces "
         "| failed while all is down "
         "| calls without an answer | Jobs | admitted twice | over quota | review p50 / p99 "
-        "| longest without an admission | last Job done after |\n|---|" + 13 * "---:|"
+        "| longest without an admission | last Job started after |\n|---|" + 13 * "---:|"
     )
 
     @classmethod
