@@ -11,15 +11,17 @@ Must never decide what to do with a pod.
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from app.api import names
 from app.api import workload as wl
 from app.api.conditions import instant
 from app.api.core import Pod
-from app.api.meta import find_condition
+from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases import pods
 from app.jobs.naming import job_key, split_job_key
 from app.kube import raws
@@ -30,11 +32,6 @@ PODS_BY_CHARGE: Final = "charge"
 controller."""
 UNSCHEDULABLE_PODS: Final = "unschedulable"
 """Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
-UNSEEN_SECONDS: Final = 5.0
-"""Seconds after its admission in which a job that was deleted, or was stopped and does not acknowledge that, may have
-pods that no watch has reported yet: its controller may have read the job before, and creates pods until it reads the
-job again."""
-
 UNREAD_SECONDS: Final = 8.0
 """Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
 stop: it may not run at all. When it comes back, it reads the job as it is then."""
@@ -80,14 +77,47 @@ def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
     return set().union(*keys)
 
 
-def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
-    """Seconds for which a Workload whose job is gone or stopped keeps its quota, because pods may have been created
+def unseen_seconds(workload: Workload, cluster: ClusterView, *, gone: bool = False) -> float:
+    """Seconds for which a Workload whose job is `gone` or stopped keeps its quota, because pods may have been created
     that were not seen yet; 0 if none can be."""
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
         return 0.0
     since = instant(admitted.last_transition_time)
-    return max(0.0, (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds()) if since else 0.0
+    seconds = (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds() if since else 0.0
+    if gone:
+        seconds = max(seconds, cluster.ends.seconds_left(_owners_of(workload), cluster.now))
+    return max(0.0, seconds)
+
+
+def follow_ends(cluster: ClusterView) -> None:
+    """Note in `cluster.ends` each job that ends, or is being deleted, while not all pods of its Workload were seen."""
+    cluster.ends.begin(cluster.now)
+    for integration in cluster.registry.followed:
+        store = cluster.jobs.get(integration.kind)
+        if store is not None and integration.kind is not Pod and not (integration.gates_pods or integration.pods_label):
+            store.subscribe(partial(_note_end, cluster, integration.framework))
+
+
+def _note_end(cluster: ClusterView, framework: str, key: str, old: Kind | None, new: Kind | None) -> None:
+    if old is None or old.metadata.deletion_timestamp:
+        return
+    meta = old.metadata
+    if new is not None and new.metadata.uid == meta.uid and not new.metadata.deletion_timestamp:
+        return
+    for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, f"{framework}:{key}"):
+        if workload.admitted and not workload.finished and len(pods_of(workload, cluster)) < _pods_admitted(workload):
+            cluster.ends.note(meta.uid, cluster.now)
+
+
+def _pods_admitted(workload: Workload) -> int:
+    """How many pods a Workload is charged for."""
+    ended = {each.name: each.count for each in workload.status.reclaimable_pods}
+    counts = {each.name: each.count for each in workload.spec.pod_sets}
+    if workload.status.admission is not None:
+        given = workload.status.admission.pod_set_assignments
+        counts |= {each.name: each.count for each in given if each.count is not None}
+    return sum(max(0, count - ended.get(name, 0)) for name, count in counts.items())
 
 
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
@@ -145,14 +175,17 @@ def _charged_to(pod: Pod) -> list[str]:
 
 
 def _charges_of(workload: Workload) -> Iterator[str]:
-    """The values of the index under which the pods of a Workload are. The label with the uid of the job stays when the
-    garbage collector orphans the Workload."""
+    """The values of the index under which the pods of a Workload are."""
+    yield workload.metadata.key
+    yield from _owners_of(workload)
+
+
+def _owners_of(workload: Workload) -> list[str]:
+    """The uids of the jobs of a Workload. The label stays when the garbage collector orphans the Workload."""
     meta = workload.metadata
-    yield meta.key
-    for owner in meta.owner_references:
-        yield owner.uid
-    if uid := meta.labels.get(names.JOB_UID_LABEL):
-        yield uid
+    return [
+        each for each in (*(owner.uid for owner in meta.owner_references), meta.labels.get(names.JOB_UID_LABEL)) if each
+    ]
 
 
 def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:

@@ -19,7 +19,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.charges import index_pods
+from app.controllers.charges import follow_ends, index_pods
 from app.controllers.clusterview import Clock, ClusterView, index_stores
 from app.controllers.jobreconciler import index_jobs
 from app.controllers.managed import ManagedNamespaces
@@ -67,6 +67,7 @@ def cluster_view(
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
+    follow_ends(cluster)
     return cluster
 
 
