@@ -23,6 +23,7 @@ from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases import pods
+from app.jobs.bases.once import FACTS
 from app.jobs.naming import job_key, split_job_key
 from app.kube import raws
 from app.kube.store import Store
@@ -38,16 +39,23 @@ stop: it may not run at all. When it comes back, it reads the job as it is then.
 
 
 def index_pods(store: Store[Pod]) -> None:
-    """Declare the indexes by which `held` and `unschedulable_pods` find pods."""
+    """Declare the indexes by which `held` and `unschedulable_pods` find pods; forget what was worked out of pods that
+    are not held any more."""
     store.add_index(PODS_BY_CHARGE, _charged_to)
     store.add_index(UNSCHEDULABLE_PODS, lambda pod: _charged_to(pod) if pods.unschedulable(pod) is not None else [])
+    store.subscribe(_forget)
+
+
+def _forget(_: str, old: Pod | None, new: Pod | None) -> None:
+    if old is not None and (new is None or new.spec is not old.spec):
+        FACTS.forget(old)
 
 
 def may_run(pod: Pod) -> bool:
     """Whether a pod runs, or may be bound to a node at any time."""
     if pods.is_over(pod):
         return False
-    return not pod.metadata.deletion_timestamp or _is_bound(pod)
+    return not pod.metadata.deletion_timestamp or pods.is_bound(pod)
 
 
 def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) -> bool:
@@ -60,7 +68,7 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
     if not cluster.pods.complete:
         return True
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload)) or any(
-        may_run(pod) and (_is_bound(pod) or not (deleting or pods.is_gated(pod)))
+        may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
         for pod in _own_pods(workload, cluster)
     )
 
@@ -166,7 +174,7 @@ def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
 
 
 def _charged_to(pod: Pod) -> list[str]:
-    if not may_run(pod) or (pods.is_gated(pod) and not _is_bound(pod)):
+    if not may_run(pod) or (pods.is_gated(pod) and not pods.is_bound(pod)):
         return []
     meta, owner = pod.metadata, pod.metadata.controller
     workload = meta.annotations.get(names.WORKLOAD)
@@ -200,7 +208,3 @@ def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
 def _made_by_a_controller(workload: Workload) -> bool:
     owners = workload.metadata.owner_references
     return not any(owner.kind == "Pod" and owner.api_version == "v1" for owner in owners)
-
-
-def _is_bound(pod: Pod) -> bool:
-    return bool(pods.view(pod).node_name)
