@@ -282,7 +282,7 @@ class Wire:
         except (aiohttp.ClientError, OSError) as error:
             if sealed is not None and sealed.refusal is not None:
                 outcome = "withheld"
-                raise sealed.refusal from None
+                raise sealed.withheld(_released(error)) from None
             raise ConnectionLost(f"{method} {path}: {_reason(error)}") from _released(error)
         finally:
             if outcome:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from app.api.errors import WireError
+from app.api.errors import NotLeading, WireError
 from app.kube import auth
 from app.kube.transport import Transport
 from tests.unit.memory.cycles import cycles
@@ -49,7 +49,17 @@ async def call(transport: Transport) -> None:
         await transport.request("GET", "/call", retry="never", timeout=5.0)
 
 
-@pytest.mark.parametrize("ask", [watch, call])
+async def withheld(transport: Transport) -> None:
+    """Send a write that the guard does not allow."""
+
+    def guard() -> None:
+        raise NotLeading("the Lease ran out")
+
+    with pytest.raises(NotLeading):
+        await transport.request("PATCH", "/write", body=b"{}", guard=guard, timeout=5.0)
+
+
+@pytest.mark.parametrize("ask", [watch, call, withheld])
 async def test_an_answer_that_is_cut(address: str, ask: Callable[[Transport], Awaitable[None]]) -> None:
     """Neither the answer nor the error refers to itself through the frames that the error has passed."""
     async with Transport(auth.Access(address, None, auth.Fixed("Bearer t"))) as transport:
