@@ -12,7 +12,7 @@ Must never decide what to do with a pod.
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from app.api import names
 from app.api import workload as wl
@@ -24,6 +24,7 @@ from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
 from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases import pods
 from app.jobs.bases.once import FACTS
+from app.jobs.integration import Integration
 from app.jobs.naming import job_key, split_job_key
 from app.kube import raws
 from app.kube.store import Store
@@ -85,37 +86,61 @@ def unschedulable_pods(workload: Workload, cluster: ClusterView) -> set[str]:
     return set().union(*keys)
 
 
-def unseen_seconds(workload: Workload, cluster: ClusterView, *, gone: bool = False) -> float:
-    """Seconds for which a Workload whose job is `gone` or stopped keeps its quota, because pods may have been created
+def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
+    """Seconds for which a Workload whose job is gone or stopped keeps its quota, because pods may have been created
     that were not seen yet; 0 if none can be."""
     admitted = find_condition(workload.status.conditions, wl.ADMITTED)
     if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
         return 0.0
     since = instant(admitted.last_transition_time)
     seconds = (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds() if since else 0.0
-    if gone:
-        seconds = max(seconds, cluster.ends.seconds_left(_owners_of(workload), cluster.now))
-    return max(0.0, seconds)
+    return max(0.0, seconds, cluster.ends.seconds_left(_owners_of(workload), cluster.now))
 
 
 def follow_ends(cluster: ClusterView) -> None:
-    """Note in `cluster.ends` each job that ends, or is being deleted, while not all pods of its Workload were seen."""
+    """Note in `cluster.ends` each job that is deleted, or is stopped and whose controller says nothing of that, while
+    not all pods of its Workload were seen."""
     cluster.ends.begin(cluster.now)
     for integration in cluster.registry.followed:
         store = cluster.jobs.get(integration.kind)
-        if store is not None and integration.kind is not Pod and not (integration.gates_pods or integration.pods_label):
-            store.subscribe(partial(_note_end, cluster, integration.framework))
+        if store is not None and integration.kind is not Pod and not _starts_pods_itself(integration):
+            store.subscribe(partial(_note_end, cluster, integration))
 
 
-def _note_end(cluster: ClusterView, framework: str, key: str, old: Kind | None, new: Kind | None) -> None:
+def _note_end(
+    cluster: ClusterView, integration: Integration[Any], key: str, old: Kind | None, new: Kind | None
+) -> None:
     if old is None or old.metadata.deletion_timestamp:
         return
     meta = old.metadata
-    if new is not None and new.metadata.uid == meta.uid and not new.metadata.deletion_timestamp:
+    goes_on = new is not None and new.metadata.uid == meta.uid and not new.metadata.deletion_timestamp
+    if new is not None and goes_on and not _stopped_unheard(integration, old, new):
         return
-    for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, f"{framework}:{key}"):
-        if workload.admitted and not workload.finished and len(pods_of(workload, cluster)) < _pods_admitted(workload):
+    for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, f"{integration.framework}:{key}"):
+        if workload.admitted and not workload.finished and some_unseen(workload, cluster):
             cluster.ends.note(meta.uid, cluster.now)
+
+
+def _stopped_unheard(integration: Integration[Any], old: Kind, new: Kind) -> bool:
+    """Whether a job is stopped by this change, and its controller will say nothing of that: one that has said that the
+    job is active says so no more when it has read that the job is stopped."""
+    stops = integration.suspended(new) and not integration.suspended(old) and not integration.active(new)
+    return stops and not tells_of_stops(integration)
+
+
+def tells_of_stops(integration: Integration[Any]) -> bool:
+    """Whether no pods can be made unnoticed when a job is stopped: the kind's controller says what it has read, or each
+    pod is held until Turnstile starts it."""
+    return integration.acknowledges or integration.tells_of_stops or _starts_pods_itself(integration)
+
+
+def _starts_pods_itself(integration: Integration[Any]) -> bool:
+    return integration.gates_pods or bool(integration.pods_label)
+
+
+def some_unseen(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether pods that a Workload is charged for, and that a controller makes, do not exist, as far as is known."""
+    return _made_by_a_controller(workload) and len(pods_of(workload, cluster)) < _pods_admitted(workload)
 
 
 def _pods_admitted(workload: Workload) -> int:

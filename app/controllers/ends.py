@@ -1,8 +1,8 @@
-"""When jobs ended of whose pods some had not been seen. Remembered for seconds, by the uid of the job.
+"""When jobs were deleted or stopped of whose pods some had not been seen. Remembered for seconds, by uid.
 
-A controller that has read a job may make pods, or jobs that make pods, right before the job is deleted, however long
-after the job's admission; and the watch of those may be behind the watch of the job. So what the job was charged for
-is kept for some seconds from its end (`charges.unseen_seconds`). Must never decide anything.
+A controller that has read a job may make pods, or jobs that make pods, right before the job is deleted or suspended,
+however long after the job's admission; and the watch of those may be behind the watch of the job. So what the job was
+charged for is kept for some seconds from its end (`charges.unseen_seconds`). Must never decide anything.
 """
 
 from collections.abc import Iterable
@@ -30,10 +30,11 @@ class Ends:
         self._began = now
 
     def note(self, uid: str, now: datetime) -> None:
-        """A job has ended, or is being deleted: its controller may not have heard of that, and makes pods."""
+        """A job is deleted or stopped: its controller may not have heard of that, and makes pods."""
         while self._at and self._at[oldest := next(iter(self._at))] + timedelta(seconds=UNSEEN_SECONDS) < now:
             del self._at[oldest]
-        self._at.setdefault(uid, now)
+        self._at.pop(uid, None)  # an earlier stop: the entries are in the order of their times
+        self._at[uid] = now
 
     def seconds_left(self, uids: Iterable[str], now: datetime) -> float:
         """For how long pods may still be made, or be on their way here, of jobs that are gone; at most 0 if for no

@@ -33,7 +33,7 @@ def ownerless(
         if not orphans and outlived(workload, cluster):
             why = f"{why}, but what it made is still there"
             continue
-        seconds = charges.unseen_seconds(workload, cluster, gone=True)
+        seconds = charges.unseen_seconds(workload, cluster)
         if seconds or unheard(workload, cluster):
             actions.append(RequeueAfter(seconds or LOOK_SECONDS))
             why = f"{why}, but pods may be created still"

@@ -91,7 +91,7 @@ def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
 def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
     if charges.held(workload, cluster):
         return ReconcileResult(ended(workload, cluster), why="its owner is gone, but pods still run")
-    if seconds := charges.unseen_seconds(workload, cluster, gone=True):
+    if seconds := charges.unseen_seconds(workload, cluster):
         return ReconcileResult([RequeueAfter(seconds)], why="its owner is gone, but pods may be created still")
     decision = ReconcileResult(why="its owner is gone")
     meta = workload.metadata

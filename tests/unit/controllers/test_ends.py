@@ -1,4 +1,5 @@
-"""A job that is deleted before all of its pods were seen keeps its quota for some seconds: pods may be on their way."""
+"""A job that is deleted or stopped before all of its pods were seen keeps its quota for some seconds: pods may be on
+their way."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from app.api.core import Job, Pod
 from app.controllers.actions import RequeueAfter
 from app.controllers.ends import Ends
 from app.jobs.kinds.jobset import JobSet
-from tests.unit.controllers.job_cluster import NOW, TEMPLATE
+from tests.unit.controllers.job_cluster import NOW, TEMPLATE, Cluster
 from tests.unit.controllers.test_children import SET, Nursery
 
 SEEN = "kueue.x-k8s.io/workload"
@@ -99,6 +100,57 @@ def test_while_the_watch_of_what_it_made_fails(kind: Any) -> None:
     assert cluster.reserved
     store.followed = True
     cluster.settle(SET)
+    assert not cluster.reserved
+
+
+class Training(Cluster):
+    """A PyTorchJob of two workers that was admitted a minute ago, and of whose pods nothing was heard yet."""
+
+    KEY = "kubeflow.org/pytorchjob:team/train"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flavor()
+        self.kind = self.world.registry.known["kubeflow.org/pytorchjob"].kind
+        spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}}
+        meta = {"name": "train", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+        self.put(self.kind, {"metadata": meta, "spec": spec})
+        self.settle(self.KEY)
+        self.admit()
+        self.settle(self.KEY)
+        self.later(minutes=1)
+
+    def counts(self, active: int) -> None:
+        """The operator counts the pods."""
+        self.patch(self.kind, "team/train", {"status": {"replicaStatuses": {"Worker": {"active": active}}}})
+        self.settle(self.KEY)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the Workload has its quota."""
+        return (self.condition("QuotaReserved") or ("",))[0] == "True"
+
+
+def test_a_stopped_job_whose_operator_has_said_nothing_yet() -> None:
+    """The operator took its time, and may make the pods right when the job is evicted. It does not say when it has read
+    that the job is suspended."""
+    cluster = Training()
+    cluster.evict()
+    cluster.settle(cluster.KEY)
+    assert cluster.reserved
+    cluster.later(seconds=5)
+    cluster.settle(cluster.KEY)
+    assert not cluster.reserved
+
+
+def test_a_stopped_job_of_which_the_operator_says_that_it_has_no_pods_any_more() -> None:
+    """It has read that the job is suspended, and makes none."""
+    cluster = Training()
+    cluster.counts(active=1)
+    cluster.evict()
+    cluster.settle(cluster.KEY)
+    assert cluster.reserved
+    cluster.counts(active=0)
     assert not cluster.reserved
 
 
