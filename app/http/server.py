@@ -153,6 +153,7 @@ class _Protocol(HttpToolsProtocol):
         super().__init__(config, server_state, {})
         self._connections = connections
         self._connection = connection
+        self._gone = False
         self._receiving = False
         self._in_head = False
         self._asked = False
@@ -183,13 +184,14 @@ class _Protocol(HttpToolsProtocol):
         self._connections.leave(self._connection)
         super().connection_lost(exc)
         self._connection.cut = _nothing
+        self._gone = True
         self._release()
 
     def _release(self) -> None:
         """Let go of a request that was answered, which refers to this object: else both, with the buffers of their
         connection, would stay until the garbage collector looks at old objects."""
-        if self.cycle is not None and self.cycle.response_complete:
-            self.cycle = None  # type: ignore[assignment]  -- uvicorn begins with None
+        if getattr(self.cycle, "response_complete", False):  # None before the first request
+            self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if not self._receiving:
@@ -225,7 +227,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.parser is None:  # the client has gone
+        if self._gone:
             self._release()
         elif self._receiving:  # a graceful close would decrypt what the client still sends
             self._cut()
