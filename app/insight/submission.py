@@ -6,16 +6,17 @@ else ran. Must never count what is in use, and never guess: what cannot be read 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from app.api import names
 from app.api.core import PriorityClass
 from app.api.errors import InvalidValue, PermanentError
 from app.api.meta import Kind
 from app.api.pods import PodSpec
+from app.api.submission import BY_QUEUE, REFUSE, About, listed
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.engine.flavors.eligibility import mismatch
 from app.engine.queue.clusterqueue import ClusterQueue
@@ -24,26 +25,12 @@ from app.engine.quota.clusterqueue import Group
 from app.insight.offer import Offer
 from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import Integration
-from app.jobs.labels import queue_name
+from app.jobs.labels import prebuilt_name, queue_name
+from app.jobs.options import SubmissionOptions
 from app.jobs.podsets import JobPodSet
 
 PODS: Final = "pods"
 _STOPPED: Final = ("Hold", "HoldAndDrain")
-
-
-class About(StrEnum):
-    """What a notice is about; the names are those of the configuration file and of the annotation of ClusterQueues."""
-
-    LOCAL_QUEUE_NOT_FOUND = "LocalQueueNotFound"
-    LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
-    CLUSTER_QUEUE_NOT_FOUND = "ClusterQueueNotFound"
-    CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
-    CLUSTER_QUEUE_INACTIVE = "ClusterQueueInactive"
-    NAMESPACE_NOT_SELECTED = "NamespaceNotSelected"
-    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
-    RESOURCE_NOT_COVERED = "ResourceNotCovered"
-    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
-    NEVER_FITS = "NeverFits"
 
 
 class Notice(NamedTuple):
@@ -53,6 +40,16 @@ class Notice(NamedTuple):
     sentence: str
     cluster_queue: str = ""
     """The ClusterQueue that the job would be admitted to, if that is known."""
+
+
+def refused_by(offer: Offer, options: SubmissionOptions, notice: Notice) -> bool:
+    """Whether a job is refused for what a notice is about: by the configuration, or by its ClusterQueue."""
+    if notice.about in options.refused:
+        return True
+    queue = offer.cluster_queue(notice.cluster_queue)
+    if queue is None or notice.about not in BY_QUEUE:
+        return False
+    return notice.about in listed(queue.api.metadata.annotations.get(REFUSE, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +68,28 @@ class Asked:
     namespace: str
     queue: str
     parts: tuple[Part, ...] = ()
-    priority_class: str = ""
-    """The WorkloadPriorityClass that the job names."""
-    pod_priority_class: str = ""
-    """The PriorityClass of its pods, which counts without the other."""
+    priority_class: tuple[type[Kind], str] | None = None
+    """Kind and name of the class that decides its priority."""
 
 
-def asked_of(integration: Integration[Any], job: Kind, *, namespace: str, class_label: str) -> Asked:
-    """What a job asks for; without parts if these cannot be told now. `class_label` is the WorkloadPriorityClass."""
-    queue = queue_name(job)
+def asked_of(integration: Integration[Any], job: Kind) -> Asked:
+    """What a job asks for; without parts if these cannot be told now."""
+    meta = job.metadata
+    named = meta.labels.get(names.PRIORITY_CLASS_LABEL)
+    asked = Asked(meta.namespace, queue_name(job), (), (WorkloadPriorityClass, named) if named else None)
     try:
         pod_sets = _pod_sets(integration, job)
         reclaimed: Mapping[str, int] = integration.reclaimable(job) if pod_sets else {}
         parts = tuple(_part(each, reclaimed) for each in pod_sets)
-        by_pods = "" if class_label else (integration.priority_class_name(job) or "" if pod_sets else "")
+        of_pods = integration.priority_class_name(job) if parts and not named else None
     except (PermanentError, msgspec.MsgspecError, InvalidValue, LookupError, RecursionError):
-        return Asked(namespace, queue, (), class_label)  # the job is invalid, which others tell
-    return Asked(namespace, queue, parts, class_label, by_pods)
+        return asked  # the job is invalid, which others tell
+    return replace(asked, parts=parts, priority_class=(PriorityClass, of_pods) if of_pods else asked.priority_class)
 
 
 def _pod_sets(integration: Integration[Any], job: Kind) -> Sequence[JobPodSet]:
     """The pod sets of the job's Workload; of a set that has several, those of the first."""
-    if integration.templates_in is not None or integration.unread(job):
+    if integration.templates_in is not None or integration.unread(job) or prebuilt_name(job):
         return ()
     if isinstance(integration, ServingSet):
         return next((each.pod_sets for each in integration.components(job)), ())
@@ -105,21 +102,21 @@ def _part(pod_set: JobPodSet, reclaimed: Mapping[str, int]) -> Part:
 
 
 def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
-    """All that is to be told of a job. Of an amount that cannot be read nothing is told."""
-    if asked.priority_class and offer.named(WorkloadPriorityClass, asked.priority_class) is None:
-        yield _of_class("WorkloadPriorityClass", asked.priority_class)
-    elif asked.pod_priority_class and offer.named(PriorityClass, asked.pod_priority_class) is None:
-        yield _of_class("PriorityClass", asked.pod_priority_class)
+    """All that is to be told of a job that names a queue. Of an amount that cannot be read nothing is told."""
     if not asked.queue:
         return
     local = offer.local_queue(f"{asked.namespace}/{asked.queue}")
+    name = (local.spec.cluster_queue or "") if local is not None else ""
+    if asked.priority_class is not None and offer.named(*asked.priority_class) is None:
+        kind, named = asked.priority_class
+        sentence = f"{kind.KIND} {named} does not exist: the job waits until it does"
+        yield Notice(About.PRIORITY_CLASS_NOT_FOUND, sentence, name)
     if local is None:
         sentence = (
             f"LocalQueue {asked.queue} does not exist in namespace {asked.namespace}: the job waits until it does"
         )
         yield Notice(About.LOCAL_QUEUE_NOT_FOUND, sentence)
         return
-    name = local.spec.cluster_queue or ""
     if local.spec.stop_policy in _STOPPED:
         policy = f"stopPolicy {local.spec.stop_policy}"
         sentence = f"LocalQueue {asked.queue} is stopped ({policy}): the job waits until it is started again"
@@ -133,10 +130,6 @@ def notices(offer: Offer, asked: Asked) -> Iterator[Notice]:
         yield Notice(about, sentence, name)
 
 
-def _of_class(kind: str, name: str) -> Notice:
-    return Notice(About.PRIORITY_CLASS_NOT_FOUND, f"{kind} {name} does not exist: the job waits until it does")
-
-
 class _Judged:
     """One job in one ClusterQueue."""
 
@@ -148,6 +141,7 @@ class _Judged:
         self.title = f"ClusterQueue {queue.name}"
 
     def notices(self) -> Iterator[tuple[About, str]]:
+        """All that is to be told."""
         queue, title = self.queue, self.title
         policy = queue.api.spec.stop_policy
         if policy in _STOPPED:

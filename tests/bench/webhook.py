@@ -85,6 +85,7 @@ class World:
 
     options = JobOptions()
     registry = Registry()
+    offer = None
 
     def default_local_queue(self, namespace: str) -> bool:
         """One, in every namespace."""

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from app.api.core import Namespace, PriorityClass
 from app.api.meta import Kind
 from app.api.pods import PodSpec
+from app.api.submission import About
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.engine import Options, State, cycle
 from app.insight.feeding import FEEDING
 from app.insight.offer import Offer
-from app.insight.submission import About, Asked, Notice, Part, notices
+from app.insight.submission import Asked, Notice, Part, notices
 from tests.unit.engine import builders as b
 
 WORLDS = 1000
@@ -39,9 +40,9 @@ def offered(*objects: Kind, options: Options | None = None) -> Offer:
     return offer
 
 
-def asks(*parts: Part, queue: str = "main", **more: str) -> Asked:
+def asks(*parts: Part, queue: str = "main", priority_class: tuple[type[Kind], str] | None = None) -> Asked:
     """A job of namespace `team`."""
-    return Asked("team", queue, parts, **more)
+    return Asked("team", queue, parts, priority_class)
 
 
 def part(requests: dict[str, Any], least: int = 1, name: str = "main", **spec: Any) -> Part:
@@ -198,23 +199,17 @@ class TestQueues:
 class TestClasses:
     """Priority classes that do not exist."""
 
-    def test_of_workloads_and_of_pods(self) -> None:
-        """The class of the pods counts only where the job names no WorkloadPriorityClass."""
+    @pytest.mark.parametrize("kind", [WorkloadPriorityClass, PriorityClass])
+    def test_of_a_workload_or_of_pods(self, kind: type[Kind]) -> None:
+        """Whichever decides the priority."""
         offer = offered(
-            msgspec.convert({"metadata": {"name": "high"}, "value": 1}, WorkloadPriorityClass),
-            msgspec.convert({"metadata": {"name": "pods"}, "value": 1}, PriorityClass),
-        )
-
-        def sentences(**classes: str) -> list[str]:
-            return [each.sentence for each in told(offer, asks(queue="", **classes))]
-
-        assert sentences(priority_class="high", pod_priority_class="pods") == []
-        assert sentences(pod_priority_class="pods") == []
-        assert sentences(priority_class="low", pod_priority_class="none") == [
-            "WorkloadPriorityClass low does not exist: the job waits until it does"
-        ]
-        assert sentences(pod_priority_class="none") == [
-            "PriorityClass none does not exist: the job waits until it does"
+            team(), b.flavor(), b.queue("main"), b.local("main", "main"),
+            msgspec.convert({"metadata": {"name": "high"}, "value": 1}, kind),
+        )  # fmt: skip
+        assert told(offer, asks(priority_class=(kind, "high"))) == []
+        sentence = f"{kind.KIND} low does not exist: the job waits until it does"
+        assert told(offer, asks(priority_class=(kind, "low"))) == [
+            Notice(About.PRIORITY_CLASS_NOT_FOUND, sentence, "main")
         ]
 
 
