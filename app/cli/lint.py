@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from app.api import names
-from app.api.core import PriorityClass
+from app.api.core import Namespace, PriorityClass
 from app.api.errors import Forbidden, InvalidValue, NotFound
 from app.api.meta import Kind
 from app.api.workloadpriorityclass import WorkloadPriorityClass
@@ -22,6 +22,7 @@ from app.insight.lint.rules import NAMES, lint
 from app.insight.lint.world import Place, place, world
 from app.insight.snapshot import Snapshot
 from app.insight.submission import Asked, asked_of
+from app.jobs.options import NAMESPACE_NAME_LABEL
 from app.jobs.registry import Registry
 from app.kube.transport import Transport
 from app.process import configured, snapshots
@@ -160,6 +161,8 @@ def _lay_over(read: _Read, path: Path, namespace: str, registry: Registry) -> No
     name = "standard input" if path == Path("-") else str(path)
     found = snapshots.parse(text_of(path, "--file"), name, namespace=namespace)
     for obj in _take_classes(found.snapshot, found.others, name):
+        if isinstance(obj, Namespace):  # the API server adds the label
+            obj.metadata.labels = {**obj.metadata.labels, NAMESPACE_NAME_LABEL: obj.metadata.name}
         read.snapshot.put(obj)
         read.files[place(obj)] = name
     for plain in found.others:
