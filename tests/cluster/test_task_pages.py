@@ -331,9 +331,9 @@ def test_warnings(control_plane: ControlPlane, team_a: Scenario) -> None:
             return str(error)
         return ""
 
-    wait_until(lambda: re.search(f"such jobs are refused here: {told}", refusal()), describe=refusal)
+    wait_until(lambda: re.search(f"such jobs are refused here: {told}", refusal()), timeout=30, describe=refusal)
     page.do()
-    wait_until(lambda: not refusal(), describe=refusal)
+    wait_until(lambda: not refusal(), timeout=30, describe=refusal)
     page.end()
 
 

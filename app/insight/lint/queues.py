@@ -136,8 +136,9 @@ def unused_flavor(world: World) -> Found:
     """Flavors without quota."""
     if not world.complete(ClusterQueue):
         return
-    holders = (*world.snapshot.of(ClusterQueue), *world.snapshot.of(Cohort))
-    used = {flavor for each in holders for flavor, _ in quotas(each.spec.resource_groups)}
+    groups = [each.spec.resource_groups for each in world.snapshot.of(ClusterQueue)]
+    groups += [each.spec.resource_groups for each in world.snapshot.of(Cohort)]
+    used = {flavor for each in groups for flavor, _ in quotas(each)}
     for flavor in world.snapshot.of(ResourceFlavor):
         if flavor.metadata.name not in used:
             yield place(flavor), "no ClusterQueue and no Cohort has quota of it"
