@@ -1,6 +1,7 @@
 """The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota.
 
-The annotation by which a ClusterQueue refuses jobs is checked too."""
+The annotation by which a ClusterQueue refuses jobs is checked too.
+"""
 
 from collections.abc import Collection
 from typing import Final
