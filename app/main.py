@@ -145,7 +145,9 @@ class Turnstile:
         self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         visibility = self._visibility(cluster) if cluster is not None else None
         reviewer = self._reviewer = (
-            WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
+            WebhookCaches(self.caches, self.options, registry, engine=settings.engine)
+            if settings.role.webhook
+            else None
         )
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
@@ -197,6 +199,7 @@ class Turnstile:
             manage_jobs_without_queue_name=read.manage_jobs_without_queue_name,
             managed_jobs_namespace_selector=read.managed_jobs_namespace_selector,
             default_local_queues=read.default_local_queues,
+            submission=read.submission,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options

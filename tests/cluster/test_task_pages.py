@@ -12,7 +12,8 @@ import pytest
 from testbed import ControlPlane
 from testbed.autoscaler import Autoscaler
 from testbed.client import Json, condition, resource_path, wait_until
-from tests.cluster.scenario import GROUP, Scenario
+from testbed.errors import ApiError
+from tests.cluster.scenario import GROUP, Scenario, job
 from tests.documents import ROOT, SPAN, steps
 from tests.turnstile import Turnstile
 
@@ -36,6 +37,8 @@ class Reader:
 
     def __init__(self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT) -> None:
         self._directory = directory
+        self.warned = ""
+        """What the last command that was done printed as errors."""
         self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
         self._environment = {
             **os.environ,
@@ -87,6 +90,7 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
+        self.warned = done.stderr
         return done.stdout
 
 
@@ -307,6 +311,36 @@ def test_maintenance(control_plane: ControlPlane, team_a: Scenario) -> None:
     team_a.wait_pending("moved")
     page.do(JOB="moved")
     team_a.wait_started("moved")
+    page.end()
+
+
+def test_warnings(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """The user is warned, and then refused."""
+    page = Reader("warnings.md", control_plane)
+    page.do()
+    told = r"pod set main asks 400 cpu for a pod, largest flavor of ClusterQueue team-a \(any-node\) has [48]0"
+    assert re.search(f"^Warning: {told}", page.warned, re.MULTILINE)
+    page.do()
+    page.do()
+
+    def refusal() -> str:
+        made = job("too-large", namespace="team-a", queue="default", cpu="400")
+        try:
+            team_a.api.create(made, dry_run=True)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    wait_until(lambda: re.search(f"such jobs are refused here: {told}", refusal()), timeout=30, describe=refusal)
+    page.do()
+    wait_until(lambda: not refusal(), timeout=30, describe=refusal)
+    page.end()
+
+
+def test_lint(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """The examples are sound."""
+    page = Reader("lint.md", control_plane)
+    assert page.do() == "errors: 0, warnings: 0, infos: 0\n"
     page.end()
 
 
