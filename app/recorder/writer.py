@@ -244,11 +244,10 @@ class Writer:
         self.stats.bytes = database.size
 
     def _failed(self, error: Exception) -> None:
+        before, self.stats.failing = self.stats.failing, str(error)
         self.stats.failures += 1
-        told = str(error)
-        if told != self.stats.failing:
-            log.warning("recorder.cannot_write", path=str(self.path), error=told, waiting=len(self._queue))
-        self.stats.failing = told
+        if self.stats.failing != before:
+            log.warning("recorder.cannot_write", path=str(self.path), error=str(error), waiting=len(self._queue))
 
     def _set_aside(self) -> None:
         """Rename a damaged file, over one that was set aside before; the next attempt begins a new one."""
