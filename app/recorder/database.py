@@ -94,7 +94,10 @@ WHERE workloads.uid = ended.uid
 """
 _QUOTAS: Final = """
 INSERT INTO quotas (kind, name, at, parent, amounts, gone)
-SELECT value->>0, value->>1, value->>2, value->>3, value->4, value->>5
+SELECT value->>0, value->>1,
+    iif(EXISTS (SELECT 1 FROM quotas WHERE kind = value->>0 AND name = value->>1), value->>2,
+        coalesce(value->>6, value->>2)),
+    value->>3, value->4, value->>5
 FROM json_each(?)
 WHERE NOT EXISTS (
     SELECT 1 FROM (SELECT * FROM quotas WHERE kind = value->>0 AND name = value->>1 ORDER BY seq DESC LIMIT 1) AS newest

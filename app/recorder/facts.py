@@ -80,7 +80,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 class Quota(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The quota of a ClusterQueue or Cohort from an instant on: flavor, resource, nominal, borrowing and lending limit
-    each. `gone` is True for one that was deleted."""
+    each. `gone` is True for one that was deleted. The first quota that is recorded of a name holds since it was
+    `created`."""
 
     kind: Literal["ClusterQueue", "Cohort"]
     name: str
@@ -88,6 +89,7 @@ class Quota(msgspec.Struct, frozen=True, gc=False, array_like=True):
     parent: str
     amounts: tuple[tuple[str, str, int, int | None, int | None], ...]
     gone: bool = False
+    created: Instant | None = None
 
 
 Record = Subject | Fact | Quota
@@ -246,11 +248,14 @@ def of_quota(old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | Non
         return
     if old is not None and old.spec == new.spec:
         return
-    name = new.metadata.name
+    kind: Literal["ClusterQueue", "Cohort"]
     if isinstance(new, Cohort):
-        yield Quota("Cohort", name, now, new.spec.parent_name or "", _amounts(new.spec.resource_groups))
+        kind, parent = "Cohort", new.spec.parent_name
     else:
-        yield Quota("ClusterQueue", name, now, new.spec.cohort_name or "", _amounts(new.spec.resource_groups))
+        kind, parent = "ClusterQueue", new.spec.cohort_name
+    created = instant(new.metadata.creation_timestamp) if new.metadata.creation_timestamp else None
+    amounts = _amounts(new.spec.resource_groups)
+    yield Quota(kind, new.metadata.name, now, parent or "", amounts, created=created)
 
 
 def _amounts(groups: Iterable[ResourceGroup]) -> tuple[tuple[str, str, int, int | None, int | None], ...]:
