@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import config, explain, preflight, serve, timeline, uninstall
+from app.cli import bundle, config, explain, preflight, serve, timeline, uninstall, usage
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -45,5 +45,7 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     preflight.register(app, run, clock)
     explain.register(app, run, clock)
     timeline.register(app)
+    usage.register(app, clock)
+    bundle.register(app, run, clock)
     uninstall.register(app, run)
     return app
