@@ -8,6 +8,7 @@ it is there or nothing. Must never be called from the event loop.
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,9 @@ APPLICATION: Final = 0x54524E53
 """SQLite's `application_id` of our files: no other program's database is written to."""
 BUSY_SECONDS: Final = 5.0
 """Seconds for which a locked file is waited for."""
+
+PIECE: Final = 500
+"""Uids that are encoded at once: the interpreter lock is held meanwhile."""
 
 _SCHEMA: Final = """
 CREATE TABLE workloads (
@@ -108,11 +112,11 @@ ORDER BY key
 _LOST_WORKLOADS: Final = """
 INSERT OR IGNORE INTO facts (uid, what, at, attempt, mark, reason, message)
 SELECT uid, 'deleted', :now, 0, '', 'NotSeen', 'deleted while no leader recorded; the time is when that was noticed'
-FROM workloads WHERE gone IS NULL AND uid NOT IN (SELECT value FROM json_each(:uids))
+FROM workloads WHERE gone IS NULL AND uid NOT IN (SELECT uid FROM present)
 """
 _MARK_LOST: Final = """
 UPDATE workloads SET over = coalesce(over, :now), gone = :now
-WHERE gone IS NULL AND uid NOT IN (SELECT value FROM json_each(:uids))
+WHERE gone IS NULL AND uid NOT IN (SELECT uid FROM present)
 """
 _LOST_QUOTAS: Final = """
 INSERT INTO quotas (kind, name, at, parent, amounts, gone)
@@ -187,11 +191,17 @@ class Database:
 
     def settle(self, uids: Iterable[str], names: Iterable[str], now: Instant) -> None:
         """Record as deleted what is not among the uids of all Workloads and the names (`Kind/name`) of all quotas."""
-        given = {"now": now, "uids": msgspec.json.encode(list(uids)).decode()}
-        with self._transaction() as run:
-            run(_LOST_WORKLOADS, given)
-            run(_MARK_LOST, given)
+        run = self._connection.execute
+        run("CREATE TEMP TABLE IF NOT EXISTS present (uid TEXT PRIMARY KEY) WITHOUT ROWID")
+        run("DELETE FROM present")
+        rest = iter(uids)
+        while some := list(islice(rest, PIECE)):
+            run("INSERT OR IGNORE INTO present SELECT value FROM json_each(?)", (msgspec.json.encode(some).decode(),))
+        with self._transaction():
+            run(_LOST_WORKLOADS, {"now": now})
+            run(_MARK_LOST, {"now": now})
             run(_LOST_QUOTAS, {"now": now, "names": msgspec.json.encode(list(names)).decode()})
+        run("DELETE FROM present")
 
     @property
     def size(self) -> int:

@@ -51,7 +51,7 @@ class Recording:
         self._clock = clock
         self._look_seconds = look_seconds
         self._tries = Tries()
-        self._seen: set[str] | None = None
+        self._seen: list[str] | None = None
 
     async def run(self) -> None:
         """Record until cancelled."""
@@ -86,7 +86,7 @@ class Recording:
         if new is None and old is not None:
             self._tries.forget(old.metadata.uid)
         elif new is not None and old is None and self._seen is not None:
-            self._seen.add(new.metadata.uid)
+            self._seen.append(new.metadata.uid)
         for record in of_change(old, new, self._clock().timestamp()):
             self._writer.put(record)
 
@@ -103,7 +103,7 @@ class Recording:
     async def _record_all(self) -> None:
         """Record all that the objects show, in slices."""
         turn = Slice()
-        self._seen = set()
+        self._seen = []
         for store in self._quotas:
             for obj in store.values():
                 for record in self._of_quota(None, obj):
@@ -115,7 +115,7 @@ class Recording:
             workload = self._workloads.get(key)
             if workload is None:
                 continue
-            self._seen.add(workload.metadata.uid)
+            self._seen.append(workload.metadata.uid)
             for record in of_change(None, workload, self._clock().timestamp()):
                 self._writer.put(record)
             while self._writer.half_full:
@@ -126,4 +126,4 @@ class Recording:
         seen, self._seen = self._seen, None
         if all(store.complete for store in (self._workloads, *self._quotas)):
             names = [f"{type(obj).KIND}/{obj.metadata.name}" for store in self._quotas for obj in store.values()]
-            self._writer.settle(Settled(tuple(seen), tuple(names), self._clock().timestamp()))
+            self._writer.settle(Settled(seen, names, self._clock().timestamp()))

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -72,8 +72,8 @@ class Stats:
 class Settled:
     """The uids of all Workloads and the names of all quotas that there are: others are recorded as deleted."""
 
-    uids: Sequence[str]
-    names: Sequence[str]
+    uids: Collection[str]
+    names: Collection[str]
     at: Instant
 
 
