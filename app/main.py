@@ -431,7 +431,13 @@ class Turnstile:
         settings = self.settings
         if self._decisions is None:
             return State(settings.engine)
-        return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
+        return LoggedState(
+            settings.engine,
+            self._decisions,
+            identity=settings.identity,
+            epoch=fence.epoch,
+            objects=settings.decision_log_objects,
+        )
 
     def _installation(self) -> list[Controller]:
         """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""

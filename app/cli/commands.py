@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import bundle, config, explain, preflight, serve, timeline, uninstall, usage
+from app.cli import bundle, config, explain, preflight, replay, serve, timeline, uninstall, usage
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -47,5 +47,6 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     timeline.register(app)
     usage.register(app, clock)
     bundle.register(app, run, clock)
+    replay.register(app)
     uninstall.register(app, run)
     return app

@@ -84,6 +84,7 @@ class Settings:
     log_level: str
     log_format: str
     decision_log: Path | None
+    decision_log_objects: bool
     recorder: Path | None
     retention: Retention
     audit_interval: float
@@ -239,6 +240,13 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="File to which the leader appends its input and decisions, one line of JSON each; none by default."
             ),
         ] = None,
+        decision_log_objects: Annotated[
+            bool,
+            typer.Option(
+                "--decision-log-objects",
+                help="Write objects to --decision-log too, so that `turnstile replay` can make its decisions again.",
+            ),
+        ] = False,
         recorder: Annotated[
             Path | None,
             typer.Option(
@@ -346,6 +354,7 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             log_level=log_level,
             log_format=log_format,
             decision_log=decision_log,
+            decision_log_objects=decision_log_objects,
             recorder=recorder,
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,

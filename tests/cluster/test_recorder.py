@@ -1,9 +1,11 @@
 """The flight recorder of a running controller."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from app.insight.replay import replay
 from testbed.client import wait_until
 from tests.cluster.scenario import Scenario
 from tests.turnstile import Turnstile
@@ -27,3 +29,22 @@ def test_a_file_that_cannot_be_written_holds_up_nothing(
         )
     finally:
         turnstile.stop()
+
+
+def test_a_decision_log_replays_to_the_same_decisions(tmp_path: Path, turnstile: Turnstile, scenario: Scenario) -> None:
+    """All that a leader decided follows again from what it took in."""
+    log = tmp_path / "decisions.jsonl"
+    turnstile.restart("--decision-log", str(log), "--decision-log-objects")
+    try:
+        scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
+        scenario.job("runs", queue="team", cpu="2")
+        scenario.wait_started("runs")
+        scenario.job("waits", queue="team", cpu="1")
+        scenario.wait_pending("waits")
+        scenario.delete_job("runs")
+        scenario.wait_started("waits")
+    finally:
+        turnstile.stop()
+    (term,) = replay(json.loads(line) for line in log.read_bytes().splitlines())
+    assert (term.difference, term.unfinished) == ("", "")
+    assert term.decisions >= 3
