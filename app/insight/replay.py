@@ -20,7 +20,7 @@ from app.insight.feeding import FEEDING
 
 Line = dict[str, Any]
 
-_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in (*FEEDING, Topology)}
+_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in FEEDING} | {Topology.KIND: Topology}
 _CURE: Final = "replay a log that was written with --decision-log-objects"
 
 

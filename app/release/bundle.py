@@ -113,7 +113,8 @@ def pseudonyms(parts: Parts, namespace: str) -> Pseudonyms:
     leads to."""
     snapshot = parts.snapshot
     mine, others = _split(snapshot, namespace)
-    led_to = {queue.spec.cluster_queue for queue in snapshot.of(LocalQueue) if queue.metadata.namespace == namespace}
+    leading = (queue for queue in snapshot.of(LocalQueue) if queue.metadata.namespace == namespace)
+    led_to = {queue.spec.cluster_queue or "" for queue in leading}
     shown = {kind for kind in snapshot.objects if not kind.NAMESPACED and kind not in (Namespace, ClusterQueue)}
     cluster = {obj.metadata.name for kind in shown for obj in snapshot.of(kind)}
     made = Pseudonyms(parts.salt or secrets.token_hex(16), kept={namespace, *mine, *led_to, *cluster, "kube-system"})
