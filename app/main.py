@@ -63,6 +63,8 @@ from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
 from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
+from app.recorder.recording import Recording
+from app.recorder.writer import Writer
 from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
@@ -97,6 +99,7 @@ class Turnstile:
         self._metrics = WorkloadMetrics(self.registry, settings.measured)
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity)
+        self._flight = self._flight_recorder() if settings.role.controller else None
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -107,6 +110,7 @@ class Turnstile:
                 term=lambda: self._term,
                 lease=self._candidacy.stats if self._candidacy is not None else None,
                 unable_for=lambda: self._watchdog.unable_for,
+                flight=self._flight,
             )
         )
         self._certificates: dict[str, ServingCertificate] = {}
@@ -149,6 +153,8 @@ class Turnstile:
             if settings.role.webhook
             else None
         )
+        if self._flight is not None:
+            self._flight.start()
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
             collector.begin()
@@ -177,9 +183,27 @@ class Turnstile:
         return cluster_view(self.caches, self.options, self.settings.registry, managed, clock=now)
 
     def close(self) -> None:
-        """Close the decision log."""
+        """Close the decision log and the flight recorder."""
         if self._decisions is not None:
             self._decisions.close()
+        if self._flight is not None:
+            self._flight.close()
+
+    def _flight_recorder(self) -> Writer | None:
+        path, retention = self.settings.recorder, self.settings.retention
+        return Writer(path, retention=retention, clock=lambda: now().timestamp()) if path is not None else None
+
+    def _recording(self, cluster: ClusterView) -> Recording | None:
+        """What one term records, if there is a flight recorder."""
+        if self._flight is None:
+            return None
+        return Recording(
+            self._flight,
+            workloads=cluster.workloads,
+            cluster_queues=cluster.cluster_queues,
+            cohorts=cluster.cohorts,
+            clock=now,
+        )
 
     def _follower(self, path: Path, started: Loaded) -> Follower:
         settings = self.settings
@@ -370,6 +394,7 @@ class Turnstile:
                 executor = Executor(self.transport, stores, self._recorder, fence=fence)
                 ledger = self._ledger(fence)
                 self._copy = Copy(ledger)
+                recording = self._recording(cluster)
                 leader = self._leader = Leader(
                     cluster,
                     executor,
@@ -377,6 +402,7 @@ class Turnstile:
                     self._metrics,
                     tallies=tallies,
                     audit_interval=self.settings.audit_interval,
+                    tried=recording.tried if recording is not None else lambda _: None,
                 )
                 installer = Runner(executor, self._installation())
                 runners = leader.runner, installer
@@ -387,6 +413,8 @@ class Turnstile:
                     await installer.run()
 
                 group.create_task(executor.run(), name="housekeeping")
+                if recording is not None:
+                    group.create_task(recording.run(), name="recording")
                 group.create_task(leader.run(), name="leader")
                 group.create_task(install(), name="installation")
         finally:
@@ -406,7 +434,13 @@ class Turnstile:
         settings = self.settings
         if self._decisions is None:
             return State(settings.engine)
-        return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
+        return LoggedState(
+            settings.engine,
+            self._decisions,
+            identity=settings.identity,
+            epoch=fence.epoch,
+            objects=settings.decision_log_objects,
+        )
 
     def _installation(self) -> list[Controller]:
         """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""

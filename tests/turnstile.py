@@ -36,6 +36,10 @@ class Turnstile:
     def restart(self, *arguments: str) -> None:
         """End it, and start it with further flags."""
         self.stop()
+        self.start_with(*arguments)
+
+    def start_with(self, *arguments: str) -> None:
+        """Start it with further flags after it was ended or killed."""
         self.process = self.installation.start(arguments=arguments)
         self.installation.wait_ready(self.process)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import config, explain, lint, preflight, serve, uninstall
+from app.cli import bundle, config, explain, lint, preflight, replay, serve, timeline, uninstall, usage
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -45,5 +45,9 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     preflight.register(app, run, clock)
     explain.register(app, run, clock)
     lint.register(app, run)
+    timeline.register(app)
+    usage.register(app, clock)
+    bundle.register(app, run, clock)
+    replay.register(app)
     uninstall.register(app, run)
     return app

@@ -73,6 +73,7 @@ ALONE = {
     "audit": "one audit of 10,000 running pods",
     "copy": "questions to the copy of the ledger, 50,000 pending Workloads",
     "visibility": "pages of 50,000 pending Workloads",
+    "recorder": "what the flight recorder costs the event loop, 50,000 Workloads",
 }
 """Modules of this package that print figures of their own when they are run."""
 

@@ -1,9 +1,11 @@
 """The pages of docs/tasks, read from top to bottom: every manifest is applied, every command run, all promises kept."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +75,10 @@ class Reader:
         self._steps.pop(0)
         wait_until(look, timeout=15, describe=lambda: f"{step[1]}should show {patterns}, but shows\n{seen}")
         return seen
+
+    def skip(self, kind: str) -> None:
+        """Leave out the next block, which is of that language."""
+        assert self._steps.pop(0)[0] == kind
 
     def end(self) -> None:
         """Nothing of the page is left to do."""
@@ -354,6 +360,39 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.see(r"^\S+ \d+-\d+-\d+T")
     page.see("^1 wait, in use: .*any-node", r"job-vast-\w+ +default +False")
     page.end()
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, turnstile: Turnstile) -> Iterator[Path]:
+    """The file to which Turnstile records while the test runs."""
+    path = tmp_path / "recorder.db"
+    turnstile.restart("--recorder", str(path))
+    yield path
+    turnstile.stop()
+
+
+def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a: Scenario) -> None:
+    """What happened to a Job that is gone, what it held, and the file for a report, which names no other team."""
+    team_a.job("brief", queue="default", cpu="1")
+    team_a.wait_started("brief")
+    page = Reader("usage.md", control_plane, directory=recorder.parent)
+    hours = r"team-a +cpu +core-hours +0\.\d+"
+    page.see(hours, "team-a +any-node +cpu", r",team-a,cpu,core-hours,0\.\d*[1-9]", FILE=str(recorder))
+    page.end()
+    name = team_a.workload_of("brief")["metadata"]["name"]
+    team_a.delete_job("brief")
+    team_a.api.wait_gone(resource_path(GROUP, "workloads", name, namespace="team-a"), timeout=30)
+    page = Reader("timeline.md", control_plane, directory=recorder.parent)
+    page.skip("yaml")
+    holds = r"reserved  in ClusterQueue team-a: holds 1 cpu of any-node"
+    page.see(f"^Workload team-a/{name} ", "created  ", holds, "admitted", "deleted", NAME="brief", FILE=str(recorder))
+    page.see("turnstile-bundle.tar.gz is written", FILE=str(recorder))
+    page.end()
+    with tarfile.open(recorder.parent / "turnstile-bundle.tar.gz") as packed:
+        texts = {each.name: file.read().decode() for each in packed if (file := packed.extractfile(each))}
+    assert "team-b" not in "".join(texts.values())
+    assert name in texts["turnstile-bundle/timelines.json"]
+    assert json.loads(texts["turnstile-bundle/about.json"])["kubernetes"]["major"] == "1"
 
 
 def sentences() -> list[tuple[str, str]]:
