@@ -2,8 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -12,22 +11,12 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
-from app.engine import Options
-from app.http.connections import DEADLINES, Connections
-from app.http.connections import State as Doing
-from app.http.health import Health
-from app.http.server import serve
 from app.process.aside import Aside
 from app.process.sources import Dumped, Followed, namespaced
 from app.web import guard
-from app.web.application import create
-from app.web.explanations import Explanations
-from app.web.health import Observer
-from app.web.pages import Site
-from app.web.world import World
+from app.web.server import PageServer
 
 HOST: Final = "127.0.0.1"
-_DEADLINES: Final = {**DEADLINES, Doing.ANSWERING: float("inf")}  # events of a page end when its reader leaves
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -75,63 +64,53 @@ async def _web(
     namespace: str,
     lease: tuple[str, str],
 ) -> None:
-    options = source.options()
-    async with AsyncExitStack() as stack:
-        found: Dumped | Followed
-        if source.state is not None:
-            found = Dumped(source.read(run, "web", "").snapshot)
-            where = f"the dump {source.state}"
-        else:
-            transport = await stack.enter_async_context(connected(source.kubeconfig, source.context, "web"))
-            found = Followed(transport, await namespaced(transport, namespace), lease)
-            where = f"the cluster at {transport.server}"
-        await _serve(found, options, clock, where=where, port=port, lease="/".join(lease))
-
-
-async def _serve(
-    found: Dumped | Followed, options: Options, clock: Callable[[], datetime], *, where: str, port: int, lease: str
-) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    live = isinstance(found, Followed)
-    world = World(found, options, clock)
-    aside = Aside()
-    explanations = Explanations(world, aside)
-    observer = Observer(world, found.watches, found.leases, lease if live else "")
-    site = Site(world=world, explanations=explanations, observer=observer, beside=aside, where=where, alive=live)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     token = guard.new_token()
-    app = guard.Guard(create(site, stop), token=token)
 
     def listening(host: str, taken: int) -> None:
         typer.echo(f"http://{host}:{taken}/?{guard.TOKEN}={token}")
 
-    refused: list[OSError] = []
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in (world.follow(), explanations.run(), observer.run())]
-        if isinstance(found, Followed):
-            tasks.append(group.create_task(_watch(found)))
-        try:
-            await serve(
-                app,
-                host=HOST,
-                port=port,
-                health=Health(),
-                stop=stop,
-                connections=Connections(deadlines=_DEADLINES),
-                drain_seconds=0.0,
-                grace_seconds=1.0,
-                on_listening=listening,
-            )
-        except OSError as error:
-            refused.append(error)
-        for task in tasks:
-            task.cancel()
-    for error in refused:
-        raise InvalidValue("--port", port, f"cannot be used: {error.strerror or error}")
+    options = source.options()
+    if source.state is not None:
+        dump = Dumped(source.read(run, "web", "").snapshot)
+        page = PageServer(dump, options, clock, Aside(), where=f"the dump {source.state}", alive=False, token=token)
+        await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
+        return
+    async with connected(source.kubeconfig, source.context, "web") as transport:
+        found = Followed(transport, await namespaced(transport, namespace), lease)
+        where, of = f"the cluster at {transport.server}", "/".join(lease)
+        page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)
+
+        async def follow() -> None:
+            async with asyncio.TaskGroup() as group:
+                found.caches.start(group)
+                await page.run(HOST, port, stop=stop, on_listening=listening)
+                raise _Ended
+
+        await _serve(follow(), port)
 
 
-async def _watch(found: Followed) -> None:
-    async with asyncio.TaskGroup() as group:
-        found.caches.start(group)
+class _Ended(Exception):
+    """The page is not served any more; raised to cancel the watches."""
+
+
+async def _serve(serving: Coroutine[None, None, None], port: int) -> None:
+    refused = ""
+    try:
+        await serving
+    except* _Ended:
+        pass
+    except* OSError as errors:
+        refused = str(next(_errors(errors)))
+    if refused:
+        raise InvalidValue("--port", port, f"cannot be used: {refused}")
+
+
+def _errors(group: BaseExceptionGroup[OSError]) -> Iterator[OSError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _errors(error)
+        else:
+            yield error

@@ -48,7 +48,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         shown = await show(site, path, params)
         inside = renderer.inside(shown.template, shown.content)
         here = f"{path}?{urlencode(params)}" if params else path
-        follow = f"/events?{urlencode({'of': here, 'seen': inside.digest})}" if shown.follows and site.alive else ""
+        follows = site.alive if shown.follows is None else shown.follows
+        follow = f"/events?{urlencode({'of': here, 'seen': inside.digest})}" if follows else ""
         around = {
             "title": shown.title,
             "path": path,

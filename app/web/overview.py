@@ -1,12 +1,11 @@
 """What the first page shows: trees of Cohorts with their ClusterQueues, and who lends to whom. Must never decide."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from app.engine.quota.amounts import Amounts, FlavorResource, text
 from app.engine.quota.tree import Node
-from app.insight.lending import Lending
 from app.web import quotas
 from app.web.quotas import Loans, Quota
 from app.web.world import World
@@ -18,9 +17,8 @@ SHOWN: Final = 3
 
 
 class Loan(NamedTuple):
-    """One sentence: what members of a Cohort borrow of a resource of a flavor, and of whom."""
+    """What members of a Cohort borrow of a resource of a flavor, and of whom."""
 
-    pair: FlavorResource
     borrowers: tuple[tuple[str, str], ...]
     """Names and amounts."""
     lenders: tuple[tuple[str, str], ...]
@@ -42,13 +40,14 @@ class Row:
     """Why it admits nothing; empty if it admits."""
     preemptors: tuple[str, ...] = ()
     """Workloads for which quota is held: those they preempted are leaving, or have left."""
-    loans: tuple[Loan, ...] = ()
+    loans: Mapping[FlavorResource, Loan] = field(default_factory=dict)
+    """What its members lend each other, of a Cohort."""
 
     @property
     def shown(self) -> list[Quota]:
-        """The fullest of its quotas, in the order of the spec."""
-        fullest = sorted(self.quotas, key=lambda each: -each.fullness)[:SHOWN]
-        return [each for each in self.quotas if each in fullest]
+        """Those of its quotas that say most: lent among its members, or else the fullest; in the order of the spec."""
+        most = sorted(self.quotas, key=lambda each: (each.pair not in self.loans, -each.fullness))[:SHOWN]
+        return [each for each in self.quotas if each in most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,7 @@ def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans
         pending=sum(each.pending for each in counts),
         reserving=sum(each.reserving - each.admitted for each in counts),
         admitted=sum(each.admitted for each in counts),
-        loans=tuple(told(pair, by[cohort]) for pair, by in loans.items() if cohort in by),
+        loans=told(cohort, loans),
     )
     for name in sorted(members.intersection(cohort.queues)):
         yield row(world, name, depth + 1, loans, held)
@@ -207,10 +206,10 @@ def _rows(world: World, cohort: Node, depth: int, members: frozenset[str], loans
         yield from _rows(world, cohort.cohorts[name], depth + 1, members, loans, held)
 
 
-def told(pair: FlavorResource, lending: Lending) -> Loan:
-    """A lending with amounts as people write them."""
+def told(cohort: Node, loans: Loans) -> dict[FlavorResource, Loan]:
+    """What the members of a Cohort lend each other, with amounts as people write them."""
+    return {pair: Loan(*(_named(pair, each) for each in by[cohort])) for pair, by in loans.items() if cohort in by}
 
-    def named(parts: tuple[tuple[Node, int], ...]) -> tuple[tuple[str, str], ...]:
-        return tuple((node.name, text(pair.resource, amount)) for node, amount in parts)
 
-    return Loan(pair, named(lending.borrowers), named(lending.lenders))
+def _named(pair: FlavorResource, parts: tuple[tuple[Node, int], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((node.name, text(pair.resource, amount)) for node, amount in parts)

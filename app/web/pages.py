@@ -25,8 +25,8 @@ class Shown(NamedTuple):
     title: str
     content: dict[str, Any]
     status: int = 200
-    follows: bool = True
-    """Whether it is kept up to date."""
+    follows: bool | None = None
+    """Whether it is kept up to date; None if that is so while the objects can change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,10 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     now = params.get("events") == ""
     kept: Kept = site.explanations.get(key) if now else await site.explanations.soon(key, SOON_SECONDS)
     found = workloads.workload(site.world, key, kept)
-    return Shown("workload.html", f"Workload {names['name']}", {"shown": found}) if found is not None else None
+    if found is None:
+        return None
+    follows = True if kept.asking else None
+    return Shown("workload.html", f"Workload {names['name']}", {"shown": found}, follows=follows)
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:

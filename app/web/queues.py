@@ -1,13 +1,13 @@
 """What the page of a ClusterQueue shows: quota, policies, LocalQueues, who waits in it and who holds quota."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueueSpec
 from app.api.meta import find_condition
-from app.engine.quota.amounts import text
+from app.engine.quota.amounts import FlavorResource, text
 from app.engine.quota.info import Info
 from app.web import overview, quotas
 from app.web.overview import Held, Loan, Row
@@ -78,7 +78,8 @@ class Queue:
     cohorts: tuple[str, ...]
     """Cohorts above it, the topmost first."""
     spec: ClusterQueueSpec
-    loans: tuple[Loan, ...]
+    loans: Mapping[FlavorResource, Loan]
+    """What the members of its Cohort lend each other."""
     lines: tuple[Line, ...]
     waiting: Listed
     holding: Listed
@@ -97,7 +98,7 @@ def queue(world: World, name: str, *, page: int, held: int) -> Queue | None:
         row=overview.row(world, name, 0, loans, Held(world)),
         cohorts=tuple(reversed(state.cohorts_above(name))),
         spec=found.api.spec,
-        loans=tuple(overview.told(pair, by[parent]) for pair, by in loans.items() if parent in by) if parent else (),
+        loans=overview.told(parent, loans) if parent is not None else {},
         lines=tuple(sorted(_lines(world, name), key=lambda line: (-line.pending, line.namespace, line.name))),
         waiting=_waiting(world, name, page),
         holding=_holding(world, found.workloads, held),

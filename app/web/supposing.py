@@ -4,7 +4,7 @@ The scheduler's own code decides, on a copy. What the change does is told by com
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from app.api.clusterqueue import ClusterQueue
@@ -49,40 +49,56 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answe
     put = tuple(_supposed(world, {name: form.get(name, "").strip() for name in FIELDS}))
     if not put:
         return None
-    before, without = await _fates(world, beside, ())
-    after, fates = await _fates(world, beside, put)
-    jobs = {f"{each.metadata.key}" for each in put if isinstance(each, Workload)}
+    without, before = await _told(world, beside, ())
+    fates, after = await _told(world, beside, put)
+    jobs = {each.metadata.key for each in put if isinstance(each, Workload)}
 
-    def news(*outcomes: str) -> tuple[Fate, ...]:
-        differ = (fate for key, fate in fates.items() if key not in jobs and fate.outcome in outcomes)
-        found = [fate for fate in differ if (old := without.get(fate.key)) is None or old.outcome not in outcomes]
-        return tuple(found[:SHOWN])
+    def news(now: Mapping[str, Fate], then: Mapping[str, Fate]) -> tuple[Fate, ...]:
+        return tuple(fate for key, fate in now.items() if key not in then and key not in jobs)[:SHOWN]
 
     return Answer(
-        job=next((fates[key] for key in jobs if key in fates), None),
-        admitted=news("admitted", "reserved"),
-        preempted=news("preempted"),
-        waiting=tuple(fate for fate in news("pending") if fate.key in without),
+        job=next((found for key in jobs for found in (fates.admitted.get(key), fates.pending.get(key)) if found), None),
+        admitted=news(fates.admitted, without.admitted),
+        preempted=news(fates.preempted, without.preempted),
+        waiting=tuple(fate for fate in news(fates.pending, without.pending) if fate.key in without.admitted),
         before=before,
         after=after,
     )
 
 
-async def _fates(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[Outlook, dict[str, Fate]]:
+@dataclass(slots=True)
+class _Fates:
+    """What happens to Workloads, by key: how it ends, and who was preempted on the way."""
+
+    admitted: dict[str, Fate] = field(default_factory=dict)
+    preempted: dict[str, Fate] = field(default_factory=dict)
+    pending: dict[str, Fate] = field(default_factory=dict)
+
+    def put(self, fate: Fate) -> None:
+        """What is said later holds."""
+        self.admitted.pop(fate.key, None)
+        if fate.outcome == "preempted":
+            self.preempted[fate.key] = fate
+        elif fate.outcome == "pending":
+            self.pending[fate.key] = fate
+        else:
+            self.admitted[fate.key] = fate
+
+
+async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_Fates, Outlook]:
     question = WhatIf(now=world.now.timestamp(), put=put, listed=LISTED)
 
     def work() -> Iterator[list[Fate | Outlook]]:
         yield list(question.answer(world.state))  # the fork's own
 
-    fates: dict[str, Fate] = {}
-    outlook = Outlook(0, 0, 0, 0, True)
+    fates, outlook = _Fates(), Outlook(0, 0, 0, 0, settled=True)
     async for parts in beside.answers(work):
         for part in parts:
             if isinstance(part, Outlook):
                 outlook = part
             else:
-                fates[part.key] = part
-    return outlook, fates
+                fates.put(part)
+    return fates, outlook
 
 
 def _supposed(world: World, form: Mapping[str, str]) -> Iterator[Kind]:

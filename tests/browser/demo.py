@@ -8,7 +8,7 @@ import orjson
 Json = dict[str, Any]
 
 GROUP = "kueue.x-k8s.io/v1beta2"
-NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+NOW = datetime.now(UTC)
 
 
 def at(minutes: float) -> str:
@@ -68,9 +68,14 @@ def workload(
     made = named("Workload", name, namespace)
     made["metadata"]["creationTimestamp"] = at(minutes)
     made["metadata"]["ownerReferences"] = [
-        {"apiVersion": "batch/v1", "kind": job, "name": name.removeprefix("job-").rpartition("-")[0], "uid": f"of-{name}",
-         "controller": True}
-    ]  # fmt: skip
+        {
+            "apiVersion": "batch/v1",
+            "kind": job,
+            "name": name.removeprefix("job-").rpartition("-")[0],
+            "uid": f"of-{name}",
+            "controller": True,
+        }
+    ]
     container = {"name": "main", "resources": {"requests": requests}}
     made["spec"] = {
         "podSets": [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}],
@@ -106,7 +111,13 @@ def runs(namespace: str, name: str, local_queue: str, cluster_queue: str, flavor
     said = (
         ("QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {cluster_queue}", minutes - 1),
         ("Admitted", "True", "Admitted", "The workload is admitted", minutes - 1),
-        ("PodsReady", "True", "PodsReady", "All pods were ready or succeeded since the workload admission", minutes - 2),
+        (
+            "PodsReady",
+            "True",
+            "PodsReady",
+            "All pods were ready or succeeded since the workload admission",
+            minutes - 2,
+        ),
     )
     return workload(namespace, name, local_queue, admitted=(cluster_queue, flavors), **{"conditions": said, **more})
 
@@ -166,8 +177,8 @@ def world() -> list[Json]:
     ]  # fmt: skip
     victim = runs("robotics", "job-sweep-8812b", "simulation", "robotics", "a100", pods=2, requests=a100, minutes=95)
     preempted = (
-        "Preempted to accommodate a workload (UID: uid-vision-job-track-ab310, JobUID: of-job-track-ab310) due to reclamation "
-        "within the cohort; preemptor path: /research/models/vision; preemptee path: /research/robotics"
+        "Preempted to accommodate a workload (UID: uid-vision-job-track-ab310, JobUID: of-job-track-ab310) due to "
+        "reclamation within the cohort; preemptor path: /research/models/vision; preemptee path: /research/robotics"
     )
     victim["status"]["conditions"] += [
         {"type": kind, "status": "True", "reason": reason, "message": preempted, "lastTransitionTime": at(0.4)}
@@ -190,7 +201,8 @@ def world() -> list[Json]:
             }
         ],
     )
-    short = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, {} more needed"
+    unfit = "couldn't assign flavors to pod set main: insufficient unused quota for "
+    short = unfit + "nvidia.com/gpu in flavor a100, {} more needed"
     objects += [
         victim,
         checked,
@@ -200,11 +212,11 @@ def world() -> list[Json]:
         waits("language", "job-finetune-a3b77", "training", short.format(2), pods=4, requests=a100, minutes=54),
         waits("language", "job-evaluate-55d0c", "evaluation", short.format(1), pods=2, requests=a100, minutes=12),
         waits("language", "job-summarize-77aa1", "evaluation", short.format(2), pods=2, requests=a100, minutes=11),
-        waits("platform", "job-backup-2e9d1", "batch", "couldn't assign flavors to pod set main: insufficient unused quota for "
-              "cpu in flavor any-node, 16 more needed", pods=10, requests={cpu: "4", memory: "4Gi"}, minutes=18),
+        waits("platform", "job-backup-2e9d1", "batch", unfit + "cpu in flavor any-node, 16 more needed", pods=10,
+              requests={cpu: "4", memory: "4Gi"}, minutes=18),
         waits("platform", "job-report-44b1f", "batch", "", pods=1, requests={cpu: "2", memory: "4Gi"}, minutes=7),
-        waits("platform", "job-purge-90e5c", "archive", "ClusterQueue archive is inactive", requests={cpu: "1", memory: "1Gi"},
-              minutes=400),
+        waits("platform", "job-purge-90e5c", "archive", "ClusterQueue archive is inactive", minutes=400,
+              requests={cpu: "1", memory: "1Gi"}),
     ]  # fmt: skip
     done = runs("vision", "job-augment-6e0d8", "training", "vision", "a100", pods=1, requests=a100, minutes=52)
     done["status"]["conditions"].append(
@@ -212,11 +224,6 @@ def world() -> list[Json]:
          "lastTransitionTime": at(3)}
     )  # fmt: skip
     objects.append(done)
-    return with_statuses(objects)
-
-
-def with_statuses(objects: list[Json]) -> list[Json]:
-    """The same with the figures of ClusterQueues in their statuses, as a leader writes them."""
     return objects
 
 

@@ -24,11 +24,13 @@ function focused(within) {
 function put(element, html, show) {
   const again = focused(element);
   const fields = [...element.querySelectorAll("input, select")].map((each) => [each.id, each.value]);
+  const open = [...element.querySelectorAll("details[open]")].map((each) => each.id);
   element.innerHTML = html;
   for (const [id, value] of fields) {
     const field = id && document.getElementById(id);
     if (field) field.value = value;
   }
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   again && again()?.focus({ preventScroll: true });
   tellTimes(element);
   if (show) {
@@ -48,7 +50,8 @@ function take(message) {
 
 function follow(address) {
   const source = new EventSource(address);
-  source.onopen = () => tell("live", "Live");
+  const alive = "alive" in main.dataset;
+  source.onopen = () => alive && tell("live", "Live");
   source.onmessage = take;
   source.onerror = () => {
     tell("lost", source.readyState === EventSource.CLOSED ? "Not followed: reload" : "Connection lost");
