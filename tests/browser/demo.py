@@ -5,6 +5,10 @@ from typing import Any
 
 import orjson
 
+from app.engine import Options
+from app.engine.quota.amounts import quantity
+from app.process import snapshots
+
 Json = dict[str, Any]
 
 GROUP = "kueue.x-k8s.io/v1beta2"
@@ -224,9 +228,34 @@ def world() -> list[Json]:
          "lastTransitionTime": at(3)}
     )  # fmt: skip
     objects.append(done)
+    return with_statuses(objects)
+
+
+def with_statuses(objects: list[Json]) -> list[Json]:
+    """The same with the figures of ClusterQueues in their statuses, as a leader writes them."""
+    state, _ = snapshots.parse(as_list(objects), "demo").snapshot.state(Options(), NOW.timestamp())
+    for each in objects:
+        if each["kind"] == "ClusterQueue":
+            name = each["metadata"]["name"]
+            counts = state.queue_counts(name)
+            held: dict[str, list[Json]] = {}
+            for usage in state.queue_usage(name):
+                total, over = (quantity(usage.resource, amount) for amount in (usage.total, usage.borrowed))
+                held.setdefault(usage.flavor, []).append({"name": usage.resource, "total": total, "borrowed": over})
+            each["status"] = {
+                "pendingWorkloads": counts.pending,
+                "reservingWorkloads": counts.reserving,
+                "admittedWorkloads": counts.admitted,
+                "flavorsReservation": [{"name": name, "resources": resources} for name, resources in held.items()],
+            }
     return objects
+
+
+def as_list(objects: list[Json]) -> str:
+    """As kubectl prints objects."""
+    return orjson.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).decode()
 
 
 def dump() -> str:
     """What kubectl would print."""
-    return orjson.dumps({"apiVersion": "v1", "kind": "List", "items": world()}).decode()
+    return as_list(world())
