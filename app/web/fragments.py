@@ -46,9 +46,9 @@ class Rendered:
     def since(self, before: "Rendered | str") -> dict[str, str]:
         """What has to be sent to a reader who has `before`, a rendering or its digest."""
         if isinstance(before, str):
-            return {} if before == self.digest else {MAIN: self.html}
+            return {} if before == self.digest else {MAIN: str(self.html)}
         if self.frame != before.frame:
-            return {MAIN: self.html}
+            return {MAIN: str(self.html)}
         return {name: html for name, html in self.parts.items() if html != before.parts[name]}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from app.api import workload as wl
@@ -122,15 +123,15 @@ class Results(NamedTuple):
 def search(world: World, wanted: str, state: str) -> Results:
     """Workloads, by parts of their name, namespace or job and by state; and ClusterQueues by name."""
     words = wanted.lower().split()
+    infos = world.state.workloads
     names = [name for name in sorted(world.state.cluster_queues) if words and all(w in name.lower() for w in words)]
-    keys = [key for key, info in world.state.workloads.items() if _is(info, words, state)]
-    shown = [queues.entry(world, world.state.workloads[key]) for key in sorted(keys)[:FOUND]]
+    keys = [key for key in infos if all(word in key or word in _owner(infos[key]) for word in words)]
+    if state:
+        keys = [key for key in keys if queues.state_of(infos[key]) == state]
+    shown = [queues.entry(world, infos[key]) for key in nsmallest(FOUND, keys)]
     return Results(tuple(names[:FOUND]), tuple(shown), len(keys))
 
 
-def _is(info: Info, words: list[str], state: str) -> bool:
-    if state and queues.state_of(info) != state:
-        return False
+def _owner(info: Info) -> str:
     owner = next(iter(info.workload.metadata.owner_references), None)
-    text = f"{info.key} {owner.kind} {owner.name}".lower() if owner is not None else info.key.lower()
-    return all(word in text for word in words)
+    return f"{owner.kind} {owner.name}".lower() if owner is not None else ""

@@ -57,13 +57,14 @@ def test_what_if_a_job_came(shown: Served, page: Any) -> None:
     page.goto(f"{shown.address}/what-if")
     page.get_by_label("LocalQueue").fill("robotics/simulation")
     page.get_by_label("Pods").fill("6")
+    page.get_by_label("Priority").fill("10")
     page.get_by_label("Each pod asks for").fill("nvidia.com/gpu=1 cpu=12 memory=lots")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_label("Each pod asks for")).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#h-requests")).to_contain_text("lots")
     page.get_by_label("Each pod asks for").fill("nvidia.com/gpu=1 cpu=12 memory=96Gi")
     page.get_by_role("button", name="Ask").click()
-    expect(page.locator(".verdict")).to_contain_text("The job would be admitted")
+    expect(page.locator(".verdict")).to_contain_text("The job would be admitted", timeout=30_000)
 
 
 def test_the_theme_is_remembered(shown: Served, page: Any) -> None:
