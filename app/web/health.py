@@ -92,7 +92,7 @@ class Observer:
         self._leases = leases
         self._lease = lease
         self._since: dict[Difference, datetime] = {}
-        self._renewed: datetime | None = None
+        self._renewed: datetime | None = world.now if leases is not None and len(leases) else None
         self._minutes: dict[int, Counter[str]] = {}
         for workload in world.of(Workload).values():
             self._count("", None, workload)

@@ -125,7 +125,9 @@ def search(world: World, wanted: str, state: str) -> Results:
     words = wanted.lower().split()
     infos = world.state.workloads
     names = [name for name in sorted(world.state.cluster_queues) if words and all(w in name.lower() for w in words)]
-    keys = [key for key in infos if all(word in key or word in _owner(infos[key]) for word in words)]
+    keys: list[str] = [*infos]
+    for word in words:
+        keys = [key for key in keys if word in key or word in _owner(infos[key])]
     if state:
         keys = [key for key in keys if queues.state_of(infos[key]) == state]
     shown = [queues.entry(world, infos[key]) for key in nsmallest(FOUND, keys)]

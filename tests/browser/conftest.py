@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from app.api.meta import Kind
+from app.api.meta import Kind, ObjectMeta
 from app.engine import Options
+from app.kube.lease import Lease, LeaseSpec
+from app.kube.store import Store
 from app.process import snapshots
 from app.process.aside import Aside
 from app.process.sources import Dumped
@@ -77,6 +79,18 @@ class Served:
 def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> Iterator[Served]:
     """A page over these objects, until the generator is closed."""
     served = Served(Dumped(snapshots.parse(demo.as_list(objects), "test").snapshot))
+    served.source.leases = Store()
+    served.source.leases.observe(
+        Lease(
+            metadata=ObjectMeta(name="turnstile-controller", namespace="turnstile-system", resource_version="1"),
+            spec=LeaseSpec(
+                holder_identity="turnstile-controller-6c9f7b7d4-x2lqv",
+                lease_duration_seconds=15,
+                acquire_time=demo.at(60 * 26),
+                lease_transitions=4,
+            ),
+        )
+    )
     ready = threading.Event()
 
     def listening(host: str, port: int) -> None:
@@ -92,6 +106,7 @@ def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> I
             where="a cluster of this test",
             alive=alive,
             token=token,
+            lease="turnstile-system/turnstile-controller",
         )
         await page.run("127.0.0.1", 0, stop=served.stop, on_listening=listening)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 from tests.browser import demo
 from tests.browser.conftest import CHROMIUM, Served, serve
 
-COLOURS = 128
+COLOURS = 256
 """A page has few: a palette makes the files a third as large."""
 
 
@@ -57,7 +57,9 @@ def take(browser: Any, served: Served, shot: Shot, folder: Path) -> None:
         page.locator(".remedies").wait_for(timeout=60_000)
     page.evaluate("document.fonts.ready")
     picture = Image.open(BytesIO(page.screenshot()))
-    picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(folder / f"{shot.name}.png", optimize=True)
+    picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        folder / f"{shot.name}.png", optimize=True
+    )
     context.close()
 
 
