@@ -12,6 +12,7 @@ from app.api.errors import InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.process.aside import Aside
+from app.process.memory import Collector
 from app.process.sources import Dumped, Followed, namespaced
 from app.web import guard
 from app.web.server import PageServer
@@ -86,10 +87,19 @@ async def _web(
         async def follow() -> None:
             async with asyncio.TaskGroup() as group:
                 found.caches.start(group)
+                group.create_task(_mind_memory(found), name="memory")
                 await page.run(HOST, port, stop=stop, on_listening=listening)
                 raise _Ended
 
         await _serve(follow(), port)
+
+
+async def _mind_memory(found: Followed) -> None:
+    """Let the garbage collector hold up no page, once everything was read."""
+    collector = Collector()
+    await found.caches.synced()
+    collector.settle()
+    await collector.run()
 
 
 class _Ended(Exception):

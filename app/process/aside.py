@@ -5,17 +5,16 @@ ends it. Must never be given work that needs the event loop or the network.
 """
 
 import asyncio
-import gc
 import multiprocessing
 import pickle
-import signal
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
 
 from app.api.errors import InvalidValue, Unanswered
+from app.process.copied import part_from_parent
 
 T = TypeVar("T")
 
@@ -34,8 +33,8 @@ class Aside:
         self._turns = asyncio.Semaphore(at_once)
         self._seconds = seconds
 
-    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """What `work` yields in the fork, one after the other.
+    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields in the fork, one after the other. The generator is to be closed: that ends the fork.
 
         Raises InvalidValue as `work` does, and Unanswered if it fails otherwise or takes too long.
         """
@@ -80,10 +79,7 @@ async def _readable(reader: Connection) -> None:
 
 def _answer(work: Callable[[], Iterator[T]], writer: Connection) -> None:
     """What the fork does."""
-    gc.freeze()  # never look at what was made before: memory that is only read stays shared
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+    part_from_parent(writer.fileno())
 
     def send(what: type[Exception] | None, found: object) -> None:
         with suppress(BrokenPipeError):  # the answer is wanted no more

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -20,8 +21,8 @@ APART_SECONDS: Final = 5.0
 class Beside(Protocol):
     """Works out answers beside the event loop; `app.process.aside` does."""
 
-    def answers(self, work: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-        """What `work` yields."""
+    def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields. The generator is to be closed."""
         ...
 
 
@@ -97,10 +98,11 @@ class Explanations:
         kept.error = ""
         found: Explanation | None = None
         try:
-            async for found in self._beside.answers(work):
-                if kept.told is None or kept.told.sentence != found.sentence:
-                    kept.told, kept.complete = found, False
-                    world.tell()
+            async with aclosing(self._beside.answers(work)) as answers:
+                async for found in answers:
+                    if kept.told is None or kept.told.sentence != found.sentence:
+                        kept.told, kept.complete = found, False
+                        world.tell()
             kept.told, kept.complete = found, True
         except TurnstileError as error:
             kept.error = str(error)

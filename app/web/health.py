@@ -168,7 +168,7 @@ class Observer:
 
     def _per_minute(self, what: str, now: datetime) -> tuple[int, ...]:
         last = int(now.timestamp()) // 60
-        return tuple(self._minutes.get(minute, {}).get(what, 0) for minute in range(last - MINUTES + 1, last + 1))
+        return tuple(self._minutes.get(minute, Counter())[what] for minute in range(last - MINUTES + 1, last + 1))
 
 
 def _when(workload: Workload, kind: str) -> str:

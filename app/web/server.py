@@ -1,11 +1,10 @@
 """Runs the page: the ledger it shows, the explanations, and the server."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from app.api.meta import Kind
 from app.engine import Options
 from app.http.connections import DEADLINES, Connections, State
 from app.http.health import Health
@@ -17,23 +16,17 @@ from app.web.application import create
 from app.web.explanations import Beside, Explanations
 from app.web.health import Observer, Watch
 from app.web.pages import Site
-from app.web.world import World
+from app.web.world import Source, World
 
 _DEADLINES: Final = {**DEADLINES, State.ANSWERING: float("inf")}  # events of a page end when its reader leaves
 
 
-class Shown(Protocol):
+class Watched(Source, Protocol):
     """Where the objects come from, and how their watches fare; `app.process.sources` has two."""
 
-    stores: Mapping[type[Kind], Store[Any]]
-    leases: Store[Lease] | None
-
-    def missing(self) -> list[str]:
-        """Kinds that are still being read for the first time."""
-        ...
-
-    def unread(self) -> dict[type[Kind], str]:
-        """Kinds that cannot be read, with the reason."""
+    @property
+    def leases(self) -> Store[Lease] | None:
+        """The Lease of the leader; None if there can be none."""
         ...
 
     def watches(self) -> list[Watch]:
@@ -46,7 +39,7 @@ class PageServer:
 
     def __init__(
         self,
-        source: Shown,
+        source: Watched,
         options: Options,
         clock: Callable[[], datetime],
         beside: Beside,

@@ -4,6 +4,7 @@ The scheduler's own code decides, on a copy. What the change does is told by com
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -88,12 +89,12 @@ class _Fates:
 async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_Fates, Outlook]:
     question = WhatIf(now=world.now.timestamp(), put=put, listed=LISTED)
 
-    def work() -> Iterator[list[Fate | Outlook]]:
-        yield list(question.answer(world.state))  # the fork's own
+    def work() -> Iterator[Fate | Outlook]:
+        return question.answer(world.state)  # the fork's own
 
     fates, outlook = _Fates(), Outlook(0, 0, 0, 0, settled=True)
-    async for parts in beside.answers(work):
-        for part in parts:
+    async with aclosing(beside.answers(work)) as answers:
+        async for part in answers:
             if isinstance(part, Outlook):
                 outlook = part
             else:

@@ -41,7 +41,8 @@ class Moment(NamedTuple):
     message: str
 
 
-class Pods(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Pods:
     """One pod set: what its pods ask for together, and the flavors that they were given."""
 
     name: str
@@ -111,7 +112,8 @@ def moments(workload: Workload) -> Iterator[Moment]:
     yield from sorted(found, key=lambda each: (each.at, each.what != "Created", rank.get(each.what, 0)), reverse=True)
 
 
-class Results(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Results:
     """What a search found: a part of each, and how many there are."""
 
     cluster_queues: tuple[str, ...]
@@ -121,19 +123,15 @@ class Results(NamedTuple):
 
 
 def search(world: World, wanted: str, state: str) -> Results:
-    """Workloads, by parts of their name, namespace or job and by state; and ClusterQueues by name."""
+    """Workloads, by parts of their name (which begins with the kind and name of the job) or namespace, and by state;
+    and ClusterQueues by name."""
     words = wanted.lower().split()
     infos = world.state.workloads
     names = [name for name in sorted(world.state.cluster_queues) if words and all(w in name.lower() for w in words)]
     keys: list[str] = [*infos]
     for word in words:
-        keys = [key for key in keys if word in key or word in _owner(infos[key])]
+        keys = [key for key in keys if word in key]
     if state:
         keys = [key for key in keys if queues.state_of(infos[key]) == state]
     shown = [queues.entry(world, infos[key]) for key in nsmallest(FOUND, keys)]
     return Results(tuple(names[:FOUND]), tuple(shown), len(keys))
-
-
-def _owner(info: Info) -> str:
-    owner = next(iter(info.workload.metadata.owner_references), None)
-    return f"{owner.kind} {owner.name}".lower() if owner is not None else ""

@@ -125,7 +125,7 @@ class World:
                 del dirty[key]
                 value = store.get(key)
                 if kind is Workload:
-                    self._place(key, value)
+                    self._place(key, value if isinstance(value, Workload) else None)
                 try:
                     if value is None:
                         feed.drop(self.state, key, self.now.timestamp())

@@ -1,6 +1,7 @@
 """`turnstile web` on a real cluster: it shows what Turnstile does, with the rights of its reader."""
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +14,20 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import wait_until
 from tests.cluster.scenario import Scenario
+from tests.documents import ROOT, steps
 
 pytestmark = pytest.mark.cluster
 
-TURNSTILE = Path(sys.executable).with_name("turnstile")
+PAGE = ROOT / "docs" / "tasks" / "page.md"
+
+
+def told(number: int, **names: str) -> list[str]:
+    """The command of the page with that number, with these names in the place of those that the page uses."""
+    command = steps(PAGE)[number][1]
+    for word, name in names.items():
+        command = command.replace(word.replace("_", "-"), name)
+    turnstile, *arguments = shlex.split(command)
+    return [str(Path(sys.executable).with_name(turnstile)), *arguments]
 
 
 class Reader:
@@ -56,12 +67,13 @@ class Reader:
 
 @pytest.fixture
 def open_page() -> Iterator[Callable[..., Reader]]:
-    """`open_page(kubeconfig, ...)` starts the command, which ends with the test."""
+    """`open_page(command, kubeconfig)` starts the command, which ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(kubeconfig: Path, *arguments: str) -> Reader:
-        command = [TURNSTILE, "web", "--port", "0", "--kubeconfig", kubeconfig, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def begin(command: list[str], kubeconfig: Path) -> Reader:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--kubeconfig", kubeconfig], stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         assert process.stdout is not None
         return Reader(process.stdout.readline().strip())
@@ -92,7 +104,7 @@ class TestWhatIsShown:
         self, control_plane: ControlPlane, scenario: Scenario, waits: str, open_page: Callable[..., Reader]
     ) -> None:
         """The queue, its line, the explanation, and the leader; then the change of a quota."""
-        reader = open_page(control_plane.kubeconfig())
+        reader = open_page(told(0), control_plane.kubeconfig())
         name = scenario.workload_of("waits")["metadata"]["name"]
         reader.sees(f"/?q={waits}", f"{waits} 1 1 cpu", "1 / 2")
         reader.sees(f"/clusterqueues/{waits}", "1 Workload, in the order", name, "insufficient unused quota for cpu")
@@ -120,6 +132,6 @@ class TestWhatIsShown:
         role = {"kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": "reader", **where}, "subjects": [subject], "roleRef": role}
         scenario.create({**kind, "kind": "RoleBinding", **binding})
-        reader = open_page(control_plane.kubeconfig(user), "-n", scenario.namespace)
+        reader = open_page(told(1, team_a=scenario.namespace), control_plane.kubeconfig(user))
         reader.sees("/", "ClusterQueue cannot be read:", "ClusterQueues cannot be shown")
         reader.sees("/workloads", "2 Workloads", "insufficient unused quota for cpu")

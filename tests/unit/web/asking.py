@@ -1,7 +1,7 @@
 """Asks the page's application without a network."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ T = TypeVar("T")
 class AtOnce:
     """Works out answers here and now."""
 
-    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
         """What `work` yields."""
         for found in work():
             yield found
