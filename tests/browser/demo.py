@@ -175,7 +175,7 @@ def world() -> list[Json]:
         runs("language", "job-tokenize-5ab20", "evaluation", "language", "a100", pods=4, requests=a100, minutes=75),
         runs("language", "job-align-c77d2", "training", "language", "h100", pods=3, minutes=130,
              requests={gpu: "1", cpu: "16", memory: "128Gi"}),
-        runs("robotics", "job-grasp-30f11", "simulation", "robotics", "a100", pods=3, requests=a100, minutes=250),
+        runs("robotics", "job-grasp-30f11", "simulation", "robotics", "a100", pods=5, requests=a100, minutes=250),
         runs("platform", "job-nightly-build-e1d40", "batch", "platform", "any-node", pods=10, minutes=22,
              requests={cpu: "4", memory: "8Gi"}),
     ]  # fmt: skip
@@ -206,16 +206,17 @@ def world() -> list[Json]:
         ],
     )
     unfit = "couldn't assign flavors to pod set main: insufficient unused quota for "
+    passed = "Workload no longer fits after processing another workload"
     short = unfit + "nvidia.com/gpu in flavor a100, {} more needed"
     objects += [
         victim,
         checked,
         waits("vision", "job-track-ab310", "training", short.format(1) + ". Pending the preemption of 1 workload(s)",
               pods=5, requests=a100, priority=50, minutes=1.5),
-        waits("vision", "job-depth-0c4e9", "training", short.format(6), pods=8, requests=a100, minutes=31),
-        waits("language", "job-finetune-a3b77", "training", short.format(2), pods=4, requests=a100, minutes=54),
-        waits("language", "job-evaluate-55d0c", "evaluation", short.format(1), pods=2, requests=a100, minutes=12),
-        waits("language", "job-summarize-77aa1", "evaluation", short.format(2), pods=2, requests=a100, minutes=11),
+        waits("vision", "job-depth-0c4e9", "training", short.format(4), pods=8, requests=a100, minutes=31),
+        waits("language", "job-finetune-a3b77", "training", short.format(2), pods=6, requests=a100, minutes=54),
+        waits("language", "job-evaluate-55d0c", "evaluation", passed, pods=2, requests=a100, minutes=12),
+        waits("language", "job-summarize-77aa1", "evaluation", passed, pods=2, requests=a100, minutes=11),
         waits("platform", "job-backup-2e9d1", "batch", unfit + "cpu in flavor any-node, 16 more needed", pods=10,
               requests={cpu: "4", memory: "4Gi"}, minutes=18),
         waits("platform", "job-report-44b1f", "batch", "", pods=1, requests={cpu: "2", memory: "4Gi"}, minutes=7),
