@@ -21,9 +21,9 @@ def trees(seeds: range) -> Iterator[tuple[State, Node]]:
 
 
 def test_what_is_borrowed_is_lent() -> None:
-    """In every Cohort of 500 random clusters the sums are equal, unless quota is short of what is in use."""
+    """In every Cohort of 250 random clusters the sums are equal, unless quota is short of what is in use."""
     seen = 0
-    for _, root in trees(range(500)):
+    for _, root in trees(range(250)):
         for pair in root.subtree:
             for cohort, lending in lendings(root, pair).items():
                 wanted = sum(amount for _, amount in lending.borrowers)
@@ -31,12 +31,12 @@ def test_what_is_borrowed_is_lent() -> None:
                 short = max(0, root.usage.get(pair, 0) - root.subtree.get(pair, 0))
                 assert given <= wanted <= given + short, (cohort, pair)
                 seen += 1
-    assert seen >= 50
+    assert seen > 20
 
 
 def test_nobody_lends_what_is_in_use() -> None:
     """A member lends at most what it has unused, a Cohort at most its own quota."""
-    for _, root in trees(range(500)):
+    for _, root in trees(range(250)):
         for pair in root.subtree:
             for cohort, lending in lendings(root, pair).items():
                 for lender, amount in lending.lenders:
