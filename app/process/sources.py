@@ -43,14 +43,18 @@ class Followed:
     def unread(self) -> dict[type[Kind], str]:
         """Kinds that cannot be read, with the reason; those that are read in one namespace only."""
         found = {}
-        for kind in FEEDING:
-            standing, scope = self.caches.standing(kind), self.caches.scope(kind)
-            if standing.state is State.FAILING:
-                found[kind] = standing.reason
-            elif standing.state is State.DORMANT:
+        for cache in self.caches.all:
+            kind = cache.kind
+            if kind not in FEEDING:
+                continue
+            if isinstance(cache.reflector.error, Forbidden):
+                found[kind] = "you may not list and watch them"
+            elif cache.standing.state is State.FAILING:
+                found[kind] = cache.standing.reason
+            elif cache.standing.state is State.DORMANT:
                 found[kind] = "this cluster has no such kind: install the CRDs of Turnstile"
-            elif scope.namespace:
-                found[kind] = f"you may list it in namespace {scope.namespace} only"
+            elif cache.scope.namespace:
+                found[kind] = f"you may list them in namespace {cache.scope.namespace} only"
         return found
 
     def watches(self) -> list[Watch]:

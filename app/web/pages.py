@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
 from app.web import queues, supposing, workloads
 from app.web.explanations import Beside, Explanations, Kept
@@ -115,17 +116,20 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
-    return Shown(
-        "health.html", "Health", {"shown": site.observer.health(), "unread": _unread(site), "where": site.where}
-    )
+    return Shown("health.html", "Health", {"shown": site.observer.health(), **_reading(site)})
 
 
 def _reading(site: Site) -> dict[str, Any]:
-    return {"reading": site.world.source.missing(), "unread": _unread(site)}
+    blind = ClusterQueue in site.world.source.unread()
+    return {"reading": site.world.source.missing(), "unread": _unread(site), "blind": blind}
 
 
-def _unread(site: Site) -> dict[str, str]:
-    return {kind.KIND: why for kind, why in site.world.source.unread().items()}
+def _unread(site: Site) -> dict[str, list[str]]:
+    """Kinds that cannot be read, by the reason."""
+    found: dict[str, list[str]] = {}
+    for kind, why in site.world.source.unread().items():
+        found.setdefault(why, []).append(kind.KIND)
+    return found
 
 
 _Page = Callable[[Site, Params, Params], Awaitable[Shown | None]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.api import workload as wl
-from app.api.clusterqueue import ClusterQueueSpec
+from app.api.clusterqueue import ClusterQueue, ClusterQueueSpec
 from app.api.meta import find_condition
 from app.engine.quota.amounts import FlavorResource, text
 from app.engine.quota.info import Info
@@ -198,7 +198,7 @@ def why(world: World, info: Info) -> str:
     if now in ("admitted", "finished"):
         return ""
     waits = world.state.waits(info.key)
-    if waits is not None:
+    if waits is not None and ClusterQueue not in world.source.unread():
         return waits.message
     reserved = find_condition(conditions, wl.QUOTA_RESERVED)
     if reserved is not None and reserved.status != "True":

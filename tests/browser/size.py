@@ -14,6 +14,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+from app.process.memory import Collector
 from tests.browser import demo
 from tests.browser.conftest import CHROMIUM, serve
 
@@ -69,6 +70,7 @@ def _serve(workloads: int, pipe: Connection) -> None:
     with contextmanager(serve)(objects) as served:
         pipe.send(served.address)
         pipe.recv()
+        served.do(Collector().settle)  # as `turnstile web` does once everything was read
         while not pipe.poll(1.0):
             name = f"made-{time.time() * 1000:.0f}-x"
             served.put(demo.waits("team-0", name, "queue-0000", SHORT, requests=REQUESTS, priority=int(time.time())))

@@ -23,7 +23,8 @@ def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
     expect(waiting).to_have_count(3)
     expect(waiting.first).to_contain_text("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed")
     page.get_by_role("link", name="job-finetune-a3b77").click()
-    expect(page.locator("#explanation")).to_contain_text("Raise the nominal quota of flavor a100 in ClusterQueue language by", timeout=60_000)
+    remedy = "Raise the nominal quota of flavor a100 in ClusterQueue language by"
+    expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
     expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
     expect(page.locator("#moments")).to_contain_text("Created")
 

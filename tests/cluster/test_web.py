@@ -133,5 +133,5 @@ class TestWhatIsShown:
         binding = {"metadata": {"name": "reader", **where}, "subjects": [subject], "roleRef": role}
         scenario.create({**kind, "kind": "RoleBinding", **binding})
         reader = open_page(told(1, team_a=scenario.namespace), control_plane.kubeconfig(user))
-        reader.sees("/", "ClusterQueue cannot be read:", "ClusterQueues cannot be shown")
+        reader.sees("/", "ClusterQueue: you may not list and watch them", "ClusterQueues cannot be shown")
         reader.sees("/workloads", "2 Workloads", "insufficient unused quota for cpu")
