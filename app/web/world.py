@@ -8,7 +8,7 @@ that came meanwhile together. Must never write.
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from app.api import workload as wl
 from app.api.errors import InvalidValue
@@ -25,6 +25,9 @@ from app.kube.slices import in_slices
 from app.kube.store import Store
 
 K = TypeVar("K", bound=Kind)
+
+RECALL_SECONDS: Final = 3.0
+"""Seconds between two looks at all Workloads for preemptors, while any Workload is preempted."""
 
 
 class Source(Protocol):
@@ -60,6 +63,9 @@ class World:
         self._clock = clock
         self._positions = Positions(options)
         self._victims: set[str] = set()
+        """Workloads that were preempted, by key."""
+        self._recalled = False
+        """Whether it is known for whom they were."""
         self._dirty: dict[type[Kind], dict[str, None]] = {kind: {} for kind in FEEDING}
         self._noted = asyncio.Event()
         self._told = asyncio.Event()
@@ -107,12 +113,18 @@ class World:
 
     async def follow(self) -> None:
         """Take changes in until cancelled."""
+        loop = asyncio.get_running_loop()
+        recall_at = loop.time()
         while True:
             await self._noted.wait()
             self._noted.clear()
             await in_slices(self._settle())
-            if self._victims:
-                await in_slices(nominations(self.state, Pace()))
+            if self._victims and not self._recalled:
+                if loop.time() >= recall_at:
+                    await in_slices(nominations(self.state, Pace()))
+                    self._recalled, recall_at = True, loop.time() + RECALL_SECONDS
+                else:
+                    loop.call_at(recall_at, self._noted.set)
             self.revision += 1
             self.tell()
 
@@ -121,6 +133,7 @@ class World:
             dirty = self._dirty[kind]
             store = self.of(kind)
             while dirty:
+                self._recalled = False
                 key = next(iter(dirty))
                 del dirty[key]
                 value = store.get(key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message
 
 from app.api.meta import Kind
@@ -74,6 +75,7 @@ class Page:
 
     def __init__(self, source: Dumped) -> None:
         self.source = source
+        self._version = 1_000_000
         self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
         beside = AtOnce()
         self.explanations = Explanations(self.world, beside)
@@ -91,9 +93,12 @@ class Page:
         """Objects exist or changed, and the page knows."""
         before = self.world.revision
         for each in objects:
-            self.source.stores[type(each)].observe(each)
-        while self.world.revision == before:
-            await self.world.changed(self.world.news)
+            self._version += 1
+            meta = replace(each.metadata, resource_version=str(self._version))
+            self.source.stores[type(each)].observe(replace(each, metadata=meta))
+        async with asyncio.timeout(30):
+            while self.world.revision == before:
+                await self.world.changed(self.world.news)
 
 
 @asynccontextmanager

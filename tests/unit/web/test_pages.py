@@ -2,8 +2,11 @@
 
 import re
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from app.api.meta import Condition
 from app.api.workload import Workload
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
@@ -120,3 +123,24 @@ async def test_a_workload_that_is_gone() -> None:
         shown.source.stores[Workload].delete("team/waits")
         await shown.world.changed(shown.world.news)
         assert (await shown.get("/workloads/team/waits")).status == 404
+
+
+async def test_quota_that_is_held_for_a_preemptor() -> None:
+    """While its victim leaves, and after that: the quota of the ClusterQueue is not free for others."""
+    urgent = b.workload("urgent", cpu=4, priority=9, second=3)
+    victim = b.held("runs", "main", {"cpu": "4"}, flavor="default")
+    said = f"Preempted to accommodate a workload (UID: {urgent.metadata.uid}, JobUID: none) due to prioritization"
+    evicted = [
+        {"type": kind, "status": "True", "reason": reason, "message": said, "lastTransitionTime": b.stamp(4)}
+        for kind, reason in (("Evicted", "Preempted"), ("Preempted", "InClusterQueue"))
+    ]
+    conditions = [*victim.status.conditions, *msgspec.convert(evicted, list[Condition])]
+    leaving = replace(victim, status=replace(victim.status, conditions=conditions))
+    world = (team(), b.flavor(), b.queue("main", {"default": {"cpu": 4}}), b.local("main", "main"))
+    async with page(*world, urgent, leaving) as shown:
+        overview = words((await shown.get("/")).text)
+        assert "holds quota for team/urgent" in overview
+        assert "4 held for a preemptor" in overview
+        conditions = [each for each in conditions if each.type in ("Evicted", "Preempted")]
+        await shown.put(replace(victim, status=replace(victim.status, conditions=conditions, admission=None)))
+        assert "Quota is held for the preemptor team/urgent" in words((await shown.get("/clusterqueues/main")).text)
