@@ -69,7 +69,7 @@ def _walk(cohort: Node, pair: FlavorResource, upwards: int) -> Iterator[tuple[No
 
 def _shared_out(wanted: int, supplies: list[tuple[Node, int]]) -> Iterator[tuple[Node, int]]:
     """The supplies' parts of an amount, which add up to it unless they are less together. The parts are multiples of
-    the largest amount that divides all: nobody lends a third of a GPU."""
+    the largest amount that divides all: no third of a GPU is lent."""
     left = sum(amount for _, amount in supplies)
     wanted = min(wanted, left)
     unit = gcd(wanted, *(amount for _, amount in supplies))

@@ -1,4 +1,4 @@
-"""Who may ask for a page on somebody's own machine: the person who started it, in a browser, and no other site.
+"""Who may read a page that `turnstile web` serves: the browser of the user who started it, and no other site in it.
 
 Other users of the machine reach the port too, and so do pages of other sites in the same browser. So a reader needs the
 token that `turnstile web` printed, once, and has a cookie from then on; a request must name this host (otherwise a name
@@ -67,7 +67,7 @@ class Guard:
         return self._entrance(scope, headers, f"turnstile-{port}") if self._token else None
 
     def _entrance(self, scope: Scope, headers: Mapping[str, str], cookie: str) -> Response | None:
-        """Exchanges the token for a cookie; refuses who has neither."""
+        """Exchanges the token for a cookie; refuses a request that has neither."""
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if any(name == TOKEN and self._right(value) for name, value in asked):
             rest = urlencode([item for item in asked if item[0] != TOKEN])
@@ -88,7 +88,7 @@ class Guard:
 
 
 def new_token() -> str:
-    """A token that nobody can guess."""
+    """A token that cannot be guessed."""
     return secrets.token_urlsafe(24)
 
 

@@ -1,4 +1,4 @@
-"""Who lends to whom: what is borrowed is lent by somebody, and nobody lends more than is unused."""
+"""Who lends to whom: what is borrowed is lent by some member, and no member lends more than it has unused."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def test_what_is_borrowed_is_lent() -> None:
     assert seen > 20
 
 
-def test_nobody_lends_what_is_in_use() -> None:
+def test_no_member_lends_what_is_in_use() -> None:
     """A member lends at most what it has unused, a Cohort at most its own quota."""
     for _, root in trees(range(250)):
         for pair in root.subtree:

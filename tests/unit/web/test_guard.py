@@ -1,4 +1,4 @@
-"""Who gets an answer on somebody's own machine, and what every answer forbids a browser."""
+"""Which requests are answered, and what every answer forbids a browser."""
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -25,7 +25,7 @@ async def test_the_token_is_exchanged_for_a_cookie() -> None:
 
 @pytest.mark.parametrize("cookie", ["", "turnstile-8765=other", "turnstile-1=secret", "turnstile-8765", "\x01=,;"])
 async def test_without_the_token(cookie: str) -> None:
-    """Nobody else on the machine reads a page."""
+    """Another user of the machine reads no page."""
     answer = await ask(GUARD, "/?token=guess", cookie=cookie)
     assert answer.status == 401
     assert "`turnstile web` printed" in answer.text
