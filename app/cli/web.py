@@ -3,14 +3,16 @@
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
-from app.api.errors import InvalidValue
+from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
 from app.process.sources import Dumped, Followed, namespaced
@@ -42,6 +44,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         Reads with your rights and writes nothing. Prints the address to open; Ctrl-C ends it. For a browser on another
         machine forward the port: ssh -L 8765:localhost:8765 HOST.
         """
+        logs.set_up(level="error", form="console")  # what cannot be read is said on the page
         with explained():
             source = Source(state, config, kubeconfig, context)
             run(
@@ -80,6 +83,8 @@ async def _web(
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
     async with connected(source.kubeconfig, source.context, "web") as transport:
+        with suppress(Forbidden):  # the server answers, and knows the user
+            await transport.request("GET", "/version")
         found = Followed(transport, await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
         page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -135,3 +136,21 @@ class TestWhatIsShown:
         reader = open_page(told(1, team_a=scenario.namespace), control_plane.kubeconfig(user))
         reader.sees("/", "ClusterQueue: you may not list and watch them", "ClusterQueues cannot be shown")
         reader.sees("/workloads", "2 Workloads", "insufficient unused quota for cpu")
+
+
+def test_what_cannot_be_served(control_plane: ControlPlane) -> None:
+    """One sentence and exit code 2: a port in use, a file that is not there."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = complaint("--kubeconfig", control_plane.kubeconfig(), "--port", str(port))
+    assert (code, said.strip()) == (2, f"error: --port {port}: cannot be used: [Errno 98] Address already in use")
+    code, said = complaint("--kubeconfig", "/nonexistent")
+    assert code == 2
+    assert "no such file" in said
+
+
+def complaint(*arguments: str | Path) -> tuple[int, str]:
+    """Exit code and standard error of a command that ends by itself."""
+    done = subprocess.run([*told(0), *arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
