@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
@@ -42,8 +42,6 @@ class Site:
     """The cluster or dump that is shown."""
     alive: bool = True
     """Whether it can change; a dump cannot."""
-    notes: list[str] = field(default_factory=list)
-    """What every page says above all else."""
 
 
 async def show(site: Site, path: str, params: Params) -> Shown:
