@@ -53,8 +53,10 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what has a target of its own unless it is asked for by path: the tests with real job operators, which
-    take minutes to build, the attacks and the faults, which take minutes, and those of the image, which need root."""
-    if collection_path in {Path(__file__).with_name(name) for name in ("attacks", "faults", "image", "operators")}:
+    take minutes to build, the attacks and the faults, which take minutes, those of the image, which need root, and
+    those of the page, which need a browser."""
+    apart = ("attacks", "browser", "faults", "image", "operators")
+    if collection_path in {Path(__file__).with_name(name) for name in apart}:
         asked = (Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args)
         return None if any(path.resolve().is_relative_to(collection_path) for path in asked) else True
     return None

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import bundle, config, explain, lint, preflight, replay, serve, timeline, uninstall, usage
+from app.cli import bundle, config, explain, lint, preflight, replay, serve, timeline, uninstall, usage, web
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -49,5 +49,6 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     usage.register(app, clock)
     bundle.register(app, run, clock)
     replay.register(app)
+    web.register(app, run, clock)
     uninstall.register(app, run)
     return app
