@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 JOBS = int(os.environ.get("MOVE_JOBS", "1000"))
 BEFORE_INSTALLING = ("2. Stop Kueue", "3. Definitions")
-NEXT = 5
+NEXT = max(1, JOBS // 200)
 """Jobs of each team that end, so that as many others start."""
 
 
