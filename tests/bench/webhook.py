@@ -290,7 +290,7 @@ async def run_client(port: int, connections: int) -> None:
         while (began := time.perf_counter()) < end:
             writer.write(asked)
             answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", answer)
+            length = re.search(rb"(?i)content-length: (\d+)", answer)
             await reader.readexactly(int(length[1]) if length else 0)
             waits.append((time.perf_counter() - began) * 1000)
             failed += b" 200 " not in answer[:16]
