@@ -283,8 +283,8 @@ class TestDelete:
     """Workloads go with their jobs."""
 
     def test_the_job_goes_too(self, program: Program, scenario: Scenario, team: str) -> None:
-        """Once the user has agreed. `kueuectl` leaves a Job's pods running, as the API server does if not told otherwise:
-        they keep their quota, and the next Job starts when they are gone."""
+        """Once the user has agreed. `kueuectl` leaves a Job's pods running, as the API server does by default: they keep
+        their quota, and the next Job starts when they are gone."""
         del team
         [pod] = wait_until(lambda: scenario.pods_of("first"), timeout=30, describe=lambda: "the Job has no pod")
         name = scenario.workload_of("first")["metadata"]["name"]
