@@ -283,7 +283,7 @@ class TestDelete:
     """Workloads go with their jobs."""
 
     def test_the_job_goes_too(self, program: Program, scenario: Scenario, team: str) -> None:
-        """Once the user has agreed. `kueuectl` leaves a Job's pods running, as the API server does by default: they keep
+        """Once the user has agreed. `kueuectl` leaves a Job's pods running, as is the API server's default: they keep
         their quota, and the next Job starts when they are gone."""
         del team
         [pod] = wait_until(lambda: scenario.pods_of("first"), timeout=30, describe=lambda: "the Job has no pod")
