@@ -14,7 +14,7 @@ from tests.peers.moving import TEAMS, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
-JOBS = int(os.environ.get("MOVE_JOBS", "1000"))
+JOBS = int(os.environ.get("MOVE_JOBS", "60"))
 BEFORE_INSTALLING = ("2. Stop Kueue", "3. Definitions")
 NEXT = max(1, JOBS // 200)
 """Jobs of each team that end, so that as many others start."""
