@@ -54,7 +54,7 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of the other test- targets, in two halves (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of the targets test-*, in two halves (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
 
 .PHONY: test-attacks
@@ -76,6 +76,10 @@ build-operators: build ## Build the job operators of the test bed (a minute or t
 .PHONY: test-operators
 test-operators: build ## Run the tests with real job operators, which are built on demand, several at once (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
+
+.PHONY: test-peers
+test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=1000 for a larger move)
+	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-image
 test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)

@@ -388,10 +388,19 @@ class Turnstile:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(catching_up.run(), name="catching up")
+                executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                installer = Runner(executor, self._installation())
+
+                async def install() -> None:
+                    await catching_up.of(installation)
+                    await installer.run()
+
+                # Before the rest: what Kueue stored in an older version cannot be listed until we convert it.
+                group.create_task(executor.run(), name="housekeeping")
+                group.create_task(install(), name="installation")
                 await catching_up.of(needed)
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
-                executor = Executor(self.transport, stores, self._recorder, fence=fence)
                 ledger = self._ledger(fence)
                 self._copy = Copy(ledger)
                 recording = self._recording(cluster)
@@ -404,19 +413,11 @@ class Turnstile:
                     audit_interval=self.settings.audit_interval,
                     tried=recording.tried if recording is not None else lambda _: None,
                 )
-                installer = Runner(executor, self._installation())
                 runners = leader.runner, installer
                 self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
-
-                async def install() -> None:
-                    await catching_up.of(installation)
-                    await installer.run()
-
-                group.create_task(executor.run(), name="housekeeping")
                 if recording is not None:
                     group.create_task(recording.run(), name="recording")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
             if self._copy is not None:

@@ -60,9 +60,9 @@ def installation(control_plane: ControlPlane) -> Turnstile:
     return installed_with(control_plane)
 
 
-def installed_with(control_plane: ControlPlane, *gates: str) -> Turnstile:
-    """The same, with feature gates that are off by default."""
-    installed = Installation(control_plane, gates=gates)
+def installed_with(control_plane: ControlPlane, *gates: str, visibility: bool = False) -> Turnstile:
+    """The same, with feature gates that are off by default, or with the visibility API."""
+    installed = Installation(control_plane, gates=gates, visibility=visibility)
     installed.install()
     turnstile = Turnstile(installed)
     turnstile.start()

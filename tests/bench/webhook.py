@@ -303,7 +303,14 @@ done = function(s, l, r) io.write(string.format("n=%%d us=%%d p50=%%f p99=%%f fa
 """
 
 
-def _drive(port: int, connections: int, core: int, files: Path) -> tuple[dict[str, float], float]:
+def client_files(directory: Path) -> Path:
+    """Write what the client sends into a directory, and return it."""
+    (directory / "body.json").write_bytes(body())
+    (directory / "post.lua").write_text(_LUA % (directory / "body.json"))
+    return directory
+
+
+def drive(port: int, connections: int, core: int, files: Path) -> tuple[dict[str, float], float]:
     """One round of one server: what the client saw, and the CPU seconds that the client took."""
     url = f"https://127.0.0.1:{port}{PATH}"
     if wrk := shutil.which("wrk"):
@@ -338,7 +345,7 @@ async def run_client(port: int, connections: int) -> None:
         while (began := time.perf_counter()) < end:
             writer.write(asked)
             answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", answer)
+            length = re.search(rb"(?i)content-length: (\d+)", answer)
             await reader.readexactly(int(length[1]) if length else 0)
             waits.append((time.perf_counter() - began) * 1000)
             failed += b" 200 " not in answer[:16]
@@ -354,14 +361,12 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
     cores = sorted(os.sched_getaffinity(0))
     found: dict[tuple[str, int], list[tuple[float, float, float, float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as directory, _servers(cores[0]) as servers:
-        files = Path(directory)
-        (files / "body.json").write_bytes(body())
-        (files / "post.lua").write_text(_LUA % (files / "body.json"))
+        files = client_files(Path(directory))
         for turn in range(rounds + 1):  # the first warms up
             for connections in CONNECTIONS:
                 for which, (port, pid) in servers.items():
                     used, machine, began = _cpu_seconds(pid), _machine_seconds(), time.monotonic()
-                    seen, driver = _drive(port, connections, cores[-1], files)
+                    seen, driver = drive(port, connections, cores[-1], files)
                     used = _cpu_seconds(pid) - used
                     others = (_machine_seconds() - machine - used - driver) / (time.monotonic() - began)
                     figures = (

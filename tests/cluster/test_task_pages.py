@@ -37,11 +37,11 @@ SHOWN_ELSEWHERE = ("The workload has not all checks", "Evicted due to AdmissionC
 class Reader:
     """Does what a page says, block by block, as an administrator of the cluster."""
 
-    def __init__(self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT) -> None:
+    def __init__(self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT, section: str = "") -> None:
         self._directory = directory
         self.warned = ""
         """What the last command that was done printed as errors."""
-        self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
+        self._steps = [step for step in steps(TASKS / page, section=section) if step[0] in ("", "yaml")]
         self._environment = {
             **os.environ,
             "HOME": str(control_plane.directory / "home"),
@@ -53,10 +53,10 @@ class Reader:
         """The next block, with these names in the place of words in capitals; what was printed."""
         kind, text = self._steps.pop(0)
         if kind == "yaml":
-            return self._run("kubectl apply -f -", text)
+            return self.run("kubectl apply -f -", text)
         for word, name in names.items():
             text = re.sub(rf"\b{word}\b", name, text)
-        return self._run(text, "")
+        return self.run(text)
 
     def see(self, *patterns: str, **names: str) -> str:
         """The next block, again and again until all of these are found in what it prints."""
@@ -84,7 +84,8 @@ class Reader:
         """Nothing of the page is left to do."""
         assert self._steps == []
 
-    def _run(self, command: str, text: str) -> str:
+    def run(self, command: str, text: str = "") -> str:
+        """A command of the shell that must succeed, with `text` as its standard input; what was printed."""
         shell = ["bash", "-euo", "pipefail", "-c", command]
         done = subprocess.run(
             shell,

@@ -9,7 +9,16 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
 EACH_CHANGE = ["venv", "lint", "types", "floors", "generate", "build", "test"]
-EVERY_NIGHT = ["test-attacks", "test-faults", "build-operators", "test-operators", "test-browser", "test-image", "run"]
+EVERY_NIGHT = [
+    "test-attacks",
+    "test-faults",
+    "build-operators",
+    "test-operators",
+    "test-browser",
+    "test-peers",
+    "test-image",
+    "run",
+]
 
 
 class Checkout:
