@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import config, explain, preflight, serve, uninstall
+from app.cli import config, explain, preflight, serve, uninstall, what_if
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -44,5 +44,6 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     serve.register(app, serving)
     preflight.register(app, run, clock)
     explain.register(app, run, clock)
+    what_if.register(app, run, clock)
     uninstall.register(app, run)
     return app
