@@ -99,9 +99,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 cure = "give manifests with -f, a job as KIND/NAME, --drop or --drain"
                 raise InvalidValue("what-if", "nothing", f"say what would change: {cure}")
             if otherwise and not (targets or files):
-                raise InvalidValue(
-                    "--set, --queue, --priority-class", "no job", "give a manifest with -f, or KIND/NAME"
-                )
+                raise InvalidValue("--set, --queue, --priority-class", "no job", "give -f FILE or KIND/NAME")
             also = (*PRIORITY_CLASSES, *((Node,) if drain else ()))
             snapshot = source.read(run, "what-if", namespace, also=also).snapshot
             now = clock().timestamp()

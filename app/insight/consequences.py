@@ -27,7 +27,9 @@ from app.api.validation import (
 )
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.engine import State
 from app.engine.instants import Instant
+from app.insight.feeding import FEEDING
 from app.insight.snapshot import Snapshot
 from app.insight.stops import stop_of
 from app.insight.whatif import released, stamp
@@ -63,8 +65,17 @@ class Changed(NamedTuple):
     """The snapshot after a change; notes tell what is not as a reader of the change may expect."""
 
     snapshot: Snapshot
+    written: Change
+    """All that is written: the change as it takes effect, and what the controllers do to Workloads."""
     released: tuple[Released, ...]
     notes: tuple[str, ...]
+
+    def happen(self, state: State, now: Instant) -> None:
+        """Let a ledger that lived until now hear of all that is written."""
+        for obj in self.written.put:
+            FEEDING[type(obj)].put(state, obj, now)
+        for kind, key in self.written.drop:
+            FEEDING[kind].drop(state, key, now)
 
 
 def after(snapshot: Snapshot, change: Change, now: Instant) -> Changed:
@@ -85,7 +96,18 @@ def after(snapshot: Snapshot, change: Change, now: Instant) -> Changed:
         workload = other.get(Workload, each.key)
         assert workload is not None
         other.put(released(workload, each.reason if each.evicted else "", now))
-    return Changed(other, lost, tuple(notes))
+    return Changed(other, _written(snapshot, other), lost, tuple(notes))
+
+
+def _written(before: Snapshot, now: Snapshot) -> Change:
+    """The objects that differ, of the kinds that a ledger holds."""
+    put: list[Kind] = []
+    drop: list[tuple[type[Kind], str]] = []
+    for kind in FEEDING:
+        old, new = before.objects.get(kind, {}), now.objects.get(kind, {})
+        put += [obj for key, obj in new.items() if old.get(key) is not obj]
+        drop += [(kind, key) for key in old if key not in new]
+    return Change(tuple(put), tuple(drop))
 
 
 def _check(obj: Kind, known: Kind | None) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from app.api.workload import Workload
 from app.engine import Options, State
 from app.engine.instants import Instant
+from app.engine.questions import BYPASSED
 from app.engine.quota.amounts import text
 from app.engine.quota.tree import available
 from app.insight.consequences import Change, after
@@ -108,10 +109,12 @@ def difference(
     asked = [each.metadata.key for each in change.put if isinstance(each, Workload)]
     shown, hidden = [], dict[str, int]()
     for each in effects:
-        if not sees(each.workload.partition("/")[0]):
-            hidden[each.what] = hidden.get(each.what, 0) + 1
-        elif each.workload not in asked or each.what not in _SAID_BY_VERDICT:
+        if each.workload in asked and each.what in _SAID_BY_VERDICT:
+            continue
+        if sees(each.workload.partition("/")[0]):
             shown.append(each)
+        else:
+            hidden[each.what] = hidden.get(each.what, 0) + 1
     return Difference(
         asked=tuple(with_.verdict(key, sees) for key in asked),
         effects=tuple(sorted(shown, key=lambda each: (WHATS.index(each.what), each.workload))),
@@ -150,12 +153,12 @@ class Course:
                 self.fates[fate.key] = fate
                 if fate.outcome == "preempted" and fate.key in self.held:
                     self.preempted.setdefault(fate.key, fate)
-        self.waiting = {key: pending(self.state, key, 0) for key in self.state.waiting}
+        self.waiting = self._pending(0)
         self.rounds = dict.fromkeys(_holders(self.state), 0)
         number = 0
         while self.state.waiting and self._next(number := number + 1):
             pass
-        self.starving = {key: pending(self.state, key, number) for key in self.state.waiting}
+        self.starving = self._pending(number)
 
     def _next(self, number: int) -> bool:
         """One round: whether anything was left to finish."""
@@ -167,6 +170,19 @@ class Course:
         for key in _holders(self.state):
             self.rounds.setdefault(key, number)
         return bool(holders)
+
+    def _pending(self, number: int) -> dict[str, Fate]:
+        """Workloads that wait, with reasons. One that was not tried because an equal one failed has the reason of that
+        one in its explanation."""
+        fates = {key: pending(self.state, key, number) for key in self.state.waiting}
+        hashes = {key: (fate.cluster_queue, self.state.waiting[key].hash) for key, fate in fates.items()}
+        told = {hashes[key]: fate for key, fate in fates.items() if fate.explanation}
+        return {
+            key: fate._replace(explanation=told[hashes[key]].explanation)
+            if fate.message == BYPASSED and hashes[key] in told
+            else fate
+            for key, fate in fates.items()
+        }
 
     def verdict(self, key: str, sees: Sees) -> Verdict:
         """What becomes of one Workload."""

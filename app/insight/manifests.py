@@ -48,6 +48,10 @@ class Composer:
     options: JobOptions
     now: Instant
 
+    def reads(self, plain: Plain) -> bool:
+        """Whether a manifest is of a kind that is queued."""
+        return _kind_of(plain) in {(each.kind.GROUP, each.kind.KIND) for each in self.registry.enabled}
+
     def workloads(self, manifests: Iterable[Plain], source: str) -> list[Workload]:
         """The Workloads of manifests of jobs, in their order; pods of a group are one job.
 
@@ -68,9 +72,8 @@ class Composer:
         return found
 
     def _integration(self, plain: Plain, source: str) -> Integration[Any]:
-        group = str(plain["apiVersion"]).rpartition("/")[0]
         for each in self.registry.enabled:
-            if (group, plain["kind"]) == (each.kind.GROUP, each.kind.KIND):
+            if _kind_of(plain) == (each.kind.GROUP, each.kind.KIND):
                 return each
         kinds = ", ".join(sorted(each.kind.KIND for each in self.registry.enabled))
         title = f"{plain['kind']} {plain['metadata']['name']}"
@@ -187,6 +190,11 @@ class Composer:
 
 
 _OF_THE_PARENT: Final = (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL)
+
+
+def _kind_of(plain: Plain) -> tuple[str, str]:
+    """Group and kind of a manifest."""
+    return str(plain["apiVersion"]).rpartition("/")[0], str(plain["kind"])
 
 
 def _title(job: Kind) -> str:

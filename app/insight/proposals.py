@@ -97,7 +97,12 @@ def proposed(
     notes: list[str] = []
     objects = list(put)
     given = snapshot.changed(objects)
-    for workload in dataclasses.replace(composer, snapshot=given).workloads(manifests, source):
+    composer = dataclasses.replace(composer, snapshot=given)
+    every = list(manifests)
+    jobs = [each for each in every if composer.reads(each)]
+    notes += [f"{each['kind']} {each['metadata']['name']} is not counted with" for each in every if each not in jobs]
+    alone = not (objects or jobs)
+    for workload in composer.workloads(every if alone else jobs, source):
         same = _same(snapshot, workload)
         if same is not None:
             workload, note = _again(workload, same)
