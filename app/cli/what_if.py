@@ -247,9 +247,10 @@ def _effect(each: Effect) -> str:
             flavors = ", ".join(sorted({flavor for item in each.flavors for flavor in item.values()}))
             return f"{what} with flavor {flavors}; {_round(each.before)} without the change"
         case "preempted" | "spared":
-            return f"{what} by {each.by}, due to {PREEMPTION_TEXT.get(each.reason, each.reason)}"
+            again = f"; admitted again {_round(each.after)}" if each.what == "preempted" else ""
+            return f"{what} by {each.by}, due to {PREEMPTION_TEXT.get(each.reason, each.reason)}{again}"
         case "evicted" | "released":
-            return f"{what}: {each.reason}: {each.message}"
+            return f"{what}: {each.message} ({each.reason}); admitted again {_round(each.after)}"
         case "starves":
             return f"{what}: {each.message}; {_round(each.before)} without the change"
         case "later" | "sooner":

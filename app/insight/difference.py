@@ -101,11 +101,15 @@ def difference(
     after_state, refused = changed.snapshot.state(options, now)
     queues = tuple(_queues(before_state, after_state))
     without, with_ = Course(before_state, now), Course(after_state, now)
+    lost = {each.key: each for each in changed.released}
     effects = [
-        Effect(each.key, each.cluster_queue, "evicted" if each.evicted else "released", each.reason, each.message)
-        for each in changed.released
-    ]
-    effects += _effects(without, with_)
+        Effect(
+            each.key, each.cluster_queue, "evicted" if each.evicted else "released", each.reason, each.message,
+            before=0, after=with_.rounds.get(each.key),
+        )
+        for each in lost.values()
+    ]  # fmt: skip
+    effects += [each for each in _effects(without, with_) if each.workload not in lost]
     asked = [each.metadata.key for each in change.put if isinstance(each, Workload)]
     shown, hidden = [], dict[str, int]()
     for each in effects:

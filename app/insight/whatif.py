@@ -120,7 +120,7 @@ def decided(state: State, now: Instant, *, cycles: int | None = None) -> Iterato
         number += 1
         yield number, list(_fates(cycle(state, now), number))
         if number != cycles:
-            _let_victims_go(state, now)
+            let_victims_go(state, now)
 
 
 def _feed(field: str, kind: type[Kind]) -> Feed:
@@ -174,7 +174,7 @@ _Conditions = dict[str, tuple[ConditionStatus, str]]
 """Status and reason by type."""
 
 
-def _let_victims_go(state: State, now: Instant) -> None:
+def let_victims_go(state: State, now: Instant) -> None:
     """Those that are to leave are gone, and wait again."""
     for key in sorted({*state.evicting, *state.leaving}):
         assumed = state.assumed.get(key)
@@ -189,6 +189,12 @@ def _reserved(workload: Workload, state: State, now: Instant) -> Workload:
     assumed = state.assumed[workload.metadata.key]
     status = replace(workload.status, admission=admission_of(assumed.info, assumed.cluster_queue))
     return _with(workload, status, now, {QUOTA_RESERVED: ("True", QUOTA_RESERVED)})
+
+
+def admitted(workload: Workload, state: State, at: Instant) -> Workload:
+    """A Workload whose admission is assumed, as it is once its admission at an instant is written."""
+    reserved = _reserved(workload, state, at)
+    return _with(reserved, reserved.status, at, {ADMITTED: ("True", ADMITTED)})
 
 
 def released(workload: Workload, reason: str, now: Instant) -> Workload:

@@ -1,0 +1,193 @@
+"""How long Workloads run: the run times that were seen, by what Workloads have in common, as distributions.
+
+A Workload's group says its queue, its priority class, the kind of its owner and the value of a label of the user's
+choice. Where too few runs of the same group were seen, those of a coarser one count. Runs that are still under way
+count too, as longer than they lasted so far (the Kaplan-Meier estimator): otherwise the long ones would be missing.
+Nothing is made up beyond the longest run that ended. Pure; chance comes in as an argument.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from app.api import workload as wl
+from app.api.conditions import instant
+from app.api.meta import find_condition
+from app.api.workload import Workload
+from app.engine.instants import Instant
+
+LEAST: Final = 10
+"""Runs of a group that must have ended, or a coarser group counts."""
+MOST: Final = 400
+"""The latest runs of a group that count."""
+ENDLESS: Final = float("inf")
+"""Longer than any run that was seen to its end."""
+
+
+class Group(NamedTuple):
+    """What Workloads have in common."""
+
+    queue: str = ""
+    """Namespace and LocalQueue."""
+    priority_class: str = ""
+    kind: str = ""
+    label: str = ""
+
+
+class Run(NamedTuple):
+    """A run of a Workload: it lasted so long, or does so far if it has not `ended`."""
+
+    group: Group
+    seconds: float
+    ended: bool = True
+
+
+_COARSER: Final[tuple[tuple[str, ...], ...]] = (
+    ("queue", "priority_class", "kind", "label"),
+    ("queue", "kind", "label"),
+    ("queue", "label"),
+    ("label",),
+    ("queue", "priority_class", "kind"),
+    ("queue", "kind"),
+    ("queue",),
+    ("kind",),
+    (),
+)
+"""Which parts of a group are looked at, the finest first. The label comes last to be given up: users choose it because
+it tells what a Workload does."""
+
+
+class Distribution:
+    """How long runs of one group last, with weights for the runs that were seen."""
+
+    __slots__ = ("_survival", "_times")
+
+    def __init__(self, runs: Sequence[tuple[float, bool]], weights: Sequence[float]) -> None:
+        """From runs in the order of their length, of equal ones those that ended first."""
+        at_risk = sum(weights)
+        survival, left = 1.0, at_risk
+        self._times: list[float] = [0.0]
+        self._survival: list[float] = [1.0]
+        for (seconds, ended), weight in zip(runs, weights, strict=True):
+            if ended:
+                survival *= max(0.0, 1 - weight / left) if left > weight else 0.0
+                self._times.append(seconds)
+                self._survival.append(survival)
+            left -= weight
+
+    def draw(self, lots: Random, *, elapsed: float = 0.0) -> float:
+        """How long a run lasts in all that has lasted so long already; ENDLESS past what was seen."""
+        level = lots.random() * self._surviving(elapsed)
+        if level <= self._survival[-1] and self._survival[-1] > 0:
+            return ENDLESS
+        # survival falls with time: the first time at which so few are left
+        at = bisect_left(self._survival, -level, key=lambda each: -each)
+        if at >= len(self._times):
+            return ENDLESS
+        begin = max(self._times[at - 1], elapsed) if at else elapsed
+        return begin + lots.random() * (self._times[at] - begin)
+
+    def _surviving(self, elapsed: float) -> float:
+        """The part of all runs that last longer; between two times that were seen, it falls evenly."""
+        at = bisect_right(self._times, elapsed)
+        if at >= len(self._times):
+            return self._survival[-1]
+        begin, end = self._times[at - 1], self._times[at]
+        part = (elapsed - begin) / (end - begin) if end > begin else 1.0
+        return self._survival[at - 1] + part * (self._survival[at] - self._survival[at - 1])
+
+
+class Sample(NamedTuple):
+    """The runs that count for a group, the shortest first, and what they have in common."""
+
+    common: str
+    runs: tuple[tuple[float, bool], ...]
+    ended: int
+
+    def distribution(self, lots: Random) -> Distribution:
+        """One that the runs make likely: each run weighs at random (the Bayesian bootstrap), so that few runs leave
+        much open."""
+        return Distribution(self.runs, [lots.expovariate(1.0) for _ in self.runs])
+
+
+class RunTimes:
+    """All run times that were seen, in the order in which the runs ended or were looked at."""
+
+    def __init__(self, runs: Iterable[Run], *, least: int = LEAST) -> None:
+        self._least = least
+        self._groups: list[dict[tuple[str, ...], list[tuple[float, bool]]]] = [defaultdict(list) for _ in _COARSER]
+        self._samples: dict[Group, Sample | None] = {}
+        self.ended = 0
+        for run in runs:
+            self.ended += run.ended
+            for parts, held in zip(_COARSER, self._groups, strict=True):
+                held[_part(run.group, parts)].append((run.seconds, run.ended))
+
+    def sample(self, group: Group) -> Sample | None:
+        """The runs of the finest group with enough of them; None if there is none."""
+        if group not in self._samples:
+            self._samples[group] = self._find(group)
+        return self._samples[group]
+
+    def _find(self, group: Group) -> Sample | None:
+        for parts, held in zip(_COARSER, self._groups, strict=True):
+            if "label" in parts and not group.label:
+                continue
+            runs = held.get(_part(group, parts), ())
+            latest = runs[-MOST:]
+            ended = sum(each for _, each in latest)
+            if ended >= self._least:
+                common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in parts)
+                ordered = sorted(latest, key=lambda each: (each[0], not each[1]))
+                return Sample(common or "all Workloads", tuple(ordered), ended)
+        return None
+
+
+def _part(group: Group, parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(getattr(group, part) for part in parts)
+
+
+# --- from Workloads ---------------------------------------------------------------------------------------------------
+
+
+def group_of(workload: Workload, label: str = "") -> Group:
+    """The group of a Workload; `label` is looked for on the Workload, then on its pods."""
+    spec, meta = workload.spec, workload.metadata
+    ref = spec.priority_class_ref
+    owner = meta.controller or next(iter(meta.owner_references), None)
+    value = meta.labels.get(label, "") if label else ""
+    if label and not value:
+        metas = [each.template.metadata for each in spec.pod_sets]
+        value = next((found for each in metas if each is not None and (found := each.labels.get(label))), "")
+    return Group(
+        queue=f"{meta.namespace}/{spec.queue_name or ''}",
+        priority_class=ref.name if ref is not None else "",
+        kind=owner.kind if owner is not None else "",
+        label=value,
+    )
+
+
+def started(workload: Workload) -> Instant | None:
+    """When the current run of a Workload began: its admission. None if it does not run."""
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    if admitted is None or admitted.status != "True":
+        return None
+    since = instant(admitted.last_transition_time)
+    return since.timestamp() if since is not None else None
+
+
+def runs_of(workloads: Iterable[Workload], now: Instant, label: str = "") -> list[Run]:
+    """The runs of Workloads that have finished or run now, in the order in which they ended."""
+    found: list[tuple[Instant, Run]] = []
+    for each in workloads:
+        begin = started(each)
+        if begin is None:
+            continue
+        finished = find_condition(each.status.conditions, wl.FINISHED) if each.finished else None
+        end = instant(finished.last_transition_time) if finished is not None else None
+        last = end.timestamp() if end is not None else now
+        if last >= begin and (end is not None or not each.evicted):
+            found.append((last, Run(group_of(each, label), last - begin, ended=end is not None)))
+    return [run for _, run in sorted(found, key=lambda each: each[0])]
