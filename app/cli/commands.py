@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import config, explain, preflight, serve, uninstall, what_if
+from app.cli import backtest, config, explain, preflight, serve, uninstall, what_if, when
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -45,5 +45,7 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     preflight.register(app, run, clock)
     explain.register(app, run, clock)
     what_if.register(app, run, clock)
+    when.register(app, run, clock)
+    backtest.register(app)
     uninstall.register(app, run)
     return app

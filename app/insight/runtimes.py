@@ -9,6 +9,7 @@ Nothing is made up beyond the longest run that ended. Pure; chance comes in as a
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Final, NamedTuple
 
@@ -66,26 +67,20 @@ class Distribution:
 
     def __init__(self, runs: Sequence[tuple[float, bool]], weights: Sequence[float]) -> None:
         """From runs in the order of their length, of equal ones those that ended first."""
-        at_risk = sum(weights)
-        survival, left = 1.0, at_risk
         self._times: list[float] = [0.0]
         self._survival: list[float] = [1.0]
-        for (seconds, ended), weight in zip(runs, weights, strict=True):
+        longer = [*accumulate(reversed(weights), initial=0.0)][::-1]  # the weight of each and all longer ones, then 0
+        for number, (seconds, ended) in enumerate(runs):
             if ended:
-                survival *= max(0.0, 1 - weight / left) if left > weight else 0.0
                 self._times.append(seconds)
-                self._survival.append(survival)
-            left -= weight
+                self._survival.append(self._survival[-1] * longer[number + 1] / longer[number])
 
     def draw(self, lots: Random, *, elapsed: float = 0.0) -> float:
         """How long a run lasts in all that has lasted so long already; ENDLESS past what was seen."""
         level = lots.random() * self._surviving(elapsed)
-        if level <= self._survival[-1] and self._survival[-1] > 0:
+        if elapsed >= self._times[-1] or level < self._survival[-1]:
             return ENDLESS
-        # survival falls with time: the first time at which so few are left
-        at = bisect_left(self._survival, -level, key=lambda each: -each)
-        if at >= len(self._times):
-            return ENDLESS
+        at = bisect_left(self._survival, -level, key=lambda each: -each)  # the first time at which so few are left
         begin = max(self._times[at - 1], elapsed) if at else elapsed
         return begin + lots.random() * (self._times[at] - begin)
 
