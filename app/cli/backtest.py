@@ -13,8 +13,8 @@ from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.cli.config import text_of
 from app.cli.explain import Output
+from app.insight.backtest import Backtest, Outcome, cluster
 from app.insight.forecast import COURSES
-from app.insight.replay import Backtest, Outcome, cluster
 from app.insight.traces import DAY, Shape, TraceJob, made_up, read_swf
 
 BARS: Final = 40

@@ -1,7 +1,7 @@
 """When pending Workloads will be admitted: intervals from many courses of events that the run times seen make likely.
 
 Each course draws how long every Workload runs, given how long it has run already, and which Workloads will come, from
-those that came before; then the engine decides as time passes (`timeline`). An interval has 80 of 100 courses in it.
+those that came before; then the engine decides as time passes (`simulation`). An interval has 80 of 100 courses in it.
 Where a run time has no data, or what must end first may run longer than anything seen, there is no number but a reason.
 The same seed gives the same answer. Must never decide, and never guess.
 """
@@ -19,15 +19,15 @@ from app.api.workload import Workload, WorkloadStatus
 from app.engine import Options, State
 from app.engine.instants import Instant, instant_or_zero
 from app.insight.runtimes import ENDLESS, Distribution, RunTimes, Sample, group_of
+from app.insight.simulation import Simulation
 from app.insight.snapshot import Snapshot
-from app.insight.timeline import Timeline
 from app.insight.whatif import stamp
 
 COURSES: Final = 100
 """Courses of events that are drawn."""
 LOW: Final = 0.1
 HIGH: Final = 0.9
-HORIZON: Final = 30 * 86_400.0
+HORIZON: Final = 7 * 86_400.0
 """Seconds after which a course ends: what has not happened until then is later than any number says."""
 _DAY: Final = 86_400.0
 
@@ -81,31 +81,35 @@ class Forecaster:
             reason = "no run time is known: no Workload has finished yet, of those that can be read"
             return [Forecast(workload=key, reason=reason) for key in asked]
         based_on: dict[str, None] = {}
+        endless = False
         ledger = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)  # read back, it is the fastest copy
         for number in range(self.courses if found else 0):
             course = _Course(self, Random(f"{self.seed}/{number}"))  # noqa: S311
             copy: State = pickle.loads(ledger)  # noqa: S301 (it was written here)
-            line = Timeline(copy, self.now, course.lasts, course.arrivals())
-            line.until_admitted(found, horizon=self.now + HORIZON)
+            played = Simulation(copy, self.now, course.lasts, course.arrivals())
+            played.until_admitted(found, horizon=self.now + HORIZON)
             based_on |= course.based_on
+            endless |= course.endless
             for key, times in found.items():
-                times.append(line.admitted.get(key, ENDLESS) - self.now)
-        return [self._told(key, found.get(key), missing, tuple(based_on)) for key in asked]
+                times.append(played.admitted.get(key, ENDLESS) - self.now)
+        late = ""
+        if missing:
+            late = f"too few runs are known like those of {', '.join(sorted(missing)[:5])}"
+        elif endless:
+            late = "what it waits for may run longer than any run that was seen"
+        return [self._told(key, found.get(key), late, tuple(based_on)) for key in asked]
 
-    def _told(
-        self, key: str, times: list[float] | None, missing: Collection[str], based_on: tuple[str, ...]
-    ) -> Forecast:
+    def _told(self, key: str, times: list[float] | None, late: str, based_on: tuple[str, ...]) -> Forecast:
+        """`late` is why Workloads may never end in a course of events."""
         if times is None:
             return Forecast(workload=key, reason="it does not wait in a queue")
         times.sort()
         low, middle, high = (_quantile(times, part) for part in (LOW, 0.5, HIGH))
         reason = ""
-        if times[0] == ENDLESS:
+        if times[0] == ENDLESS and not late:
             reason = "it is not admitted in any course of events: see `turnstile explain` and `turnstile what-if`"
-        elif high == ENDLESS and missing:
-            reason = f"nothing is known of how long these run: {', '.join(sorted(missing)[:5])}"
         elif high == ENDLESS:
-            reason = "what it waits for may run longer than any run that was seen"
+            reason = late or f"it may wait for more than {HORIZON / _DAY:.0f} days"
         return Forecast(
             workload=key,
             earliest=_finite(low),
@@ -133,17 +137,22 @@ class _Course:
         self._lots = lots
         self._distributions: dict[Sample, Distribution] = {}
         self.based_on: dict[str, None] = {}
+        self.endless = False
+        """Whether a run was drawn that is longer than any that was seen."""
 
     def lasts(self, workload: Workload, elapsed: float) -> float:
         """How long a Workload runs in all."""
-        sample = self._of.run_times.sample(group_of(workload, self._of.label))
+        sample = self._of.run_times.sample(group_of(workload, self._of.label), elapsed=elapsed)
         if sample is None:
+            self.endless = True
             return ENDLESS
         found = self._distributions.get(sample)
         if found is None:
             found = self._distributions[sample] = sample.distribution(self._lots)
             self.based_on[f"{sample.ended} runs of {sample.common}"] = None
-        return found.draw(self._lots, elapsed=elapsed)
+        seconds = found.draw(self._lots, elapsed=elapsed)
+        self.endless |= seconds == ENDLESS
+        return seconds
 
     def arrivals(self) -> Iterator[tuple[Instant, Workload]]:
         """Those who will come: as they came from another moment on, at the same time of day if that long ago is known;

@@ -8,7 +8,7 @@ Nothing is made up beyond the longest run that ended. Pure; chance comes in as a
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from random import Random
 from typing import Final, NamedTuple
@@ -21,6 +21,8 @@ from app.engine.instants import Instant
 
 LEAST: Final = 10
 """Runs of a group that must have ended, or a coarser group counts."""
+LONGER: Final = 3
+"""Of them so many must have lasted longer than a run that is under way has until now, or a coarser group counts."""
 MOST: Final = 400
 """The latest runs of a group that count."""
 ENDLESS: Final = float("inf")
@@ -94,12 +96,20 @@ class Distribution:
         return self._survival[at - 1] + part * (self._survival[at] - self._survival[at - 1])
 
 
-class Sample(NamedTuple):
+class Sample:
     """The runs that count for a group, the shortest first, and what they have in common."""
 
-    common: str
-    runs: tuple[tuple[float, bool], ...]
-    ended: int
+    __slots__ = ("_ends", "common", "ended", "runs")
+
+    def __init__(self, common: str, runs: Iterable[tuple[float, bool]]) -> None:
+        self.common = common
+        self.runs = tuple(sorted(runs, key=lambda each: (each[0], not each[1])))
+        self._ends = [seconds for seconds, ended in self.runs if ended]
+        self.ended = len(self._ends)
+
+    def longer(self, elapsed: float) -> int:
+        """How many runs lasted longer, and were seen to their end."""
+        return self.ended - bisect_right(self._ends, elapsed)
 
     def distribution(self, lots: Random) -> Distribution:
         """One that the runs make likely: each run weighs at random (the Bayesian bootstrap), so that few runs leave
@@ -113,31 +123,30 @@ class RunTimes:
     def __init__(self, runs: Iterable[Run], *, least: int = LEAST) -> None:
         self._least = least
         self._groups: list[dict[tuple[str, ...], list[tuple[float, bool]]]] = [defaultdict(list) for _ in _COARSER]
-        self._samples: dict[Group, Sample | None] = {}
+        self._samples: dict[Group, list[Sample]] = {}
         self.ended = 0
         for run in runs:
             self.ended += run.ended
             for parts, held in zip(_COARSER, self._groups, strict=True):
                 held[_part(run.group, parts)].append((run.seconds, run.ended))
 
-    def sample(self, group: Group) -> Sample | None:
-        """The runs of the finest group with enough of them; None if there is none."""
-        if group not in self._samples:
-            self._samples[group] = self._find(group)
-        return self._samples[group]
+    def sample(self, group: Group, *, elapsed: float = 0.0) -> Sample | None:
+        """The runs of the finest group with enough of them, for a run that has lasted so long already: of the finest
+        that has runs which lasted longer, if any has. None if there are too few runs of all."""
+        found = self._samples.get(group)
+        if found is None:
+            found = self._samples[group] = list(self._find(group))
+        fitting = (each for each in found if each.longer(elapsed) >= LONGER)
+        return next(fitting, found[0] if found else None)
 
-    def _find(self, group: Group) -> Sample | None:
+    def _find(self, group: Group) -> Iterator[Sample]:
         for parts, held in zip(_COARSER, self._groups, strict=True):
             if "label" in parts and not group.label:
                 continue
-            runs = held.get(_part(group, parts), ())
-            latest = runs[-MOST:]
-            ended = sum(each for _, each in latest)
-            if ended >= self._least:
+            latest = held.get(_part(group, parts), [])[-MOST:]
+            if sum(ended for _, ended in latest) >= self._least:
                 common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in parts)
-                ordered = sorted(latest, key=lambda each: (each[0], not each[1]))
-                return Sample(common or "all Workloads", tuple(ordered), ended)
-        return None
+                yield Sample(common or "all Workloads", latest)
 
 
 def _part(group: Group, parts: tuple[str, ...]) -> tuple[str, ...]:

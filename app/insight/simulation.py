@@ -20,7 +20,7 @@ Lasts = Callable[[Workload, float], float]
 """How long a Workload runs in all, given for how long it has run already; ENDLESS if nobody knows."""
 
 
-class Timeline:
+class Simulation:
     """What happens on a state, which it changes, from an instant on."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Timeline:
         """On until all of these Workloads have been admitted, nothing happens any more, or it is so late."""
         missing = set(keys) - self.admitted.keys()
         while missing and self.now <= horizon and self.step():
-            missing -= self.admitted.keys()
+            missing = {key for key in missing if key not in self.admitted}
 
     def _come(self, workload: Workload) -> None:
         with suppress(InvalidValue):  # such a one cannot be admitted in a cluster either

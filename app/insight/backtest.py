@@ -22,8 +22,8 @@ from app.engine import Options
 from app.engine.instants import Instant
 from app.insight.forecast import COURSES, Arrivals, Forecast, Forecaster
 from app.insight.runtimes import Run, RunTimes, group_of
+from app.insight.simulation import Simulation
 from app.insight.snapshot import Snapshot
-from app.insight.timeline import Timeline
 from app.insight.traces import TraceJob
 from app.insight.whatif import admitted, stamp
 
@@ -109,29 +109,29 @@ class Backtest:
         jobs = {f"{NAMESPACE}/job-{job.number}": job for job in self.jobs}
         arrivals = [(BEGIN + job.submitted, workload_of(job)) for job in self.jobs]
         state, _ = self.world.state(self.options, BEGIN)
-        line = Timeline(state, BEGIN, lambda workload, _: jobs[workload.metadata.key].seconds, arrivals)
+        played = Simulation(state, BEGIN, lambda workload, _: jobs[workload.metadata.key].seconds, arrivals)
         said: list[tuple[Instant, Forecast]] = []
         at = BEGIN + self.warm_up
         last = arrivals[-1][0] if arrivals else BEGIN
-        while line.step():
-            if line.now >= at and line.now <= last:
-                waiting = sorted(line.state.waiting)
+        while played.step():
+            if played.now >= at and played.now <= last:
+                waiting = sorted(played.state.waiting)
                 keys = lots.sample(waiting, min(self.asked, len(waiting)))
-                said += [(line.now, each) for each in self._forecast(line, arrivals, keys)]
-                at = line.now + self.every
-            known = [each for each in said if each[1].workload in line.admitted]
-            said = [each for each in said if each[1].workload not in line.admitted]
-            yield from (Outcome(when, each, line.admitted[each.workload] - when) for when, each in known)
+                said += [(played.now, each) for each in self._forecast(played, arrivals, keys)]
+                at = played.now + self.every
+            known = [each for each in said if each[1].workload in played.admitted]
+            said = [each for each in said if each[1].workload not in played.admitted]
+            yield from (Outcome(when, each, played.admitted[each.workload] - when) for when, each in known)
 
-    def _forecast(self, line: Timeline, arrivals: Arrivals, keys: Sequence[str]) -> list[Forecast]:
+    def _forecast(self, played: Simulation, arrivals: Arrivals, keys: Sequence[str]) -> list[Forecast]:
         """What a forecast says at a moment of the replay."""
         if not keys:
             return []
-        state, now = line.state, line.now
-        held = [admitted(state.workloads[key].workload, state, begin) for key, begin in line.runs.items()]
+        state, now = played.state, played.now
+        held = [admitted(state.workloads[key].workload, state, begin) for key, begin in played.runs.items()]
         waiting = [info.workload for info in state.waiting.values()]
-        runs = [Run(group_of(workload, LABEL), seconds) for _, workload, seconds in line.ended]
-        runs += [Run(group_of(each, LABEL), now - line.runs[each.metadata.key], ended=False) for each in held]
+        runs = [Run(group_of(workload, LABEL), seconds) for _, workload, seconds in played.ended]
+        runs += [Run(group_of(each, LABEL), now - played.runs[each.metadata.key], ended=False) for each in held]
         return Forecaster(
             snapshot=self.world.changed([*held, *waiting]),
             options=self.options,
