@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from app.api.workload import Workload, WorkloadStatus
 from app.engine import Options, State
 from app.engine.instants import Instant, instant_or_zero
-from app.insight.runtimes import ENDLESS, Distribution, RunTimes, Sample, group_of
+from app.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of
 from app.insight.simulation import Simulation
 from app.insight.snapshot import Snapshot
 from app.insight.whatif import stamp
@@ -135,21 +135,22 @@ class _Course:
     def __init__(self, of: Forecaster, lots: Random) -> None:
         self._of = of
         self._lots = lots
-        self._distributions: dict[Sample, Distribution] = {}
+        self._distributions: dict[tuple[Group, Runs | None], Distribution] = {}
         self.based_on: dict[str, None] = {}
         self.endless = False
         """Whether a run was drawn that is longer than any that was seen."""
 
     def lasts(self, workload: Workload, elapsed: float) -> float:
         """How long a Workload runs in all."""
-        sample = self._of.run_times.sample(group_of(workload, self._of.label), elapsed=elapsed)
+        group = group_of(workload, self._of.label)
+        sample = self._of.run_times.sample(group, elapsed=elapsed)
         if sample is None:
             self.endless = True
             return ENDLESS
-        found = self._distributions.get(sample)
+        found = self._distributions.get((group, sample.coarser))
         if found is None:
-            found = self._distributions[sample] = sample.distribution(self._lots)
-            self.based_on[f"{sample.ended} runs of {sample.common}"] = None
+            found = self._distributions[group, sample.coarser] = sample.distribution(self._lots)
+            self.based_on[str(sample)] = None
         seconds = found.draw(self._lots, elapsed=elapsed)
         self.endless |= seconds == ENDLESS
         return seconds

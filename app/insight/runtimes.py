@@ -1,9 +1,10 @@
 """How long Workloads run: the run times that were seen, by what Workloads have in common, as distributions.
 
 A Workload's group says its queue, its priority class, the kind of its owner and the value of a label of the user's
-choice. Where too few runs of the same group were seen, those of a coarser one count. Runs that are still under way
-count too, as longer than they lasted so far (the Kaplan-Meier estimator): otherwise the long ones would be missing.
-Nothing is made up beyond the longest run that ended. Pure; chance comes in as an argument.
+choice. Runs of the same group count, and beside them, the less the more there are of these, runs of a coarser group: as
+if the group were like some of the groups in it (a Dirichlet process over groups). Runs that are under way count too, as
+longer than they lasted so far (the Kaplan-Meier estimator): otherwise the long ones would be missing. Nothing is made
+up beyond the longest run that ended. Pure; chance comes in as an argument.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,11 +21,15 @@ from app.api.workload import Workload
 from app.engine.instants import Instant
 
 LEAST: Final = 10
-"""Runs of a group that must have ended, or a coarser group counts."""
+"""Runs that must have ended, of a group or of a coarser one, so that anything is told."""
 LONGER: Final = 3
-"""Of them so many must have lasted longer than a run that is under way has until now, or a coarser group counts."""
-MOST: Final = 400
+"""So many runs of a coarser group must have lasted longer than a run that is under way has until now."""
+MOST: Final = 200
 """The latest runs of a group that count."""
+PRIOR: Final = 4.0
+"""So many runs of its own weigh as much as a coarser group."""
+ALIKE: Final = 0.5
+"""How evenly a group may be like those of a coarser one: the smaller, the more it is like a single one of them."""
 ENDLESS: Final = float("inf")
 """Longer than any run that was seen to its end."""
 
@@ -69,13 +74,14 @@ class Distribution:
 
     def __init__(self, runs: Sequence[tuple[float, bool]], weights: Sequence[float]) -> None:
         """From runs in the order of their length, of equal ones those that ended first."""
-        self._times: list[float] = [0.0]
+        self._times: list[float] = [next((seconds for seconds, ended in runs if ended), 0.0)]
         self._survival: list[float] = [1.0]
         longer = [*accumulate(reversed(weights), initial=0.0)][::-1]  # the weight of each and all longer ones, then 0
         for number, (seconds, ended) in enumerate(runs):
             if ended:
                 self._times.append(seconds)
-                self._survival.append(self._survival[-1] * longer[number + 1] / longer[number])
+                left = longer[number + 1] / longer[number] if longer[number] else 0.0
+                self._survival.append(self._survival[-1] * left)
 
     def draw(self, lots: Random, *, elapsed: float = 0.0) -> float:
         """How long a run lasts in all that has lasted so long already; ENDLESS past what was seen."""
@@ -89,6 +95,8 @@ class Distribution:
     def _surviving(self, elapsed: float) -> float:
         """The part of all runs that last longer; between two times that were seen, it falls evenly."""
         at = bisect_right(self._times, elapsed)
+        if at == 0:
+            return 1.0
         if at >= len(self._times):
             return self._survival[-1]
         begin, end = self._times[at - 1], self._times[at]
@@ -96,25 +104,53 @@ class Distribution:
         return self._survival[at - 1] + part * (self._survival[at] - self._survival[at - 1])
 
 
-class Sample:
-    """The runs that count for a group, the shortest first, and what they have in common."""
+class Runs:
+    """The latest runs of a group, the shortest first, and what they have in common."""
 
     __slots__ = ("_ends", "common", "ended", "runs")
 
-    def __init__(self, common: str, runs: Iterable[tuple[float, bool]]) -> None:
+    def __init__(self, common: str, runs: Iterable[Run]) -> None:
         self.common = common
-        self.runs = tuple(sorted(runs, key=lambda each: (each[0], not each[1])))
-        self._ends = [seconds for seconds, ended in self.runs if ended]
+        self.runs = tuple(sorted(runs, key=_length))
+        self._ends = [each.seconds for each in self.runs if each.ended]
         self.ended = len(self._ends)
+
+    def __str__(self) -> str:
+        return f"{self.ended} runs of {self.common}"
 
     def longer(self, elapsed: float) -> int:
         """How many runs lasted longer, and were seen to their end."""
         return self.ended - bisect_right(self._ends, elapsed)
 
+
+class Sample(NamedTuple):
+    """The runs that tell how long a Workload runs: those of its own group, and those of a coarser one with more."""
+
+    group: Group
+    own: Runs
+    coarser: Runs | None
+
+    def __str__(self) -> str:
+        return " and ".join(str(each) for each in (self.own, self.coarser) if each is not None and each.ended)
+
     def distribution(self, lots: Random) -> Distribution:
-        """One that the runs make likely: each run weighs at random (the Bayesian bootstrap), so that few runs leave
-        much open."""
-        return Distribution(self.runs, [lots.expovariate(1.0) for _ in self.runs])
+        """One that the runs make likely: each weighs at random (the Bayesian bootstrap), and so does each group of the
+        coarser one, so that few runs leave much open."""
+        weighed = [(run, lots.expovariate(1.0)) for run in self.own.runs]
+        if self.coarser is not None:
+            alike: dict[Group, float] = {}
+            others = []
+            for run in self.coarser.runs:
+                if run.group == self.group:
+                    continue
+                if run.group not in alike:
+                    alike[run.group] = lots.gammavariate(ALIKE, 1.0)
+                others.append((run, alike[run.group] * lots.expovariate(1.0)))
+            total = sum(weight for _, weight in others)
+            share = lots.gammavariate(PRIOR, 1.0) / total if total else 0.0
+            weighed += [(run, weight * share) for run, weight in others]
+            weighed.sort(key=lambda each: _length(each[0]))
+        return Distribution([(run.seconds, run.ended) for run, _ in weighed], [weight for _, weight in weighed])
 
 
 class RunTimes:
@@ -122,31 +158,45 @@ class RunTimes:
 
     def __init__(self, runs: Iterable[Run], *, least: int = LEAST) -> None:
         self._least = least
-        self._groups: list[dict[tuple[str, ...], list[tuple[float, bool]]]] = [defaultdict(list) for _ in _COARSER]
-        self._samples: dict[Group, list[Sample]] = {}
+        self._groups: list[dict[tuple[str, ...], list[Run]]] = [defaultdict(list) for _ in _COARSER]
+        self._found: dict[Group, tuple[Runs, list[Runs]]] = {}
         self.ended = 0
         for run in runs:
             self.ended += run.ended
             for parts, held in zip(_COARSER, self._groups, strict=True):
-                held[_part(run.group, parts)].append((run.seconds, run.ended))
+                held[_part(run.group, parts)].append(run)
 
     def sample(self, group: Group, *, elapsed: float = 0.0) -> Sample | None:
-        """The runs of the finest group with enough of them, for a run that has lasted so long already: of the finest
-        that has runs which lasted longer, if any has. None if there are too few runs of all."""
-        found = self._samples.get(group)
+        """The runs that tell how long a Workload of a group runs that has run so long already; None if too few do."""
+        found = self._found.get(group)
         if found is None:
-            found = self._samples[group] = list(self._find(group))
-        fitting = (each for each in found if each.longer(elapsed) >= LONGER)
-        return next(fitting, found[0] if found else None)
+            own = Runs(*self._latest(group, _COARSER[0]))
+            found = self._found[group] = own, list(self._coarser(group, own))
+        own, others = found
+        longer = (each for each in others if each.longer(elapsed) >= LONGER)
+        coarser = next(longer, others[0] if others else None)
+        return Sample(group, own, coarser) if coarser is not None or own.ended >= self._least else None
 
-    def _find(self, group: Group) -> Iterator[Sample]:
-        for parts, held in zip(_COARSER, self._groups, strict=True):
+    def _coarser(self, group: Group, own: Runs) -> Iterator[Runs]:
+        """The runs of coarser groups with enough of them, and more than it has of its own; the finest first."""
+        for parts in _COARSER[1:]:
             if "label" in parts and not group.label:
                 continue
-            latest = held.get(_part(group, parts), [])[-MOST:]
-            if sum(ended for _, ended in latest) >= self._least:
-                common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in parts)
-                yield Sample(common or "all Workloads", latest)
+            found = Runs(*self._latest(group, parts))
+            if found.ended >= self._least and found.ended > own.ended:
+                yield found
+
+    def _latest(self, group: Group, parts: tuple[str, ...]) -> tuple[str, list[Run]]:
+        """The latest runs of Workloads that have these parts of a group in common, and a name for them."""
+        held = self._groups[_COARSER.index(parts)].get(_part(group, parts), [])
+        told = [part for part in parts if part != "label" or group.label]
+        common = ", ".join(f"{part.replace('_', ' ')} {getattr(group, part) or 'none'}" for part in told)
+        return common or "all Workloads", held[-MOST:]
+
+
+def _length(run: Run) -> tuple[float, bool]:
+    """The order of runs: of equal ones, those that ended come first."""
+    return run.seconds, not run.ended
 
 
 def _part(group: Group, parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -67,9 +67,10 @@ class Simulation:
         return True
 
     def until_admitted(self, keys: Collection[str], *, horizon: Instant = ENDLESS) -> None:
-        """On until all of these Workloads have been admitted, nothing happens any more, or it is so late."""
+        """On until all of these Workloads have been admitted, no run that is known of ends any more, or it is so
+        late."""
         missing = set(keys) - self.admitted.keys()
-        while missing and self.now <= horizon and self.step():
+        while missing and self._ends and self.now <= horizon and self.step():
             missing = {key for key in missing if key not in self.admitted}
 
     def _come(self, workload: Workload) -> None:

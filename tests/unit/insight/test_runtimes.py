@@ -25,7 +25,7 @@ def drawn(times: RunTimes, group: Group, *, elapsed: float = 0.0, count: int = 4
 
 
 class TestWhichRunsCount:
-    """Those of the same group, or of the finest coarser one that has enough."""
+    """Those of the same group, and of a coarser one."""
 
     @pytest.mark.parametrize(
         ("seen", "common"),
@@ -40,10 +40,22 @@ class TestWhichRunsCount:
         ],
     )
     def test_a_coarser_group(self, seen: Group, common: str) -> None:
-        """What it has in common is told."""
+        """What its runs have in common is told."""
         sample = RunTimes(runs(seen, *range(1, 11))).sample(TEAM)
         assert sample is not None
-        assert (sample.common, sample.ended) == (common, 10)
+        assert str(sample) == f"10 runs of {common}"
+
+    def test_few_of_its_own(self) -> None:
+        """They count beside those of a coarser group, and the more, the more they are."""
+        coarser = runs(TEAM._replace(label="gpt"), *[100.0] * 50)
+        medians = []
+        for few in (1, 4, 40):
+            times = RunTimes([*coarser, *runs(TEAM, *[1.0] * few)])
+            sample = times.sample(TEAM)
+            assert sample is not None
+            assert sample.coarser is not None
+            medians.append(sum(each <= 1 for each in drawn(times, TEAM)) / 4000)
+        assert medians == [pytest.approx(0.2, abs=0.07), pytest.approx(0.5, abs=0.07), pytest.approx(0.9, abs=0.05)]
 
     def test_too_few(self) -> None:
         """Nothing is told of less than ten runs that ended."""
@@ -72,6 +84,23 @@ class TestHowLong:
         found = drawn(times, TEAM, elapsed=60)
         assert found[0] >= 60
         assert found[len(found) // 2] == pytest.approx(80, abs=4)
+
+    def test_groups_are_alike_in_themselves(self) -> None:
+        """A group of which nothing is known may be like one that is short, or like one that is long: in one course of
+        events its runs are mostly of one kind."""
+        times = RunTimes([
+            run
+            for label, seconds in (("a", 1.0), ("b", 1000.0))
+            for run in runs(TEAM._replace(label=label), *[seconds] * 20)
+        ])  # fmt: skip
+        sample = times.sample(TEAM._replace(label="new"))
+        assert sample is not None
+        lots = Random(3)
+        parts = []
+        for _ in range(200):
+            distribution = sample.distribution(lots)
+            parts.append(sum(distribution.draw(lots) <= 1 for _ in range(50)) / 50)
+        assert sum(each <= 0.2 or each >= 0.8 for each in parts) >= 40
 
     def test_longer_than_any_that_was_seen(self) -> None:
         """There is no number."""
