@@ -5,7 +5,7 @@ import pytest
 from app.insight.backtest import Backtest, Outcome, cluster
 from app.insight.traces import DAY, Shape, made_up
 
-TRACES = 40
+TRACES = 20
 
 
 def outcomes(seed: int, queues: tuple[str, ...]) -> list[Outcome]:
