@@ -120,11 +120,6 @@ class TestAClusterInUse:
         wait_until(never_fits, timeout=30, describe=lambda: "waits is told that it never fits")
         assert not scenario.suspended("runs")
 
-    def test_another_size_of_the_job_that_waits(self, scenario: Scenario, ask: Ask) -> None:
-        """It would fit with one cpu."""
-        assert ask("job/waits", "--set", "cpu=1")["asked"][0]["outcome"] == "admitted"
-        assert ask("job/waits", "--set", "cpu=2")["asked"][0]["outcome"] == "waits"
-
 
 class TestWhatTheClusterAdds:
     """What a manifest does not say itself."""
