@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import bundle, config, explain, lint, preflight, replay, serve, timeline, uninstall, usage, web
+from app.cli import (
+    backtest,
+    bundle,
+    config,
+    explain,
+    lint,
+    preflight,
+    replay,
+    serve,
+    timeline,
+    uninstall,
+    usage,
+    web,
+    what_if,
+    when,
+)
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -50,5 +65,8 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     bundle.register(app, run, clock)
     replay.register(app)
     web.register(app, run, clock)
+    what_if.register(app, run, clock)
+    when.register(app, run, clock)
+    backtest.register(app)
     uninstall.register(app, run)
     return app

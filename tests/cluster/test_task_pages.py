@@ -396,6 +396,34 @@ def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a:
     assert json.loads(texts["turnstile-bundle/about.json"])["kubernetes"]["major"] == "1"
 
 
+def test_what_if(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Job, a smaller quota, a queue that is deleted, a drained pool, and a pipeline: all are told."""
+    page = Reader("what-if.md", control_plane)
+    team_a.job("waits", queue="default", cpu="41")
+    team_a.wait_pending("waits")
+    page.see("Workload team-a/job-train-[0-9a-f]+ would be admitted now in ClusterQueue team-a with flavor any-node")
+    page.see("would never be admitted .*requested 200", "would be admitted now")
+    page.see("ClusterQueue|No other Workload is affected", "No other Workload is affected")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-what-if", "labels": {"pool": "gpu"}}}
+    control_plane.api.create(node)
+    try:
+        page.see("Flavor gpu loses 1 of 1 nodes")
+    finally:
+        control_plane.api.delete(resource_path("v1", "nodes", "gpu-what-if"))
+    page.see("would be admitted now")
+    page.end()
+
+
+def test_when(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Before anything has finished, there is no forecast but a reason; the backtest prints its coverage."""
+    page = Reader("when.md", control_plane)
+    team_a.job("waits", queue="default", cpu="41")
+    team_a.wait_pending("waits")
+    page.see("team-a/job-waits-[0-9a-f]+: no forecast: ", NAME="waits")
+    page.see("In the 80% interval: ")
+    page.end()
+
+
 def sentences() -> list[tuple[str, str]]:
     """Sentences of the page's table, each with the condition that bears it."""
     rows = re.findall(r"^\| (`.*?) \| ", (TASKS / "why-a-job-waits.md").read_text().split("## ")[1], re.MULTILINE)
