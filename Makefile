@@ -54,7 +54,7 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of test-attacks, test-faults and test-operators, in two halves (ARGS="tests/unit -k quota" for some)
+test: build ## Run all tests but those of the targets test-*, in two halves (ARGS="tests/unit -k quota" for some)
 	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
 
 .PHONY: test-attacks
@@ -77,9 +77,26 @@ build-operators: build ## Build the job operators of the test bed (a minute or t
 test-operators: build ## Run the tests with real job operators, which are built on demand, several at once (ARGS="-k jobset" for some)
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
+.PHONY: test-peers
+test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=1000 for a larger move)
+	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
+
 .PHONY: test-image
 test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)
 	@$(PY) -m pytest tests/image $(ARGS)
+
+.PHONY: test-browser
+test-browser: browser ## Run the tests of the page in a real Chromium (Debian's chromium; else they say why not)
+	@$(PY) -m pytest tests/browser $(ARGS)
+
+.PHONY: screenshots
+screenshots: browser ## Take the pictures of the page in docs/images (Debian's chromium)
+	@$(PY) -m tests.browser.screenshots docs/images
+
+# Playwright and axe-core, besides what .venv has; the next `make venv` may take them out again.
+.PHONY: browser
+browser: venv
+	@if uv --version >/dev/null 2>&1; then uv=uv; else uv=.venv/bin/uv; fi; $$uv sync --quiet --frozen --inexact --group browser
 
 .PHONY: image
 image: ## Build the image with buildah or docker (IMAGE=REGISTRY/turnstile:0.1.0, BASE=another base; docs/install.md)

@@ -63,6 +63,8 @@ from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
 from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
+from app.recorder.recording import Recording
+from app.recorder.writer import Writer
 from app.visibility.server import VisibilityServer
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
@@ -97,6 +99,7 @@ class Turnstile:
         self._metrics = WorkloadMetrics(self.registry, settings.measured)
         self._decisions = DecisionLog(settings.decision_log) if settings.decision_log is not None else None
         self._recorder = Recorder(transport, instance=settings.identity)
+        self._flight = self._flight_recorder() if settings.role.controller else None
         self._candidacy = self._candidate() if settings.role.controller else None
         self._watchdog = Watchdog(self.caches, candidacy=self._candidacy, term=lambda: self._term)
         self.registry.register(
@@ -107,6 +110,7 @@ class Turnstile:
                 term=lambda: self._term,
                 lease=self._candidacy.stats if self._candidacy is not None else None,
                 unable_for=lambda: self._watchdog.unable_for,
+                flight=self._flight,
             )
         )
         self._certificates: dict[str, ServingCertificate] = {}
@@ -146,8 +150,12 @@ class Turnstile:
         self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         visibility = self._visibility(cluster) if cluster is not None else None
         reviewer = self._reviewer = (
-            WebhookCaches(self.caches, self.options, registry) if settings.role.webhook else None
+            WebhookCaches(self.caches, self.options, registry, engine=settings.engine)
+            if settings.role.webhook
+            else None
         )
+        if self._flight is not None:
+            self._flight.start()
         async with asyncio.TaskGroup() as watches:
             collector = Collector()
             collector.begin()
@@ -176,9 +184,27 @@ class Turnstile:
         return cluster_view(self.caches, self.options, self.settings.registry, managed, clock=now)
 
     def close(self) -> None:
-        """Close the decision log."""
+        """Close the decision log and the flight recorder."""
         if self._decisions is not None:
             self._decisions.close()
+        if self._flight is not None:
+            self._flight.close()
+
+    def _flight_recorder(self) -> Writer | None:
+        path, retention = self.settings.recorder, self.settings.retention
+        return Writer(path, retention=retention, clock=lambda: now().timestamp()) if path is not None else None
+
+    def _recording(self, cluster: ClusterView) -> Recording | None:
+        """What one term records, if there is a flight recorder."""
+        if self._flight is None:
+            return None
+        return Recording(
+            self._flight,
+            workloads=cluster.workloads,
+            cluster_queues=cluster.cluster_queues,
+            cohorts=cluster.cohorts,
+            clock=now,
+        )
 
     def _follower(self, path: Path, started: Loaded) -> Follower:
         settings = self.settings
@@ -198,6 +224,7 @@ class Turnstile:
             manage_jobs_without_queue_name=read.manage_jobs_without_queue_name,
             managed_jobs_namespace_selector=read.managed_jobs_namespace_selector,
             default_local_queues=read.default_local_queues,
+            submission=read.submission,
         )
         if self._reviewer is not None:
             self._reviewer.options = self.options
@@ -362,12 +389,22 @@ class Turnstile:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(catching_up.run(), name="catching up")
+                executor = Executor(self.transport, stores, self._recorder, fence=fence)
+                installer = Runner(executor, self._installation())
+
+                async def install() -> None:
+                    await catching_up.of(installation)
+                    await installer.run()
+
+                # Before the rest: what Kueue stored in an older version cannot be listed until we convert it.
+                group.create_task(executor.run(), name="housekeeping")
+                group.create_task(install(), name="installation")
                 await catching_up.of(needed)
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
-                executor = Executor(self.transport, stores, self._recorder, fence=fence)
                 ledger = self._ledger(fence)
                 self._copy = Copy(ledger)
+                recording = self._recording(cluster)
                 leader = self._leader = Leader(
                     cluster,
                     executor,
@@ -375,18 +412,13 @@ class Turnstile:
                     self._metrics,
                     tallies=tallies,
                     audit_interval=self.settings.audit_interval,
+                    tried=recording.tried if recording is not None else lambda _: None,
                 )
-                installer = Runner(executor, self._installation())
                 runners = leader.runner, installer
                 self._term = Term(executor, leader.scheduler, runners, leader.auditor, leader.queue_metrics)
-
-                async def install() -> None:
-                    await catching_up.of(installation)
-                    await installer.run()
-
-                group.create_task(executor.run(), name="housekeeping")
+                if recording is not None:
+                    group.create_task(recording.run(), name="recording")
                 group.create_task(leader.run(), name="leader")
-                group.create_task(install(), name="installation")
         finally:
             self._leader = self._term = None
             if self._copy is not None:
@@ -404,7 +436,13 @@ class Turnstile:
         settings = self.settings
         if self._decisions is None:
             return State(settings.engine)
-        return LoggedState(settings.engine, self._decisions, identity=settings.identity, epoch=fence.epoch)
+        return LoggedState(
+            settings.engine,
+            self._decisions,
+            identity=settings.identity,
+            epoch=fence.epoch,
+            objects=settings.decision_log_objects,
+        )
 
     def _installation(self) -> list[Controller]:
         """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""

@@ -22,6 +22,8 @@ NAMESPACE = "turnstile-system"
 RELEASE = "turnstile"
 MANAGED = {"kueue-managed": "true"}
 """Labels of a namespace that opted in."""
+OPT_IN = ("--managed-namespace-label", "kueue-managed=true")
+"""Flags of the chart's default values: namespaces that opted in are managed."""
 
 QUICK_ELECTION = ("--lease-duration", "4", "--renew-deadline", "3", "--retry-period", "0.4")
 
@@ -31,7 +33,7 @@ class Installation:
 
     `election` are the flags of the leader election: short times, so that a killed leader is replaced within 5 s. The
     visibility API is registered with `visibility` only: while its process does not run, the API server deletes no
-    namespace to the end.
+    namespace to the end. `namespaces` are the flags that say which are managed.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class Installation:
         gates: Sequence[str] = (),
         election: Sequence[str] = QUICK_ELECTION,
         visibility: bool = False,
+        namespaces: Sequence[str] = OPT_IN,
     ) -> None:
         self.control_plane = control_plane
         self._gates = gates
         self._election = election
+        self._namespaces = namespaces
         with ReservedPort() as port, ReservedPort() as second:  # given back at once: Turnstile does not share its ports
             self.port = port.number
             self.visibility_port = second.number if visibility else None
@@ -96,8 +100,7 @@ class Installation:
             f"127.0.0.1:{bind}",
             "--webhook-host",
             "127.0.0.1",
-            "--managed-namespace-label",
-            "kueue-managed=true",
+            *self._namespaces,
             *(["--visibility-bind", f"127.0.0.1:{self.visibility_port}"] if self.visibility_port is not None else []),
             *(self._election if election is None else election),
             *(["--feature-gates", ",".join(f"{gate}=true" for gate in self._gates)] if self._gates else []),

@@ -22,11 +22,17 @@ def pages() -> list[Path]:
     return sorted(found)
 
 
-def steps(page: Path) -> list[tuple[str, str]]:
-    """Language ("" for commands) and text of all fenced blocks, without the indentation of the item they stand in."""
+def steps(page: Path, *, section: str = "") -> list[tuple[str, str]]:
+    """Language ("" for commands) and text of all fenced blocks, without the indentation of the item they stand in; with
+    `section` of the section under that heading only."""
+    whole = page.read_text()
+    if section:
+        _, found, whole = whole.partition(f"\n## {section}\n")
+        assert found, f"{page.name} has no section {section!r}"
+        whole = whole.partition("\n## ")[0]
     return [
         (kind, "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True)))
-        for indent, kind, text in FENCE.findall(page.read_text())
+        for indent, kind, text in FENCE.findall(whole)
     ]
 
 

@@ -36,6 +36,10 @@ class Turnstile:
     def restart(self, *arguments: str) -> None:
         """End it, and start it with further flags."""
         self.stop()
+        self.start_with(*arguments)
+
+    def start_with(self, *arguments: str) -> None:
+        """Start it with further flags after it was ended or killed."""
         self.process = self.installation.start(arguments=arguments)
         self.installation.wait_ready(self.process)
 
@@ -56,9 +60,9 @@ def installation(control_plane: ControlPlane) -> Turnstile:
     return installed_with(control_plane)
 
 
-def installed_with(control_plane: ControlPlane, *gates: str) -> Turnstile:
-    """The same, with feature gates that are off by default."""
-    installed = Installation(control_plane, gates=gates)
+def installed_with(control_plane: ControlPlane, *gates: str, visibility: bool = False) -> Turnstile:
+    """The same, with feature gates that are off by default, or with the visibility API."""
+    installed = Installation(control_plane, gates=gates, visibility=visibility)
     installed.install()
     turnstile = Turnstile(installed)
     turnstile.start()

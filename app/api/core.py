@@ -21,6 +21,24 @@ class Namespace(Kind):
     NAMESPACED: ClassVar = False
 
 
+class NodeStatus(Object):
+    """corev1.NodeStatus: what pods may request of the node together."""
+
+    allocatable: dict[str, Quantity] = {}
+
+
+class Node(Kind):
+    """v1 Node."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "Node"
+    PLURAL: ClassVar = "nodes"
+    NAMESPACED: ClassVar = False
+
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
 class PriorityClass(Kind):
     """scheduling.k8s.io/v1 PriorityClass."""
 

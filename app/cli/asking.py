@@ -1,5 +1,6 @@
 """What commands share that ask the scheduler's own code about a cluster or a dump: their options and what they read."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,10 +9,13 @@ import orjson
 import typer
 
 from app.api.errors import InvalidValue
+from app.api.meta import Kind
 from app.cli.cluster import Run, connected
 from app.cli.config import load_or_exit, text_of
 from app.engine import Options
 from app.insight.snapshot import Snapshot
+from app.jobs.options import JobOptions
+from app.jobs.registry import Registry
 from app.kube.transport import Transport
 from app.process import configured, snapshots
 
@@ -46,14 +50,22 @@ class Source:
         loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
         return configured.engine_options(loaded) if loaded is not None else Options()
 
-    def read(self, run: Run, command: str, namespace: str) -> snapshots.Documents:
-        """All objects that decisions depend on; from a dump, the others too. Raises what `snapshots` raises."""
+    def jobs(self) -> tuple[Registry, JobOptions]:
+        """The job kinds that are queued, and how. Ends the command if the configuration file is wrong."""
+        loaded = None
+        if self.config is not None:
+            loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
+        return configured.job_kinds(loaded), configured.JobFlags().options(loaded)
+
+    def read(self, run: Run, command: str, namespace: str, *, also: Iterable[type[Kind]] = ()) -> snapshots.Documents:
+        """All objects that decisions depend on, and of the kinds in `also`; from a dump, the others too. Raises what
+        `snapshots` raises."""
         if self.state is not None:
             return snapshots.parse(text_of(self.state, "--state"), str(self.state))
 
         async def read() -> Snapshot:
             async with connected(self.kubeconfig, self.context, command) as transport:
-                return await snapshots.read(transport, namespace)
+                return await snapshots.read(transport, namespace, also=also)
 
         found: Snapshot = run(read())
         return snapshots.Documents(snapshot=found)

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from app import __version__
-from app.cli import config, explain, preflight, serve, uninstall
+from app.cli import (
+    backtest,
+    bundle,
+    config,
+    explain,
+    lint,
+    preflight,
+    replay,
+    serve,
+    timeline,
+    uninstall,
+    usage,
+    web,
+    what_if,
+    when,
+)
 from app.cli.cluster import Run
 from app.cli.serve import Settings
 
@@ -44,5 +59,14 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     serve.register(app, serving)
     preflight.register(app, run, clock)
     explain.register(app, run, clock)
+    lint.register(app, run)
+    timeline.register(app)
+    usage.register(app, clock)
+    bundle.register(app, run, clock)
+    replay.register(app)
+    web.register(app, run, clock)
+    what_if.register(app, run, clock)
+    when.register(app, run, clock)
+    backtest.register(app)
     uninstall.register(app, run)
     return app

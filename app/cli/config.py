@@ -1,4 +1,4 @@
-"""`turnstile config check`: prints the effective configuration of a file, with all its faults and warnings."""
+"""`turnstile config`: checks a configuration file, and makes the chart's values of Kueue's."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from app.api.config import Loaded, Problem, features, load, of_release
+from app.api.config.takeover import take_over
 from app.api.config.v1beta2 import API_VERSION, KIND
 from app.api.errors import InvalidConfiguration, InvalidValue
 from app.jobs import registry
@@ -56,14 +57,20 @@ def load_or_exit(path: Path | None, *, name: str, namespace: str, feature_gates:
         return None
     try:
         return read_configuration(path, name=name, namespace=namespace, feature_gates=feature_gates)
-    except InvalidConfiguration as error:
-        for problem in error.problems:
-            typer.echo(f"error: {shown(path, problem)}", err=True)
-        count = len(error.problems)
-        typer.echo(f"{path or '--feature-gates'}: {count} error{'s'[: count != 1]}", err=True)
-    except InvalidValue as error:
-        typer.echo(f"error: {error.value}: {error.cure}", err=True)
+    except (InvalidConfiguration, InvalidValue) as error:
+        _tell(path, error)
     raise typer.Exit(1)
+
+
+def _tell(path: Path | None, error: InvalidConfiguration | InvalidValue) -> None:
+    """Print what is wrong with a file."""
+    if isinstance(error, InvalidValue):
+        typer.echo(f"error: {error.value}: {error.cure}", err=True)
+        return
+    for problem in error.problems:
+        typer.echo(f"error: {shown(path, problem)}", err=True)
+    count = len(error.problems)
+    typer.echo(f"{path or '--feature-gates'}: {count} error{'s'[: count != 1]}", err=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -89,6 +96,35 @@ def register(app: typer.Typer) -> None:
         typer.echo(loaded.text(), nl=False)
         for warning in loaded.warnings:
             typer.echo(f"warning: {shown(file, warning)}", err=True)
+
+    @group.command()
+    def convert(
+        file: Annotated[
+            Path,
+            typer.Argument(help="Kueue's ConfigMap kueue-manager-config, or the file in it; - for standard input."),
+        ],
+        *,
+        name: Annotated[str, typer.Option(help="Full name of the release.")] = "turnstile",
+        namespace: Annotated[str, typer.Option(help="Namespace of the release.")] = "turnstile-system",
+    ) -> None:
+        """Print the values with which the chart does what Kueue's configuration says.
+
+        What Turnstile does not know or has not built is left out, and named with what that means. Exit code 0: the
+        values say the same; 1: something was left out on which jobs may depend (the values are printed all the same);
+        2: there are no values, because FILE is not Kueue's configuration or has faults.
+        """
+        frameworks = [integration.framework for integration in registry.ALL]
+        try:
+            taken = take_over(text_of(file, "FILE"), installation=of_release(name, namespace), frameworks=frameworks)
+        except (InvalidConfiguration, InvalidValue) as error:
+            _tell(file, error)
+            raise typer.Exit(2) from None
+        typer.echo(taken.text(), nl=False)
+        for each in taken.without_effect:
+            typer.echo(f"warning: {shown(file, each)}", err=True)
+        for each in taken.left_out:
+            typer.echo(f"left out: {shown(file, each)}", err=True)
+        raise typer.Exit(1 if taken.left_out else 0)
 
 
 def shown(file: Path | None, problem: Problem) -> str:

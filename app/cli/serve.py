@@ -21,6 +21,7 @@ from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.process import configured
 from app.process.configured import Election, JobFlags
+from app.recorder.writer import Retention
 
 WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
 
@@ -83,6 +84,9 @@ class Settings:
     log_level: str
     log_format: str
     decision_log: Path | None
+    decision_log_objects: bool
+    recorder: Path | None
+    retention: Retention
     audit_interval: float
 
 
@@ -236,6 +240,31 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
                 help="File to which the leader appends its input and decisions, one line of JSON each; none by default."
             ),
         ] = None,
+        decision_log_objects: Annotated[
+            bool,
+            typer.Option(
+                "--decision-log-objects",
+                help="Write objects to --decision-log too, so that `turnstile replay` can make its decisions again.",
+            ),
+        ] = False,
+        recorder: Annotated[
+            Path | None,
+            typer.Option(
+                help="File in which the leader records what happens to each Workload (SQLite), for `turnstile timeline`"
+                " and `turnstile usage`; none by default. Not on a network file system.",
+            ),
+        ] = None,
+        recorder_days: Annotated[
+            float,
+            typer.Option(help="Days for which Workloads that are over stay in --recorder; 0 for ever.", min=0.0),
+        ] = Retention().days or 0.0,
+        recorder_mib: Annotated[
+            float,
+            typer.Option(
+                help="MiB that --recorder may take: the Workloads that were over first are deleted; 0 for no limit.",
+                min=0.0,
+            ),
+        ] = Retention().mib or 0.0,
         audit_interval: Annotated[
             float,
             typer.Option(
@@ -325,6 +354,9 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             log_level=log_level,
             log_format=log_format,
             decision_log=decision_log,
+            decision_log_objects=decision_log_objects,
+            recorder=recorder,
+            retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
         )
         raise typer.Exit(run(settings))

@@ -11,16 +11,20 @@ Must never decide what to do with a pod.
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from app.api import names
 from app.api import workload as wl
 from app.api.conditions import instant
 from app.api.core import Pod
-from app.api.meta import find_condition
+from app.api.meta import Kind, find_condition
 from app.api.workload import Workload
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.ends import UNSEEN_SECONDS
 from app.jobs.bases import pods
+from app.jobs.bases.once import FACTS
+from app.jobs.integration import Integration
 from app.jobs.naming import job_key, split_job_key
 from app.kube import raws
 from app.kube.store import Store
@@ -30,27 +34,29 @@ PODS_BY_CHARGE: Final = "charge"
 controller."""
 UNSCHEDULABLE_PODS: Final = "unschedulable"
 """Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
-UNSEEN_SECONDS: Final = 5.0
-"""Seconds after its admission in which a job that was deleted, or was stopped and does not acknowledge that, may have
-pods that no watch has reported yet: its controller may have read the job before, and creates pods until it reads the
-job again."""
-
 UNREAD_SECONDS: Final = 8.0
 """Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
 stop: it may not run at all. When it comes back, it reads the job as it is then."""
 
 
 def index_pods(store: Store[Pod]) -> None:
-    """Declare the indexes by which `held` and `unschedulable_pods` find pods."""
+    """Declare the indexes by which `held` and `unschedulable_pods` find pods; forget what was worked out of pods that
+    are not held any more."""
     store.add_index(PODS_BY_CHARGE, _charged_to)
     store.add_index(UNSCHEDULABLE_PODS, lambda pod: _charged_to(pod) if pods.unschedulable(pod) is not None else [])
+    store.subscribe(_forget)
+
+
+def _forget(_: str, old: Pod | None, new: Pod | None) -> None:
+    if old is not None and (new is None or new.spec is not old.spec):
+        FACTS.forget(old)
 
 
 def may_run(pod: Pod) -> bool:
     """Whether a pod runs, or may be bound to a node at any time."""
     if pods.is_over(pod):
         return False
-    return not pod.metadata.deletion_timestamp or _is_bound(pod)
+    return not pod.metadata.deletion_timestamp or pods.is_bound(pod)
 
 
 def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) -> bool:
@@ -63,7 +69,7 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
     if not cluster.pods.complete:
         return True
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload)) or any(
-        may_run(pod) and (_is_bound(pod) or not (deleting or pods.is_gated(pod)))
+        may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
         for pod in _own_pods(workload, cluster)
     )
 
@@ -87,7 +93,64 @@ def unseen_seconds(workload: Workload, cluster: ClusterView) -> float:
     if not workload.admitted or admitted is None or not _made_by_a_controller(workload):
         return 0.0
     since = instant(admitted.last_transition_time)
-    return max(0.0, (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds()) if since else 0.0
+    seconds = (since + timedelta(seconds=UNSEEN_SECONDS) - cluster.now).total_seconds() if since else 0.0
+    return max(0.0, seconds, cluster.ends.seconds_left(_owners_of(workload), cluster.now))
+
+
+def follow_ends(cluster: ClusterView) -> None:
+    """Note in `cluster.ends` each job that is deleted, or is stopped and whose controller says nothing of that, while
+    not all pods of its Workload were seen."""
+    cluster.ends.begin(cluster.now)
+    for integration in cluster.registry.followed:
+        store = cluster.jobs.get(integration.kind)
+        if store is not None and integration.kind is not Pod and not _starts_pods_itself(integration):
+            store.subscribe(partial(_note_end, cluster, integration))
+
+
+def _note_end(
+    cluster: ClusterView, integration: Integration[Any], key: str, old: Kind | None, new: Kind | None
+) -> None:
+    if old is None or old.metadata.deletion_timestamp:
+        return
+    meta = old.metadata
+    goes_on = new is not None and new.metadata.uid == meta.uid and not new.metadata.deletion_timestamp
+    if new is not None and goes_on and not _stopped_unheard(integration, old, new):
+        return
+    for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, f"{integration.framework}:{key}"):
+        if workload.admitted and not workload.finished and some_unseen(workload, cluster):
+            cluster.ends.note(meta.uid, cluster.now)
+
+
+def _stopped_unheard(integration: Integration[Any], old: Kind, new: Kind) -> bool:
+    """Whether a job is stopped by this change, and its controller will say nothing of that: one that has said that the
+    job is active says so no more when it has read that the job is stopped."""
+    stops = integration.suspended(new) and not integration.suspended(old) and not integration.active(new)
+    return stops and not tells_of_stops(integration)
+
+
+def tells_of_stops(integration: Integration[Any]) -> bool:
+    """Whether no pods can be made unnoticed when a job is stopped: the kind's controller says what it has read, or each
+    pod is held until Turnstile starts it."""
+    return integration.acknowledges or integration.tells_of_stops or _starts_pods_itself(integration)
+
+
+def _starts_pods_itself(integration: Integration[Any]) -> bool:
+    return integration.gates_pods or bool(integration.pods_label)
+
+
+def some_unseen(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether pods that a Workload is charged for, and that a controller makes, do not exist, as far as is known."""
+    return _made_by_a_controller(workload) and len(pods_of(workload, cluster)) < _pods_admitted(workload)
+
+
+def _pods_admitted(workload: Workload) -> int:
+    """How many pods a Workload is charged for."""
+    ended = {each.name: each.count for each in workload.status.reclaimable_pods}
+    counts = {each.name: each.count for each in workload.spec.pod_sets}
+    if workload.status.admission is not None:
+        given = workload.status.admission.pod_set_assignments
+        counts |= {each.name: each.count for each in given if each.count is not None}
+    return sum(max(0, count - ended.get(name, 0)) for name, count in counts.items())
 
 
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
@@ -136,7 +199,7 @@ def workloads_of(pod: Pod, cluster: ClusterView) -> list[Workload]:
 
 
 def _charged_to(pod: Pod) -> list[str]:
-    if not may_run(pod) or (pods.is_gated(pod) and not _is_bound(pod)):
+    if not may_run(pod) or (pods.is_gated(pod) and not pods.is_bound(pod)):
         return []
     meta, owner = pod.metadata, pod.metadata.controller
     workload = meta.annotations.get(names.WORKLOAD)
@@ -145,14 +208,17 @@ def _charged_to(pod: Pod) -> list[str]:
 
 
 def _charges_of(workload: Workload) -> Iterator[str]:
-    """The values of the index under which the pods of a Workload are. The label with the uid of the job stays when the
-    garbage collector orphans the Workload."""
+    """The values of the index under which the pods of a Workload are."""
+    yield workload.metadata.key
+    yield from _owners_of(workload)
+
+
+def _owners_of(workload: Workload) -> list[str]:
+    """The uids of the jobs of a Workload. The label stays when the garbage collector orphans the Workload."""
     meta = workload.metadata
-    yield meta.key
-    for owner in meta.owner_references:
-        yield owner.uid
-    if uid := meta.labels.get(names.JOB_UID_LABEL):
-        yield uid
+    return [
+        each for each in (*(owner.uid for owner in meta.owner_references), meta.labels.get(names.JOB_UID_LABEL)) if each
+    ]
 
 
 def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
@@ -167,7 +233,3 @@ def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
 def _made_by_a_controller(workload: Workload) -> bool:
     owners = workload.metadata.owner_references
     return not any(owner.kind == "Pod" and owner.api_version == "v1" for owner in owners)
-
-
-def _is_bound(pod: Pod) -> bool:
-    return bool(pods.view(pod).node_name)

@@ -98,6 +98,14 @@ def outlived(workload: Workload, cluster: ClusterView) -> bool:
     )
 
 
+def unheard(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether pods of a Workload, or jobs that its owner's controller makes, may have been made since their watch
+    failed."""
+    owners = (cluster.registry.by_owner(owner) for owner in workload.metadata.owner_references)
+    made = (store for owner in owners if owner is not None for store in _made_by(owner, cluster).values())
+    return not (cluster.pods.followed and all(store.followed for store in made))
+
+
 def may_make_pods(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child can have pods made, now or when it is resumed."""
     integration = cluster.registry.of(child)

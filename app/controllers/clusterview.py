@@ -19,6 +19,7 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.controllers.ends import Ends
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
 from app.engine.quota.requests import Exact, effective_pod, pod_requests, summarize
@@ -83,6 +84,8 @@ class ClusterView:
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
     provisioning: Provisioning = field(default_factory=Provisioning)
+    ends: Ends = field(default_factory=Ends)
+    """Noted by `charges.follow_ends`."""
 
     @property
     def now(self) -> datetime:

@@ -18,6 +18,8 @@ import structlog
 
 from app.api.meta import Kind
 from app.engine import Decision, Options, State
+from app.engine.instants import Instant
+from app.insight.replay import decided, plain_event, plain_options
 
 log = structlog.get_logger(__name__)
 
@@ -56,31 +58,51 @@ class DecisionLog:
 
 class LoggedState(State):
     """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
-    term of leadership."""
+    term of leadership. With `objects` the log has all that is needed to make the decisions again (`insight.replay`)."""
 
-    __slots__ = ("_decided", "_log")
+    __slots__ = ("_decided", "_log", "_now", "_objects")
 
-    def __init__(self, options: Options, decisions: DecisionLog, *, identity: str, epoch: int) -> None:
+    def __init__(
+        self, options: Options, decisions: DecisionLog, *, identity: str, epoch: int, objects: bool = False
+    ) -> None:
         super().__init__(options)
         self._log = decisions
         self._decided: list[tuple[int, Decision]] = []
-        decisions.tell({"leading": identity, "epoch": epoch})
+        self._objects = objects
+        self._now: Instant | None = None
+        term = {"leading": identity, "epoch": epoch}
+        decisions.tell(term | {"options": plain_options(options)} if objects else term)
 
     def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
         super().took(event, args, named)
-        self._log.tell({"event": event, **_facts(event, args)})
+        line = {"event": event, **_facts(event, args)}
+        self._log.tell(line | plain_event(args, named) if self._objects else line)
 
     def remember(self, decision: Decision) -> None:
         """Store a decision until its cycle ends."""
         super().remember(decision)
         self._decided.append((self.scheduling_cycle, decision))
 
+    def cycled(self, now: Instant) -> None:
+        """A cycle ends: its time is part of its input."""
+        super().cycled(now)
+        self._now = now
+
+    def abandoned(self) -> None:
+        """A cycle is closed before its end: what it leaves behind cannot be repeated."""
+        super().abandoned()
+        if self._objects:
+            self._log.tell({"abandoned": self.scheduling_cycle})
+
     def end_cycle(self, *, changed: bool, progress: bool) -> None:
         """Log the cycle's decisions, before the events that arrived meanwhile; never those of an aborted cycle."""
         for cycle, decision in self._decided:
             if cycle == self.scheduling_cycle:
-                self._log.tell({"cycle": cycle, **_told(decision)})
+                self._log.tell({"cycle": cycle, **decided(decision)})
+        if self._objects and self._now is not None:
+            self._log.tell({"cycled": self.scheduling_cycle, "now": self._now})
+        self._now = None
         self._decided.clear()
         self._log.flush()
         super().end_cycle(changed=changed, progress=progress)
@@ -93,29 +115,3 @@ def _facts(event: str, args: tuple[object, ...]) -> dict[str, Any]:
         meta = about.metadata
         return {"key": meta.key, "uid": meta.uid, "resourceVersion": meta.resource_version}
     return {"key": about, "resourceVersion": args[1]} if event == "confirm" and len(args) > 1 else {"key": about}
-
-
-def _told(decision: Decision) -> dict[str, Any]:
-    return {
-        "key": decision.key,
-        "uid": decision.uid,
-        "generation": decision.generation,
-        "resourceVersion": decision.workload.metadata.resource_version,
-        "clusterQueue": decision.cluster_queue,
-        "outcome": decision.outcome,
-        "reason": decision.condition_reason,
-        "requeue": decision.requeue_reason,
-        "message": decision.message,
-        "explanation": decision.explanation,
-        "borrowing": decision.borrowing,
-        "victims": [
-            {
-                "key": victim.key,
-                "uid": victim.uid,
-                "clusterQueue": victim.cluster_queue,
-                "reason": victim.reason,
-                "new": victim.new,
-            }
-            for victim in decision.victims
-        ],
-    }

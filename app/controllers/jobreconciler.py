@@ -22,6 +22,7 @@ from app.controllers import charges, podsready, podsscheduled
 from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
+from app.controllers.ends import UNSEEN_SECONDS
 from app.controllers.excess import Excess, excess
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
@@ -395,8 +396,13 @@ class _Job(Childhood, Matching, Sharing):
     def _unseen(self, workload: Workload) -> bool:
         """Whether pods of a stopped job may be created still, by a controller that has not read that it is suspended;
         then the job is reconciled again when that is over."""
-        seconds = 0.0 if self.integration.acknowledges else charges.unseen_seconds(workload, self.cluster)
-        if not self.integration.read_stop(self.job):
+        integration, seconds = self.integration, 0.0
+        if not integration.acknowledges:
+            seconds = charges.unseen_seconds(workload, self.cluster)
+            unheard = not (self.suspended or charges.tells_of_stops(integration))  # it is stopped in this decision
+            if unheard and workload.admitted and charges.some_unseen(workload, self.cluster):
+                seconds = UNSEEN_SECONDS
+        if not integration.read_stop(self.job):
             seconds = max(seconds, charges.unread_seconds(workload, self.cluster))
         if seconds:
             self.actions.append(RequeueAfter(seconds))

@@ -5,7 +5,7 @@ starts from what the API server has, so a leader must never hold other state tha
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from app.api.clusterqueue import ClusterQueue
@@ -24,7 +24,7 @@ from app.controllers.queuemetrics import QueueMetrics
 from app.controllers.runner import Runner
 from app.controllers.scheduler import Scheduler
 from app.controllers.tallies import Tallies
-from app.engine import State
+from app.engine import Decision, State
 
 
 class Leader:
@@ -39,12 +39,13 @@ class Leader:
         *,
         tallies: Tallies | None = None,
         audit_interval: float = INTERVAL_SECONDS,
+        tried: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self.cluster = cluster
         self.executor = executor
         self.state = state
         self.metrics = metrics
-        self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided)
+        self.scheduler = Scheduler(state, cluster, executor, decided=metrics.decided, tried=tried)
         books = LedgerBooks(state)
         self.queue_metrics = QueueMetrics(cluster, state, books, tallies or Tallies(cluster.workloads), metrics.options)
         self.runner = Runner(

@@ -258,6 +258,8 @@ class WorkloadMetrics(Collector):
         skipped: Counted[str] = Counted()
         for decision in decisions:
             queue = decision.cluster_queue
+            if not self._known(queue):
+                continue  # it was deleted during the cycle
             if decision.recomputed:
                 self._recomputed.add((queue, _recomputation(decision), *self._custom(queue)))
             if decision.outcome == "skipped" and decision.mode is Mode.PREEMPT:

@@ -3,13 +3,18 @@
 Must never end a Workload whose pods may still run.
 """
 
+from typing import Final
+
 from app.api import names
 from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Action, RequeueAfter
-from app.controllers.children import outlived
+from app.controllers.children import outlived, unheard
 from app.controllers.clusterview import ClusterView
 from app.controllers.reconcile import ended, released
+
+LOOK_SECONDS: Final = 1.0
+"""Seconds between two looks at a Workload while a watch fails."""
 
 
 def ownerless(
@@ -28,8 +33,9 @@ def ownerless(
         if not orphans and outlived(workload, cluster):
             why = f"{why}, but what it made is still there"
             continue
-        if seconds := charges.unseen_seconds(workload, cluster):
-            actions.append(RequeueAfter(seconds))
+        seconds = charges.unseen_seconds(workload, cluster)
+        if seconds or unheard(workload, cluster):
+            actions.append(RequeueAfter(seconds or LOOK_SECONDS))
             why = f"{why}, but pods may be created still"
             continue
         made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations

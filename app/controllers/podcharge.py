@@ -8,7 +8,6 @@ pod or a job.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,6 +18,7 @@ from app.api.pods import PodSpec
 from app.api.workload import PodSetAssignment, Workload
 from app.controllers.clusterview import ClusterView
 from app.engine.quota.requests import Exact, effective_pod, exact, pod_requests
+from app.jobs.bases.once import Once
 
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
 
@@ -66,7 +66,7 @@ class Charge:
 
     def exceeded_by_pod(self, pod_set: str, pod: Pod) -> str:
         """The resources of which a pod requests more than is charged for a pod of that pod set."""
-        return self._exceeded(pod_set, lambda: _requests(bytes(pod.spec)))
+        return self._exceeded(pod_set, lambda: _requests(pod))
 
     def exceeded_by(self, pod_set: str, template: PodSpec) -> str:
         """The resources of which pods of a template will request more than is charged for a pod of that pod set."""
@@ -93,7 +93,5 @@ class Charge:
         return most
 
 
-@lru_cache(maxsize=2048)
-def _requests(spec: bytes) -> Exact:
-    """What a created pod requests; cached, because each change of one pod reconciles its whole group."""
-    return pod_requests(effective_pod(_decode(spec)))
+_requests: Final = Once[Exact](lambda spec: pod_requests(effective_pod(_decode(spec))))
+"""What a created pod requests."""

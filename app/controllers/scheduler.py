@@ -74,7 +74,8 @@ def seconds_apart(*, writes: float, cycle: float) -> float:
 
 
 class Scheduler:
-    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle and its seconds."""
+    """One scheduling loop over one ledger. `decided` is called with the decisions of each cycle and its seconds, and
+    `tried` with each decision, before anything of it is written."""
 
     def __init__(
         self,
@@ -83,8 +84,10 @@ class Scheduler:
         executor: Executor,
         *,
         decided: Callable[[Sequence[Decision], float], None] = lambda _, __: None,
+        tried: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self.decided = decided
+        self.tried = tried
         self.state = state
         self.cluster = cluster
         self.executor = executor
@@ -216,6 +219,7 @@ class Scheduler:
         for decision in result:
             if turn.over:
                 await turn.rest()
+            self.tried(decision)
             if decision.outcome == "admit":
                 self.reasons.drop(decision.key)
                 writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")

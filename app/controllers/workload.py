@@ -24,6 +24,7 @@ from app.controllers.controller import Controller, every
 from app.controllers.reconcile import ended, released
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
+from app.insight.stops import stop_of
 
 DEACTIVATED = "Deactivated"
 ADMISSION_CHECK = "AdmissionCheck"
@@ -236,27 +237,17 @@ def _gate_seen(workload: Workload, gates: str) -> Emit:
 
 
 def _stopped(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Evict an admitted Workload under HoldAndDrain; under Hold or HoldAndDrain, release a reservation that was never
-    admitted, even if it could be admitted now."""
-    if not workload.quota_reserved:
+    """Do what the stop policies of its queues ask for."""
+    stop = stop_of(workload, ((word, queue) for word, _, queue in _queues(workload, cluster)))
+    if stop is None:
         return None
-    for word, _, queue in _queues(workload, cluster):
-        policy = queue.spec.stop_policy if queue is not None else "None"
-        if queue is None or policy == "None":
-            continue
-        draft = cluster.draft(workload)
-        if workload.admitted:
-            if policy != "HoldAndDrain" or workload.evicted:
-                continue
-            message = f"The {word} is stopped"
-            draft.evict(f"{word}Stopped", message)
-            return ReconcileResult(
-                [draft.patch(), Emit(workload, "Normal", f"EvictedDueTo{word}Stopped", message)], why=message
-            )
-        message = f"{word} {queue.metadata.name} is stopped"
-        draft.unreserve(reason="Suspended", message=message)
-        return ReconcileResult([draft.patch()], why=message)
-    return None
+    draft = cluster.draft(workload)
+    if not stop.evicts:
+        draft.unreserve(reason="Suspended", message=stop.message)
+        return ReconcileResult([draft.patch()], why=stop.message)
+    draft.evict(stop.reason, stop.message)
+    event = Emit(workload, "Normal", f"EvictedDueTo{stop.reason}", stop.message)
+    return ReconcileResult([draft.patch(), event], why=stop.message)
 
 
 def _abandoned(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:

@@ -11,7 +11,7 @@ Has no I/O: `app.http.listener` accepts and closes the connections.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from typing import Final
@@ -76,9 +76,11 @@ class Connections:
         *,
         limit: int = LIMIT,
         handshakes: int = HANDSHAKES,
+        deadlines: Mapping[State, float] = DEADLINES,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.limit = limit
+        self._deadlines = deadlines
         self.handshakes = handshakes
         self.dropped: Counter[tuple[State, str]] = Counter()
         """Connections that were closed, by their state and the cause: `full` or `late`."""
@@ -148,7 +150,7 @@ class Connections:
         """Drop every connection that is past the deadline of its state."""
         now = self._clock()
         for state, members in self._members.items():
-            late = now - DEADLINES[state]
+            late = now - self._deadlines[state]
             while (longest := next(iter(members), None)) is not None and longest.since <= late:
                 self._drop(longest, "late")
 

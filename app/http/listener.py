@@ -93,10 +93,12 @@ class Listener:
                 "ssl_shutdown_timeout": CLOSING_SECONDS,
             }
         )
+        protocol = self._protocol(connection)
         try:
-            await loop.connect_accepted_socket(lambda: self._protocol(connection), accepted, ssl=context, **timeouts)
-        except OSError:  # also SSLError and TimeoutError: the client did not shake hands
+            await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=context, **timeouts)
+        except OSError as error:  # also SSLError and TimeoutError: the client did not shake hands
             self._connections.leave(connection)
+            protocol.connection_lost(error.with_traceback(None))  # no loop says that before the handshake
             accepted.close()
         except asyncio.CancelledError:
             self._connections.leave(connection)

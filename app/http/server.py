@@ -153,6 +153,7 @@ class _Protocol(HttpToolsProtocol):
         super().__init__(config, server_state, {})
         self._connections = connections
         self._connection = connection
+        self._gone = False
         self._receiving = False
         self._in_head = False
         self._asked = False
@@ -182,6 +183,15 @@ class _Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.leave(self._connection)
         super().connection_lost(exc)
+        self._connection.cut = _nothing
+        self._gone = True
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of a request that was answered, which refers to this object: else both, with the buffers of their
+        connection, would stay until the garbage collector looks at old objects."""
+        if getattr(self.cycle, "response_complete", False):  # None before the first request
+            self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if not self._receiving:
@@ -217,7 +227,9 @@ class _Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._receiving:  # a graceful close would decrypt what the client still sends
+        if self._gone:
+            self._release()
+        elif self._receiving:  # a graceful close would decrypt what the client still sends
             self._cut()
         else:
             self._connections.move(self._connection, State.IDLE)
@@ -229,6 +241,10 @@ class _Protocol(HttpToolsProtocol):
         head = f"HTTP/1.1 {code} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
+
+
+def _nothing() -> None:
+    """In the place of `_cut` once the connection is closed."""
 
 
 def _common_name(certificate: dict[str, Any]) -> str:

@@ -109,10 +109,13 @@ def explain(
     state, refused = near.state(options, now)
     line = state.pending(cluster_queue)
     order = _tried_before(state, key)
+    place = _place(line, key, state, sees)
     decision = _decision(state, key, now) or _alone(near, options, now, workload)
+    if key in state.assumed:
+        sentence = "nothing keeps it back: the next cycles of the scheduler admit it"
+        return said.told(state="pending", sentence=sentence, place=place)
     figures = tuple(decision.figures) if decision is not None else ()
     why = state.why(key)
-    place = _place(line, key, state, sees)
     waits_for = (*said.waits_for(near, now), *_line(order, state, key, cluster_queue), *(str(each) for each in refused))
     found = tuple(islice(Search(near, options, now).remedies(workload, figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()

@@ -46,6 +46,11 @@ class Snapshot:
             if isinstance(found, kind):
                 yield found
 
+    def all(self) -> Iterator[Kind]:
+        """All objects."""
+        for held in self.objects.values():
+            yield from held.values()
+
     def changed(self, put: Iterable[Kind] = (), drop: Iterable[tuple[type[Kind], str]] = ()) -> "Snapshot":
         """The same with some objects put and others dropped; this one stays as it is."""
         other = Snapshot({kind: dict(held) for kind, held in self.objects.items()}, dict(self.unread))

@@ -84,19 +84,15 @@ class WhatIf:
         asked = {given.metadata.key: None for given in self.put if isinstance(given, Workload)}
         counts: Counter[Outcome] = Counter()
         cycles = 0
-        while cycles < self.cycles and state.has_work:
-            cycles += 1
-            result = cycle(state, self.now)
-            for fate in _fates(result, cycles):
+        for cycles, fates in decided(state, self.now, cycles=self.cycles):  # noqa: B007 (the last one is told)
+            for fate in fates:
                 counts[fate.outcome] += 1
                 if counts[fate.outcome] <= self.listed or fate.key in asked:
                     yield fate
-            if cycles < self.cycles:
-                _let_victims_go(state, self.now)
         named = [key for key in asked if key in state.waiting]
         others = (key for key in state.waiting if key not in asked)
         for key in (*named, *islice(others, self.listed)):
-            yield _pending(state, key, cycles)
+            yield pending(state, key, cycles)
         yield Outlook(
             admitted=counts["admitted"] + counts["reserved"],
             preempted=counts["preempted"],
@@ -116,6 +112,17 @@ class WhatIf:
             _feed("drop", kind).drop(state, key, self.now)
 
 
+def decided(state: State, now: Instant, *, cycles: int | None = None) -> Iterator[tuple[int, list[Fate]]]:
+    """The fates that the next cycles decide, with the number of the cycle, until nothing new is decided. The victims of
+    a cycle are gone before the next."""
+    number = 0
+    while number != cycles and state.has_work:
+        number += 1
+        yield number, list(_fates(cycle(state, now), number))
+        if number != cycles:
+            let_victims_go(state, now)
+
+
 def _feed(field: str, kind: type[Kind]) -> Feed:
     found = FEEDING.get(kind)
     if found is None:
@@ -126,7 +133,7 @@ def _feed(field: str, kind: type[Kind]) -> Feed:
 def _put_workload(state: State, workload: Workload, now: Instant) -> None:
     """Put a Workload that need not exist: created now, unless it says when, and newer than any version known."""
     meta = workload.metadata
-    created = meta.creation_timestamp or _stamp(now)
+    created = meta.creation_timestamp or stamp(now)
     state.put_workload(replace(workload, metadata=replace(meta, resource_version="", creation_timestamp=created)), now)
 
 
@@ -153,7 +160,8 @@ def _preempted(victim: Victim, decision: Decision, number: int) -> Fate:
     )
 
 
-def _pending(state: State, key: str, number: int) -> Fate:
+def pending(state: State, key: str, number: int) -> Fate:
+    """The fate of a Workload that waits, after so many cycles."""
     why = state.why(key)
     assert why is not None
     queue = state.local_queues[state.waiting[key].local_queue].cluster_queue
@@ -166,7 +174,7 @@ _Conditions = dict[str, tuple[ConditionStatus, str]]
 """Status and reason by type."""
 
 
-def _let_victims_go(state: State, now: Instant) -> None:
+def let_victims_go(state: State, now: Instant) -> None:
     """Those that are to leave are gone, and wait again."""
     for key in sorted({*state.evicting, *state.leaving}):
         assumed = state.assumed.get(key)
@@ -174,7 +182,7 @@ def _let_victims_go(state: State, now: Instant) -> None:
             state.put_workload(_reserved(assumed.waiting.workload, state, now), now)
         info = state.workloads.get(key)
         if info is not None:
-            state.put_workload(_released(info.workload, state.evicting.get(key, ""), now), now)
+            state.put_workload(released(info.workload, state.evicting.get(key, ""), now), now)
 
 
 def _reserved(workload: Workload, state: State, now: Instant) -> Workload:
@@ -183,7 +191,13 @@ def _reserved(workload: Workload, state: State, now: Instant) -> Workload:
     return _with(workload, status, now, {QUOTA_RESERVED: ("True", QUOTA_RESERVED)})
 
 
-def _released(workload: Workload, reason: str, now: Instant) -> Workload:
+def admitted(workload: Workload, state: State, at: Instant) -> Workload:
+    """A Workload whose admission is assumed, as it is once its admission at an instant is written."""
+    reserved = _reserved(workload, state, at)
+    return _with(reserved, reserved.status, at, {ADMITTED: ("True", ADMITTED)})
+
+
+def released(workload: Workload, reason: str, now: Instant) -> Workload:
     """A Workload whose eviction is over."""
     conditions: _Conditions = {
         QUOTA_RESERVED: ("False", "Pending"),
@@ -200,10 +214,11 @@ def _released(workload: Workload, reason: str, now: Instant) -> Workload:
 def _with(workload: Workload, status: WorkloadStatus, now: Instant, given: _Conditions) -> Workload:
     conditions = status.conditions
     for kind, (value, reason) in given.items():
-        conditions = set_condition(conditions, type=kind, status=value, reason=reason, now=_stamp(now))
+        conditions = set_condition(conditions, type=kind, status=value, reason=reason, now=stamp(now))
     metadata = replace(workload.metadata, resource_version="")
     return replace(workload, metadata=metadata, status=replace(status, conditions=conditions))
 
 
-def _stamp(now: Instant) -> str:
+def stamp(now: Instant) -> str:
+    """A time as the API has it."""
     return timestamp(datetime.fromtimestamp(now, UTC))

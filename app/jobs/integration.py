@@ -206,6 +206,8 @@ class Integration(ABC, Generic[J]):
     counts: ClassVar[Mapping[str, int | None]] = {}
     """Paths of the numbers of pods, such as `spec.parallelism`, that the same policy does not let grow while a queued
     job runs, with the value of an absent field; None if such a field is not compared."""
+    tells_of_stops: ClassVar[bool] = False
+    """Whether the status says that the kind's controller has read that a job is suspended: `read_stop`."""
     acknowledges: bool = False
     """Whether a stopped job is `active` until the kind's controller has read that it is suspended. The quota of other
     jobs that are stopped within seconds after their admission is kept until these are over."""
@@ -352,7 +354,7 @@ class Integration(ABC, Generic[J]):
         return False
 
     def read_stop(self, job: J) -> bool:
-        """Whether the kind's own controller has read that the job is suspended, as far as its status tells of that.
+        """Whether the kind's own controller has read that the job is suspended, of a kind that `tells_of_stops`.
 
         The quota is kept until then, for some seconds at most; of a kind that `acknowledges`, without a limit, by
         `active`.

@@ -52,6 +52,15 @@ class DefaultQueueRule:
         return self.cluster_queue or labels.get(self.cluster_queue_label, "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionOptions:
+    """What becomes of a submitted job that cannot be admitted as things are: by the names of what may be wrong it is
+    refused, or accepted without a word; else accepted with a warning. Not in Kueue."""
+
+    refused: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """Options under Kueue's names. The default selector excludes kube-system and Turnstile's namespace, like Kueue's.
@@ -79,6 +88,7 @@ class JobOptions:
     """Seconds after which a job is deleted whose Workload Turnstile has deactivated; None: never."""
     default_local_queues: tuple[DefaultQueueRule, ...] = ()
     """Rules of which the first with an answer decides where a namespace's queue `default` leads. Not in Kueue."""
+    submission: SubmissionOptions = SubmissionOptions()
     label_keys_to_copy: tuple[str, ...] = ()
     provisioning_cleanup: bool = True
     admission_gates: bool = True

@@ -164,6 +164,11 @@ class Recorder:
         """Number of new events that wait to be written."""
         return sum(len(waiting) for waiting in self._new.values())
 
+    @property
+    def remembered(self) -> int:
+        """Number of objects and reasons whose next event may continue a series."""
+        return len(self._texts)
+
     def emit(self, regarding: Kind, *, type: EventType, reason: str, note: str, action: str = "") -> None:  # noqa: A002
         """Record an event of an object. `action` is what the controller did; it defaults to the reason."""
         self.stats.emitted += 1
@@ -173,6 +178,7 @@ class Recorder:
         now, moment = self._clock(), self._wall()
         series = self._series_of(about, note, now)
         if series is not None:
+            self._texts.move_to_end(about)
             series.seen_at, series.last = now, moment
             series.count += 1
             if series.written_note is not None and series not in self._repeats and series is not self._writing:
@@ -183,10 +189,19 @@ class Recorder:
         if self._make_room(series):
             self._texts.setdefault(about, {})[note] = series
             self._texts.move_to_end(about)
-            if len(self._texts) > self._capacity:
-                self._texts.popitem(last=False)
+            self._forget_old(now)
             self._new[rank][series] = None
             self._wake.set()
+
+    def _forget_old(self, now: float) -> None:
+        """Forget what cannot be continued any more, and the oldest beyond the capacity."""
+        while self._texts:
+            oldest = next(iter(self._texts.values()))
+            if len(self._texts) <= self._capacity and any(
+                now - each.seen_at <= self._window for each in oldest.values()
+            ):
+                return
+            self._texts.popitem(last=False)
 
     def _series_of(self, about: _About, note: str, now: float) -> _Series | None:
         """The series that an event continues, or None if the event begins a series.

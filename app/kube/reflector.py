@@ -324,7 +324,7 @@ class Reflector(Generic[T]):
         self.synced.clear()
         await self._intake.clear()
         self.error = None
-        self._listed = True
+        self._store.followed = self._listed = True
         self.freshness.release()
         self.tried.set()
 
@@ -338,6 +338,7 @@ class Reflector(Generic[T]):
         tell = _log.debug if known else _log.warning  # warn once of an error that persists
         tell("reflector.stream_failed", kind=self._kind.KIND, error=str(error), attempt=attempt)
         self.error = error
+        self._store.followed = False
         now = asyncio.get_running_loop().time()
         if self._failing_since is None:
             self._failing_since = now
@@ -348,6 +349,7 @@ class Reflector(Generic[T]):
         """Clear the error: the server has begun to answer a watch."""
         if self.synced.is_set():
             self.error = None
+            self._store.followed = True
 
     @property
     def _path(self) -> str:
@@ -509,7 +511,7 @@ class Reflector(Generic[T]):
         self._by_pages = False
         self.relisted += 1
         self.error = None
-        self._listed = True
+        self._store.followed = self._listed = True
         self.synced.set()
         self.tried.set()
         if rewound:

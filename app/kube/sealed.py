@@ -31,3 +31,11 @@ class Sealed(payload.BytesPayload):
             self.refusal = refusal
             raise
         await super().write_with_length(writer, content_length)
+
+    def withheld(self, error: BaseException) -> TurnstileError:
+        """The error that the guard raised, to be raised in the place of `error`, which it has caused. Neither of them,
+        nor this body, refers to another one any more: they would stay until the garbage collector finds them."""
+        assert self.refusal is not None
+        refusal, self.refusal = self.refusal, None
+        error.__cause__ = error.__context__ = None
+        return refusal.with_traceback(None)

@@ -99,6 +99,8 @@ class Store(Generic[T]):
         """Grows by one with every change."""
         self.complete = True
         """Whether an object missing here is missing in the cluster too. The reflector and the cache set it."""
+        self.followed = True
+        """Whether changes arrive; not while the watch of the kind fails. The reflector sets it."""
 
     def __len__(self) -> int:
         return len(self._objects)

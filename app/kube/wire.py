@@ -273,17 +273,17 @@ class Wire:
             outcome = ""  # the deadline, counted in `request`, or the caller was cancelled
             raise
         except aiohttp.ClientConnectorCertificateError as error:
-            raise Untrusted(f"{method} {path}: {error}") from error
+            raise Untrusted(f"{method} {path}: {error}") from _released(error)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise NeverSent(f"{method} {path}: {_reason(error)}") from error
+            raise NeverSent(f"{method} {path}: {_reason(error)}") from _released(error)
         except aiohttp.SocketTimeoutError as error:
             outcome = "timeout"
-            raise RequestTimeout(f"{method} {path}: no byte within {timeout.sock_read:g} s") from error
+            raise RequestTimeout(f"{method} {path}: no byte within {timeout.sock_read:g} s") from _released(error)
         except (aiohttp.ClientError, OSError) as error:
             if sealed is not None and sealed.refusal is not None:
                 outcome = "withheld"
-                raise sealed.refusal from None
-            raise ConnectionLost(f"{method} {path}: {_reason(error)}") from error
+                raise sealed.withheld(_released(error)) from None
+            raise ConnectionLost(f"{method} {path}: {_reason(error)}") from _released(error)
         finally:
             if outcome:
                 self.stats.requests[method, outcome] += 1
@@ -344,7 +344,7 @@ class Wire:
             except TimeoutError:
                 raise RequestTimeout(f"WATCH {path}: no answer within {idle_timeout:g} s") from None
             except (aiohttp.ClientError, OSError) as error:
-                raise ConnectionLost(f"WATCH {path}: {_reason(error)}") from error
+                raise ConnectionLost(f"WATCH {path}: {_reason(error)}") from _released(error)
             else:
                 return
 
@@ -439,6 +439,16 @@ class Wire:
 def _query(params: tuple[tuple[str, str | int], ...]) -> str:
     """Parameters as a query; those of writes are few."""
     return f"?{urlencode(params)}"
+
+
+def _released(error: BaseException) -> BaseException:
+    """An error, and what caused it, without the frames they passed through. A frame refers to the connection, and the
+    connection to the error: such a cycle would stay until the garbage collector looks at old objects."""
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error
 
 
 def _reason(error: BaseException) -> str:

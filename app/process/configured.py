@@ -18,11 +18,11 @@ from app.controllers.metriclabels import CustomLabel, MetricOptions, Source
 from app.engine.options import AdmissionFairSharing, FairSharing, Gates, Transformation, WaitForPodsReady
 from app.engine.options import Options as EngineOptions
 from app.jobs.bases.configured import ConfiguredJobs
-from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions
+from app.jobs.options import DefaultQueueRule, JobOptions, PodsReadyOptions, SubmissionOptions
 from app.jobs.registry import ALL, Registry
 from app.kube.lease import MARGIN
 
-RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues")
+RELOADED = ("manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "defaultLocalQueues", "submission")
 """Fields that apply at once when the file changes; all other fields are read at the start only."""
 
 
@@ -70,6 +70,11 @@ def job_options(loaded: Loaded) -> JobOptions:
             )
             for rule in config.default_local_queues or ()
         ),
+        submission=SubmissionOptions(
+            refused=frozenset(config.submission.refuse or ()), ignored=frozenset(config.submission.ignore or ())
+        )
+        if config.submission is not None
+        else SubmissionOptions(),
         label_keys_to_copy=tuple(integrations.label_keys_to_copy or ()) if integrations is not None else (),
         provisioning_cleanup="CleanupProvisioningRequestsOnEviction" in loaded.gates,
         admission_gates="AdmissionGatedBy" in loaded.gates,

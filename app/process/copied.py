@@ -62,7 +62,7 @@ def serve(state: State, connection: socket.socket) -> NoReturn:
     then exit. Never returns, so that nothing of the forked process runs twice."""
     code = 1
     try:
-        _part_from_parent(connection)
+        part_from_parent(connection.fileno())
         state.follower = None
         Copied(state, connection).run()
         code = 0
@@ -73,7 +73,8 @@ def serve(state: State, connection: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _part_from_parent(connection: socket.socket) -> None:
+def part_from_parent(kept: int) -> None:
+    """What a fork does first: it keeps one file of its parent, and its standard ones, and leaves the others alone."""
     gc.freeze()  # never look at what was made before: memory that is only read stays shared
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
@@ -81,7 +82,7 @@ def _part_from_parent(connection: socket.socket) -> None:
     os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
-        if int(name) > 2 and int(name) not in {connection.fileno(), nothing}:
+        if int(name) > 2 and int(name) not in {kept, nothing}:
             # Closed, and the number kept: libuv closes its own numbers in every process that is forked, whatever they
             # are by then.
             os.dup2(nothing, int(name), inheritable=False)

@@ -25,6 +25,7 @@ from app.kube.gate import Rank
 from app.kube.lease import LeaseStats
 from app.kube.reflector import Reflector
 from app.kube.transport import Transport
+from app.recorder.writer import Writer
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -52,6 +53,7 @@ class ProcessMetrics(Collector):
         term: Callable[[], Term | None],
         lease: LeaseStats | None = None,
         unable_for: Callable[[], float] = float,
+        flight: Writer | None = None,
     ) -> None:
         self._transport = transport
         self._caches = caches
@@ -59,6 +61,7 @@ class ProcessMetrics(Collector):
         self._term = term
         self._lease = lease
         self._unable_for = unable_for
+        self._flight = flight
 
     def describe(self) -> Iterable[Metric]:
         """No metrics: which metrics exist depends on the role, and the registry need not know them in advance."""
@@ -74,6 +77,8 @@ class ProcessMetrics(Collector):
         yield _gauge("turnstile_leading", "1 while this process leads.", [((), term is not None)])
         if self._lease is not None:
             yield from self._of_lease(self._lease)
+        if self._flight is not None:
+            yield from self._of_flight(self._flight)
         if term is not None:
             yield from self._of_writes(term.executor)
             yield from self._of_controllers(term.runners)
@@ -227,6 +232,21 @@ class ProcessMetrics(Collector):
             "Time for which this process has led without being able to write; 0 if it can.",
             [((), self._unable_for())],
         )
+
+    def _of_flight(self, flight: Writer) -> Iterator[Metric]:
+        stats = flight.stats
+        yield _counter("turnstile_recorder_records", "Records given to the flight recorder.", [((), stats.put)])
+        yield _counter("turnstile_recorder_written", "Records written to its file.", [((), stats.written)])
+        yield _counter(
+            "turnstile_recorder_dropped",
+            "Records given up: too many waited, or the file refused them.",
+            [((), stats.dropped)],
+        )
+        yield _gauge("turnstile_recorder_waiting", "Records that wait to be written.", [((), len(flight))])
+        yield _gauge(
+            "turnstile_recorder_failing", "1 while the file cannot be written to.", [((), bool(stats.failing))]
+        )
+        yield _gauge("turnstile_recorder_bytes", "Bytes in use in the file, once a minute.", [((), stats.bytes)])
 
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats

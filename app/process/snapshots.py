@@ -14,10 +14,12 @@ import orjson
 import yaml
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.core import Node, PriorityClass
 from app.api.errors import ApiError, Forbidden, InvalidValue, NotFound, WireError
 from app.api.kinds import KINDS
 from app.api.meta import Kind
 from app.api.v1beta1.conversion import convert
+from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.insight.feeding import FEEDING
 from app.insight.snapshot import Snapshot
 from app.kube import answers
@@ -27,13 +29,16 @@ Plain = dict[str, Any]
 
 _CONVERTED: Final = {definition.stored for definition in KINDS if definition.converted}
 """Kinds whose older versions have another shape."""
-_BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in FEEDING}
+ASIDE: Final[tuple[type[Kind], ...]] = (WorkloadPriorityClass, PriorityClass, Node)
+"""Kinds that no ledger holds and some questions are about."""
+_BY_NAME: Final = {(kind.GROUP, kind.KIND): kind for kind in (*FEEDING, *ASIDE)}
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-async def read(transport: Transport, namespace: str = "") -> Snapshot:
-    """The objects of a cluster that the caller may list. A kind that may be listed only in `namespace` is read there;
-    what cannot be listed at all is in `Snapshot.unread`.
+async def read(transport: Transport, namespace: str = "", *, also: Iterable[type[Kind]] = ()) -> Snapshot:
+    """The objects of a cluster that the caller may list, and those of kinds that no ledger holds and that the question
+    is about `also`. A kind that may be listed only in `namespace` is read there; what cannot be listed at all is in
+    `Snapshot.unread`.
 
     Raises NotFound if the cluster has none of Turnstile's kinds, and WireError without an API server.
     """
@@ -60,7 +65,7 @@ async def read(transport: Transport, namespace: str = "") -> Snapshot:
 
     try:
         async with asyncio.TaskGroup() as group:
-            for kind in FEEDING:
+            for kind in (*FEEDING, *also):
                 group.create_task(take(kind))
     except* (ApiError, WireError) as errors:
         raise errors.exceptions[0] from None

@@ -6,11 +6,14 @@ Declares the caches; starts nothing, and never decides anything.
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
+
 from app.api import names
 from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.provisioningrequest import ProvisioningRequest
@@ -19,17 +22,21 @@ from app.api.resourceflavor import ResourceFlavor
 from app.api.topology import Topology
 from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
-from app.controllers.charges import index_pods
+from app.controllers.charges import follow_ends, index_pods
 from app.controllers.clusterview import Clock, ClusterView, index_stores
 from app.controllers.jobreconciler import index_jobs
 from app.controllers.managed import ManagedNamespaces
 from app.controllers.provisioning.view import Provisioning, index_provisioning
+from app.engine.options import Options as EngineOptions
+from app.insight.offer import OFFERED, Offer
 from app.jobs.integration import Integration
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube import cache
 from app.kube.caches import Caches
 from app.kube.store import Store
+
+_log = structlog.get_logger(__name__)
 
 
 def cluster_view(
@@ -67,6 +74,7 @@ def cluster_view(
     index_stores(cluster.workloads, cluster.local_queues, cluster.cluster_queues, cluster.flavors)
     index_jobs(cluster.workloads, registry, cluster.jobs)
     index_pods(pods)
+    follow_ends(cluster)
     return cluster
 
 
@@ -88,14 +96,12 @@ def _selected(integration: Integration[Any]) -> Mapping[str, str] | None:
 class WebhookCaches:
     """The webhooks' view of the cluster (`app.webhooks.lookups.Lookups`), read from the stores."""
 
-    def __init__(self, caches: Caches, options: JobOptions, registry: Registry) -> None:
-        """Use the stores of the controller in the same process; without one, read no more than reviews need."""
+    def __init__(self, caches: Caches, options: JobOptions, registry: Registry, *, engine: EngineOptions) -> None:
+        """Use the stores of the controller in the same process; without one, read no more than reviews need. `engine`
+        is how quota is counted."""
         self.options = options
         self.registry = registry
-        queues = caches.held(LocalQueue)
-        if queues is None:
-            queues = caches.of(LocalQueue, params={"fieldSelector": f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"})
-        self._local_queues = queues
+        self._local_queues = caches.of(LocalQueue)
         self._namespaces = caches.of(Namespace)
         self._priority_classes = caches.of(WorkloadPriorityClass)
         self._jobs: dict[type[Kind], Store[Any]] = {}
@@ -104,6 +110,30 @@ class WebhookCaches:
             if jobs is None:
                 jobs = caches.of(each.kind, params=_selected(each), optional=True, metadata_only=True)
             self._jobs[each.kind] = jobs
+        self._offer = Offer(engine)
+        self._offered = [self._follow(caches, kind) for kind in OFFERED]
+
+    def _follow(self, caches: Caches, kind: type[Kind]) -> Store[Any]:
+        """Pass every object of a kind to the offer. What only warnings need is optional: no review waits for it."""
+        held: Store[Any] | None = caches.held(kind)
+        store = held if held is not None else caches.of(kind, optional=True)
+
+        def changed(key: str, old: Kind | None, new: Kind | None) -> None:
+            try:
+                if new is None:
+                    self._offer.drop(kind, key)
+                else:
+                    self._offer.put(new)
+            except InvalidValue as error:
+                _log.warning("offer.unreadable", kind=kind.KIND, key=key, error=str(error))
+
+        store.subscribe(changed, replay=True)
+        return store
+
+    @property
+    def offer(self) -> Offer | None:
+        """The queues, quotas and priority classes; None while the caches lack any of them."""
+        return self._offer if all(store.complete for store in self._offered) else None
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""

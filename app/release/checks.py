@@ -9,6 +9,7 @@ from app.api.kinds import KINDS
 from app.controllers.definitions import is_ours
 from app.release.findings import Check, Finding, danger, listed, warning
 from app.release.manifests import (
+    OWNER_NAME,
     OWNER_NAMESPACE,
     Manifests,
     Plain,
@@ -24,7 +25,9 @@ OLDEST_SERVER: Final = (1, 30)
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 _FRESH: Final = timedelta(seconds=60)
 _KEEP: Final = ("helm.sh/resource-policy", "keep")
-_APPLY_CRDS: Final = "kubectl apply --server-side --force-conflicts -f charts/turnstile/crds"
+_APPLY_CRDS: Final = "kubectl apply --server-side --force-conflicts --field-manager=turnstile -f charts/turnstile/crds"
+"""With a manager of its own: as kubectl's, which may have applied Kueue's, it would take the conversion away, which is
+not in these files, and stored objects would lose the fields that have other names in other versions."""
 OPTIONAL: Final[Mapping[tuple[str, str], str]] = {
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): "admissionPolicies.enabled",
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): "admissionPolicies.enabled",
@@ -143,7 +146,7 @@ def owners(manifests: Manifests, found: Iterable[Plain]) -> Iterator[Finding]:
 def definitions(found: Mapping[str, tuple[Plain, CustomResourceDefinition]]) -> Iterator[Finding]:
     """Whether the CustomResourceDefinitions that are there, by name, are those of the chart: Helm installs missing ones
     only, and never changes one."""
-    unserved, unknown, older, unlabelled = [], [], [], []
+    unserved, unknown, older, unlabelled, unconverted = [], [], [], [], []
     helm: dict[tuple[str, str], list[str]] = {}
     for kinds in KINDS:
         if kinds.name not in found:
@@ -155,8 +158,10 @@ def definitions(found: Mapping[str, tuple[Plain, CustomResourceDefinition]]) -> 
             unserved.append(kinds.name)
         unknown += [f"{kinds.name} ({each})" for each in stored if each not in (wanted, *kinds.older)]
         older += [f"{kinds.name} ({each})" for each in stored if each in kinds.older]
+        if kinds.converted and definition.spec.conversion.strategy == "None" and any(each != wanted for each in stored):
+            unconverted.append(kinds.name)
         release = owner(plain)
-        if release[0] and annotations(plain).get(_KEEP[0]) != _KEEP[1]:
+        if release[0] and not _is_kept_by_helm(plain):
             helm.setdefault(release, []).append(kinds.name)
         if not is_ours(definition):
             unlabelled.append(kinds.name)
@@ -165,10 +170,16 @@ def definitions(found: Mapping[str, tuple[Plain, CustomResourceDefinition]]) -> 
         yield danger(
             Check.CRDS, f"objects are stored in versions that Turnstile does not read: {listed(unknown)}", cure
         )
+    if unconverted:
+        says = (
+            f"older stored objects are read without a conversion, and lose fields when written: {listed(unconverted)}"
+        )
+        yield danger(Check.CRDS, says, "apply the definitions of the Kueue that stored them, with its webhook running")
     for (name, namespace), theirs in sorted(helm.items()):
         says = f"deleted with all queues when Helm release {name} in {namespace} is uninstalled: {listed(theirs)}"
-        cure = f"kubectl annotate crd {' '.join(sorted(theirs))} {'='.join(_KEEP)} --overwrite"
-        yield danger(Check.CRDS, says, cure)
+        forget = f"kubectl -n {namespace} delete secret -l owner=helm,name={name}"
+        disown = f"kubectl annotate crd {' '.join(sorted(theirs))} {OWNER_NAME}- {OWNER_NAMESPACE}-"
+        yield danger(Check.CRDS, says, f"let Helm forget that release: {forget}; {disown}")
     if unserved:
         yield danger(Check.CRDS, f"not stored as v1beta2: {listed(unserved)}", _APPLY_CRDS)
     if unlabelled:
@@ -177,6 +188,19 @@ def definitions(found: Mapping[str, tuple[Plain, CustomResourceDefinition]]) -> 
     if older:
         cure = "nothing now: each is converted as it is read, by Turnstile's webhook where the versions differ"
         yield warning(Check.CRDS, f"objects may be stored in older versions: {listed(older)}", cure)
+
+
+def _is_kept_by_helm(definition: Plain) -> bool:
+    """Whether uninstalling its Helm release leaves a definition in place. Helm goes by the manifest in its record of
+    the release: an annotation that was written to the cluster by other means keeps nothing."""
+    if annotations(definition).get(_KEEP[0]) != _KEEP[1]:
+        return False
+    managers = definition["metadata"].get("managedFields") or ()
+    return any(
+        str(each.get("manager", "")).startswith("helm")
+        and f"f:{_KEEP[0]}" in each.get("fieldsV1", {}).get("f:metadata", {}).get("f:annotations", {})
+        for each in managers
+    )
 
 
 def rights(lacking: Sequence[str], not_granted: Sequence[str]) -> Iterator[Finding]:

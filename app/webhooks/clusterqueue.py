@@ -1,16 +1,33 @@
-"""The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota."""
+"""The webhooks of ClusterQueue: they add the finalizer that protects reserved quota, and refuse inconsistent quota.
+
+The annotation by which a ClusterQueue refuses jobs is checked too.
+"""
 
 from collections.abc import Collection
 from typing import Final
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.validation import default_cluster_queue, validate_cluster_queue
+from app.api.submission import BY_QUEUE, REFUSE, listed
+from app.api.validation import FieldError, default_cluster_queue, validate_cluster_queue
+from app.api.validation.errors import brought, not_supported
 from app.webhooks.handlers import checking, finalizing
-from app.webhooks.review import Handler
+from app.webhooks.review import Handler, Request
 
 MUTATE: Final = finalizing(ClusterQueue, default_cluster_queue)
 
 
 def validating(gates: Collection[str]) -> Handler:
     """The handler that refuses inconsistent quota; `gates` are the feature gates that are on."""
-    return checking(ClusterQueue, lambda _, new, old: validate_cluster_queue(new, old, gates=gates))
+
+    def errors(_: Request, new: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
+        found = validate_cluster_queue(new, old, gates=gates)
+        return found + brought(_refusals(new), lambda: _refusals(old) if old is not None else [])
+
+    return checking(ClusterQueue, errors)
+
+
+def _refusals(queue: ClusterQueue) -> list[FieldError]:
+    """Errors of the annotation that names what jobs are refused for."""
+    path = f"metadata.annotations[{REFUSE}]"
+    named = listed(queue.metadata.annotations.get(REFUSE, ""))
+    return [not_supported(path, each, BY_QUEUE) for each in named if each not in BY_QUEUE]

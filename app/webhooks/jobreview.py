@@ -2,8 +2,10 @@
 
 Each kind's integration (`app.jobs.integration`) provides what is specific to the kind; the order of the steps is the
 same for all kinds, and is Kueue's: default LocalQueue, default WorkloadPriorityClass, suspension. What else a kind
-needs (`prepare`) is Turnstile's. A child of a managed job is not suspended if its pods name a pod set of the owner's
-Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be set here.
+needs (`prepare`) is Turnstile's. The user of a new job is told by the defaulting webhook what is wrong, because a plain
+Job is not validated; of a changed job by the validating webhook. A child of a managed job is not suspended if its pods
+name a pod set of the owner's Workload. Turnstile does not dispatch to other clusters yet, so `managedBy` must never be
+set here.
 """
 
 from typing import Any
@@ -14,6 +16,7 @@ from app.api.meta import Kind, ObjectMeta
 from app.api.patch import JsonPatch
 from app.api.validation.errors import brought, format_errors
 from app.jobs.integration import Integration
+from app.webhooks.advice import advice
 from app.webhooks.handlers import guarded
 from app.webhooks.job_rules import create_errors, update_errors
 from app.webhooks.lookups import Lookups, Undecided, managed_owner, namespace_is_managed
@@ -71,7 +74,10 @@ def mutating(integration: Integration[Any], lookups: Lookups) -> Handler:
         if meta.deletion_timestamp is None:
             old = decode(request.old_object) if request.operation == UPDATE else None
             _prepare_and_hold(patch, old, job, integration, lookups)
-        return changed(patch)
+        if request.operation != CREATE:
+            return changed(patch)
+        told = advice(integration, job, lookups)
+        return denied(told.refusal, warnings=told.warnings) if told.refusal else changed(patch, told.warnings)
 
     return guarded(mutate, kind=integration.kind, operations=integration.defaulted_on)
 
@@ -193,6 +199,11 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
         warnings = integration.warnings(new, owned=lookups.registry.manages(new.metadata.controller))
         if errors:
             return denied(format_errors(errors), warnings=warnings)
+        if request.operation == UPDATE and integration.suspended(new):
+            told = advice(integration, new, lookups, old=decode(request.old_object))
+            warnings += told.warnings
+            if told.refusal:
+                return denied(told.refusal, warnings=warnings)
         return Answer(warnings=warnings) if warnings else ALLOWED
 
     return guarded(validate, kind=integration.kind, operations={CREATE, UPDATE})

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from app.api.errors import PermanentError, TurnstileError
 from app.api.meta import Kind
+from app.insight.offer import Offer
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.options import NAMESPACE_NAME_LABEL, JobOptions
 from app.jobs.registry import Registry
@@ -28,6 +29,10 @@ class Lookups(Protocol):
     @property
     def registry(self) -> Registry:
         """The job kinds of this installation."""
+
+    @property
+    def offer(self) -> Offer | None:
+        """The queues, quotas and priority classes; None while the caches lack any of them."""
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether the namespace has a LocalQueue named `default`."""

@@ -78,9 +78,9 @@ Handler = Callable[[Request], Answer]
 ALLOWED = Answer()
 
 
-def changed(patch: JsonPatch) -> Answer:
+def changed(patch: JsonPatch, warnings: tuple[str, ...] = ()) -> Answer:
     """Allowed, with this patch unless it is empty."""
-    return Answer(patch=patch) if patch else ALLOWED
+    return Answer(patch=patch or None, warnings=warnings) if patch or warnings else ALLOWED
 
 
 def denied(message: str, *, warnings: tuple[str, ...] = ()) -> Answer:

@@ -18,13 +18,15 @@ _MANIFESTS = "manifests"
 class Places:
     """What a process of an operator is given: a directory, its ports of 127.0.0.1, and `tls.crt` and `tls.key`.
 
-    The processes of an operator share all of it but the port that says whether they are healthy.
+    The processes of an operator share all of it but the port that says whether they are healthy. `api_port` is for an
+    API that the operator serves through the API server.
     """
 
     directory: Path
     certificates: Path
     webhook_port: int
     health_port: int
+    api_port: int
 
 
 def _nothing(_: Places) -> Mapping[str, str]:

@@ -33,12 +33,12 @@ class RunningOperator:
         directory = control_plane.directory / "operators" / operator.name
         # Below $TMPDIR, where a program looks for its certificate that cannot be told where it is.
         certificates = directory / "k8s-webhook-server" / "serving-certs"
-        reserved = [ReservedPort() for _ in range(1 + len(operator.programs))]
-        webhook, *health = (port.number for port in reserved)
+        reserved = [ReservedPort() for _ in range(2 + len(operator.programs))]
+        webhook, api, *health = (port.number for port in reserved)
         for port in reserved:  # given back at once: operators do not share ports
             port.release()
         self._places = {
-            program.name: Places(directory, certificates, webhook, number)
+            program.name: Places(directory, certificates, webhook, number, api)
             for program, number in zip(operator.programs, health, strict=True)
         }
         control_plane.serving_certificate(certificates)
@@ -143,6 +143,12 @@ class RunningOperator:
 
     # ---------------------------------------------------------------- its objects
 
+    def release(self) -> list[Json]:
+        """All its objects as they fit this control plane, with its Deployments, which `install` leaves out."""
+        manifests = self._manifests
+        documents = (*manifests.definitions, *manifests.objects, *manifests.others, *manifests.deployments)
+        return [self._here(document) for document in documents]
+
     def _rendered(self) -> str:
         carried, kustomization = self.operator.manifests(self._toolbox), self.operator.kustomization
         if isinstance(kustomization, str):
@@ -226,12 +232,14 @@ class RunningOperator:
                 self._control_plane.api.delete(path)
 
     def _apply(self, document: Json) -> None:
+        self._control_plane.api.apply(self._here(document))
+
+    def _here(self, document: Json) -> Json:
+        """A document with its webhooks called at the process beside the cluster."""
         port = self.places.webhook_port
         if self.operator.own_certificates:
-            document = through_services(document, port=port, services=self._manifests.services())
-        else:
-            document = at_loopback(document, port=port, authority=self._control_plane.authority.read_bytes())
-        self._control_plane.api.apply(document)
+            return through_services(document, port=port, services=self._manifests.services())
+        return at_loopback(document, port=port, authority=self._control_plane.authority.read_bytes())
 
 
 def _status(url: str) -> int:

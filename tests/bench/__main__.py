@@ -18,7 +18,8 @@ import uvloop
 
 from testbed import build
 from testbed.installation import ROOT
-from tests.bench import burst, drain, kinds, latency, neighbours, overload, restart
+from testbed.peers import KUEUE
+from tests.bench import burst, drain, kinds, latency, neighbours, overload, peer, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -73,8 +74,11 @@ ALONE = {
     "audit": "one audit of 10,000 running pods",
     "copy": "questions to the copy of the ledger, 50,000 pending Workloads",
     "visibility": "pages of 50,000 pending Workloads",
+    "recorder": "what the flight recorder costs the event loop, 50,000 Workloads",
 }
 """Modules of this package that print figures of their own when they are run."""
+BESIDE_KUEUE = ("idle", "create", "burst", "webhook")
+"""What can be measured of Kueue too."""
 
 
 def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one_version: bool) -> list[Figure]:
@@ -90,7 +94,7 @@ def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one
         print(HEADER)
         for figure in figures:
             print(figure, flush=True)
-        made.turnstile.require_running()
+        made.manager.require_running()
     return figures
 
 
@@ -103,6 +107,24 @@ def _alone(name: str) -> None:
     subprocess.run([sys.executable, "-m", f"tests.bench.{name}"], cwd=ROOT, check=True)
 
 
+def _beside_kueue(name: str, *, quick: bool, amount: int | None, rounds: int) -> None:
+    """Measure Turnstile and Kueue turn about, each time on a fresh control plane, and print the ratios."""
+    found: dict[str, list[list[Figure]]] = {program: [] for program in peer.BEDS}
+    what = ALONE[name] if name in ALONE else ON_THE_BED[name].what
+    for program in peer.turns(rounds):
+        with peer.BEDS[program]() as made:
+            gauge = made.gauge()
+            if name in ALONE:
+                figures = peer.reviews(made)
+            else:
+                bench = ON_THE_BED[name]
+                figures = uvloop.run(_gather(bench, made, amount or (bench.quick if quick else bench.amount)))
+            found[program].append(figures)
+            print(f"  {name} of {program}: {gauge.sentence()} over {gauge.wall():.0f} s", flush=True)
+    print(peer.title(name, what, rounds))
+    print(*peer.table(found), sep="\n", flush=True)
+
+
 def main() -> int:
     """Run what the command line names; 1 if a target was missed and `--strict` was given."""
     names = [*ON_THE_BED, *(name for name in ALONE if importlib.util.find_spec(f"tests.bench.{name}"))]
@@ -112,15 +134,31 @@ def main() -> int:
     parser.add_argument("--amount", type=int, help="so many Jobs or Workloads instead of the usual number")
     parser.add_argument("--quiet", type=float, default=0, metavar="S", help="wait up to S seconds for an idle machine")
     parser.add_argument("--one-version", action="store_true", help="serve no API version older than the stored one")
+    parser.add_argument(
+        "--peer",
+        action="store_true",
+        help=f"measure Kueue too, turn about on fresh control planes, and print ratios; of {', '.join(BESIDE_KUEUE)}",
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="with --peer: how often each is measured (default: 2)")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a target was missed")
     chosen = parser.parse_args()
     for name in chosen.names:
         if name not in names:
             parser.error(f"NAME: {name!r} is none of {', '.join(names)}")
+        if chosen.peer and name not in BESIDE_KUEUE:
+            parser.error(f"NAME: {name!r} cannot be measured with --peer, only {', '.join(BESIDE_KUEUE)}")
+    if chosen.rounds < 1:
+        parser.error(f"--rounds: {chosen.rounds} is less than 1")
     build.ensure()
+    if chosen.peer:
+        KUEUE.ensure()
     print(
         f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
     )
+    if chosen.peer:
+        for name in chosen.names or BESIDE_KUEUE:
+            _beside_kueue(name, quick=chosen.quick, amount=chosen.amount, rounds=chosen.rounds)
+        return 0
     missed = False
     for name in chosen.names or names:
         if name in ON_THE_BED:

@@ -1,4 +1,5 @@
-"""The cluster that benches run on: a control plane, Turnstile installed from its chart and running, nodes, queues.
+"""The cluster that benches run on: a control plane, Turnstile installed from its chart and running (or Kueue in its
+place, see `tests.bench.peer`), nodes, queues.
 
 Every bench gets an empty namespace of its own and its own queues. kube-controller-manager and kube-scheduler may call
 as often as they like: with their default limits they would be what is measured.
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Protocol
 
 from testbed import ControlPlane, resource_path
 from testbed.client import condition, wait_until
@@ -26,43 +28,71 @@ CONTROLLER = f"system:serviceaccount:{NAMESPACE}:turnstile-controller"
 NODES = 8
 
 
-class Bed:
-    """A running control plane with Turnstile on it."""
+class Program(Protocol):
+    """What manages the jobs of a bed, in one process; it is installed already."""
 
-    def __init__(
-        self, control_plane: ControlPlane, installation: Installation, *, arguments: tuple[str, ...] = ()
-    ) -> None:
+    @property
+    def name(self) -> str:
+        """Its name among the processes of the bed."""
+
+    def launch(self) -> Process:
+        """Start it."""
+
+    def wait_ready(self, process: Process) -> None:
+        """Wait until it is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turnstile:
+    """Turnstile, with further flags of `turnstile serve`."""
+
+    installation: Installation
+    arguments: tuple[str, ...] = ()
+    name: str = "turnstile"
+
+    def launch(self) -> Process:
+        """Start it with all roles."""
+        return self.installation.start(arguments=self.arguments)
+
+    def wait_ready(self, process: Process) -> None:
+        """Wait until its webhook is ready."""
+        self.installation.wait_ready(process, timeout=40)
+
+
+class Bed:
+    """A running control plane with a program on it that manages its jobs."""
+
+    def __init__(self, control_plane: ControlPlane, program: Program) -> None:
         self.control_plane = control_plane
-        self.installation = installation
-        self._arguments = arguments
+        self.program = program
         self.process: Process | None = None
 
     @property
-    def turnstile(self) -> Process:
+    def manager(self) -> Process:
         """The process that serves the webhook and leads."""
         if self.process is None:
-            raise RuntimeError("turnstile: it was stopped")
+            raise RuntimeError(f"{self.program.name}: it was stopped")
         return self.process
 
     def start(self) -> None:
-        """Start Turnstile and wait until it is ready."""
-        self.installation.wait_ready(self.launch(), timeout=40)
+        """Start the program and wait until it is ready."""
+        self.program.wait_ready(self.launch())
 
     def launch(self) -> Process:
-        """Start Turnstile."""
-        self.process = self.installation.start(arguments=self._arguments)
+        """Start the program."""
+        self.process = self.program.launch()
         return self.process
 
     def stop(self) -> None:
-        """End Turnstile in order."""
-        self.turnstile.terminate()
+        """End the program in order."""
+        self.manager.terminate()
         self.process = None
 
     def pids(self) -> dict[str, int]:
         """Process ids by name, for a `Gauge`."""
         cp = self.control_plane
         found = {name: cp.process(name).pid for name in cp.settings.components}
-        return {**found, **({"turnstile": self.process.pid} if self.process is not None else {})}
+        return {**found, **({self.program.name: self.process.pid} if self.process is not None else {})}
 
     def gauge(self) -> Gauge:
         """CPU from now on."""
@@ -109,13 +139,18 @@ def _removed(scenario: Scenario) -> bool:
 def bed(*, audit: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
     """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end."""
     with ControlPlane(kube_api_qps=KUBE_API_QPS, audit=audit) as control_plane:
-        for number in range(NODES):
-            control_plane.add_node(f"node-{number}", cpu=256, memory="1024Gi", pods=1000, wait=False)
+        add_nodes(control_plane)
         installation = Installation(control_plane)
         installation.install()
-        made = Bed(control_plane, installation, arguments=arguments)
+        made = Bed(control_plane, Turnstile(installation, arguments))
         made.start()
         yield made
+
+
+def add_nodes(control_plane: ControlPlane) -> None:
+    """Simulated nodes with more room than a bench needs."""
+    for number in range(NODES):
+        control_plane.add_node(f"node-{number}", cpu=256, memory="1024Gi", pods=1000, wait=False)
 
 
 def room(scenario: Scenario, *, cpu: int | str) -> str:
@@ -171,7 +206,14 @@ def job_body(name: str, *, namespace: str, queue: str | None, run_for: str, susp
 
 
 async def run_jobs(
-    client: Client, namespace: str, *, count: int, rate: float, prefix: str = "job", patience: float = 180
+    client: Client,
+    namespace: str,
+    *,
+    count: int,
+    rate: float,
+    prefix: str = "job",
+    queue: str | None = "main",
+    patience: float = 180,
 ) -> Run:
     """Create Jobs of one pod that runs 1 or 2 seconds, `rate` a second, and wait until all have completed."""
     run = Run()
@@ -179,7 +221,7 @@ async def run_jobs(
 
     async def one(number: int) -> None:
         name = f"{prefix}-{number:05}"
-        body = job_body(name, namespace=namespace, queue="main", run_for=f"{1 + number % 2}s")
+        body = job_body(name, namespace=namespace, queue=queue, run_for=f"{1 + number % 2}s")
         run.sent[name] = time.perf_counter()
         await client.create(collection, body)
         run.answered[name] = time.perf_counter()

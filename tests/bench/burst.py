@@ -26,7 +26,7 @@ async def burst(bed: Bed, *, jobs: int) -> list[Figure]:
             await workloads_done(client, scenario.namespace)
             each = {name: seconds / jobs * 1000 for name, seconds in gauge.seconds().items()}
             sentence = gauge.sentence()
-        memory = peak_memory_mib(bed.turnstile.pid)
+        memory = peak_memory_mib(bed.manager.pid)
     bare = await _without_queueing(bed, jobs=jobs)
     whole = jobs == 1000
     return [
@@ -48,7 +48,7 @@ async def burst(bed: Bed, *, jobs: int) -> list[Figure]:
         ),
         Figure(
             name="CPU of controller and webhook for one Job",
-            value=each["turnstile"],
+            value=each[bed.program.name],
             unit="ms",
             target=8,
             peer=18,
@@ -83,7 +83,7 @@ async def _without_queueing(bed: Bed, *, jobs: int) -> Run:
     namespace = control_plane.namespace("bench-unmanaged")
     try:
         async with bed.client() as client:
-            return await run_jobs(client, namespace, count=jobs, rate=RATE)
+            return await run_jobs(client, namespace, count=jobs, rate=RATE, queue=None)
     finally:
         control_plane.api.delete(resource_path("v1", "namespaces", namespace))
 

@@ -67,7 +67,7 @@ async def groups(bed: Bed, *, count: int) -> list[Figure]:
             await _until(released, patience=300)
             spent = gauge.seconds()
             ours, all_users = _requests(log, start)
-        memory = peak_memory_mib(bed.turnstile.pid)
+        memory = peak_memory_mib(bed.manager.pid)
     waits = [at - began for at in ungated.values()]
     usual = total == 2000
     return [
@@ -121,7 +121,7 @@ async def jobsets(bed: Bed, *, count: int) -> list[Figure]:
                 await _until(all_started, patience=300)
             spent = gauge.seconds()
             await client.clear(collection)
-        memory = peak_memory_mib(bed.turnstile.pid)
+        memory = peak_memory_mib(bed.manager.pid)
     waits = [at - sent[name] for name, at in started.items()]
     last = max(started.values()) - min(sent.values())
     return [

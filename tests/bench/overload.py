@@ -184,7 +184,7 @@ async def _until_done(
     progress, at, told = 0, time.perf_counter(), 0.0
     while len(run.finished) < workloads:
         await asyncio.sleep(0.1)
-        bed.turnstile.require_running()
+        bed.manager.require_running()
         now = time.perf_counter()
         done = len(run.admitted) + len(run.finished) + (len(run.created) if not all(c.done() for c in creating) else 0)
         if done > progress:
@@ -197,7 +197,7 @@ async def _until_done(
             tell(
                 f"after {now - began:.0f} s: {len(run.created)} created, {len(run.admitted)} admitted, "
                 f"{len(run.finished)} finished, {run.evictions} evictions; "
-                f"{peak_memory_mib(bed.turnstile.pid):.0f} MiB"
+                f"{peak_memory_mib(bed.manager.pid):.0f} MiB"
             )
 
 
@@ -264,5 +264,5 @@ def _figures(
             note=f"kube-apiserver {used['kube-apiserver']:.0f} s, etcd {used['etcd']:.0f} s, "
             f"the bench that finishes {used['bench']:.0f} s, others with its creators {used['others']:.0f} s",
         ),
-        Figure(name="peak memory of Turnstile", value=peak_memory_mib(bed.turnstile.pid), unit="MiB"),
+        Figure(name="peak memory of Turnstile", value=peak_memory_mib(bed.manager.pid), unit="MiB"),
     ]

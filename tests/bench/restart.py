@@ -55,12 +55,12 @@ async def restart(bed: Bed, *, workloads: int) -> list[Figure]:
             gauge = bed.gauge()
             while len(reserved.at) < queues:
                 await asyncio.sleep(0.2)
-                bed.turnstile.require_running()
+                bed.manager.require_running()
                 spent = time.perf_counter() - began
                 if int(spent * 5) % 25 == 0:
                     tell(
                         f"after {spent:.0f} s {len(reserved.at)} of {queues} have quota; "
-                        f"{peak_memory_mib(bed.turnstile.pid):.0f} MiB"
+                        f"{peak_memory_mib(bed.manager.pid):.0f} MiB"
                     )
                 if spent > PATIENCE:
                     break
@@ -84,7 +84,7 @@ async def restart(bed: Bed, *, workloads: int) -> list[Figure]:
         ),
         Figure(
             name="peak memory until then",
-            value=peak_memory_mib(bed.turnstile.pid),
+            value=peak_memory_mib(bed.manager.pid),
             unit="MiB",
             target=MEMORY_MIB.get(workloads),
         ),

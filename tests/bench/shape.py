@@ -148,7 +148,7 @@ async def make_queues(bed: Bed, client: Client, namespace: str, *, queues: int) 
         active = sum(_active(item) for item in items)
         if active >= queues:
             return
-        bed.turnstile.require_running()
+        bed.manager.require_running()
         if time.monotonic() > deadline:
             raise TimeoutError(f"after 180 s only {active} of {queues} LocalQueues are active")
         tell(f"{active} of {queues} LocalQueues are active")

@@ -8,6 +8,7 @@ import uvloop
 from testbed import ControlPlane
 from tests.bench import burst, latency
 from tests.bench.bed import Bed
+from tests.bench.bed import Turnstile as OnTheBed
 from tests.bench.figures import Figure, percentile
 from tests.turnstile import Turnstile
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def bed(control_plane: ControlPlane, turnstile: Turnstile, nodes: dict[str, str]) -> Bed:
     """The session's control plane and Turnstile as benches see them."""
-    made = Bed(control_plane, turnstile.installation)
+    made = Bed(control_plane, OnTheBed(turnstile.installation))
     made.process = turnstile.process
     return made
 

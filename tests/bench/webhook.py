@@ -21,11 +21,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import uvloop
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
@@ -35,12 +36,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from app.api.clusterqueue import ClusterQueue
+from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.resourceflavor import ResourceFlavor
+from app.engine import Options
 from app.http.certificates import make_ca, make_leaf
 from app.http.connections import Connections
 from app.http.health import Health
 from app.http.server import serve
 from app.http.tls import ServingCertificate
+from app.insight.offer import Offer
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.webhooks import review
@@ -85,6 +91,9 @@ class World:
 
     options = JobOptions()
     registry = Registry()
+
+    def __init__(self, offer: Offer | None = None) -> None:
+        self.offer = offer
 
     def default_local_queue(self, namespace: str) -> bool:
         """One, in every namespace."""
@@ -154,6 +163,52 @@ def body() -> bytes:
     }
     whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     return json.dumps(whole, separators=(",", ":")).encode()
+
+
+QUEUES = 1000
+"""ClusterQueues of one cohort, in `judged`."""
+
+
+def quota(name: str, cpu: int) -> ClusterQueue:
+    """A ClusterQueue with two flavors."""
+    flavors = [
+        {"name": each, "resources": [{"name": item, "nominalQuota": str(cpu)} for item in ("cpu", "memory")]}
+        for each in ("on-demand", "spot")
+    ]
+    group = {"coveredResources": ["cpu", "memory"], "flavors": flavors}
+    spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": [group]}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, ClusterQueue)
+
+
+def judged(turns: int = 2000) -> dict[str, float]:
+    """CPU of a review alone in ms, medians: without quotas, with a warning, and with a warning right after a change of
+    one quota among those of a cohort; and what that change itself costs."""
+    offer = Offer(Options())
+    for flavor in ("on-demand", "spot"):
+        offer.put(msgspec.convert({"metadata": {"name": flavor}}, ResourceFlavor))
+    for number in range(QUEUES):
+        offer.put(quota(f"q{number}", 0))
+    local = {"metadata": {"name": "main", "namespace": "team-a"}, "spec": {"clusterQueue": "q0"}}
+    offer.put(msgspec.convert(local, LocalQueue))
+    asked = review.read(body())
+    times: dict[str, list[float]] = {}
+
+    def timed(name: str, work: Callable[[], object]) -> object:
+        began = time.process_time_ns()
+        result = work()
+        times.setdefault(name, []).append((time.process_time_ns() - began) / 1e6)
+        return result
+
+    plain, warned = routes(World())[PATH], routes(World(offer))[PATH]
+    for turn in range(turns):
+        timed("without quotas", lambda: plain(asked))
+        answer = timed("with a warning", lambda: warned(asked))
+        assert isinstance(answer, review.Answer)
+        assert answer.warnings
+        changed = quota(f"q{turn % QUEUES}", turn % 2)
+        timed("a change of a quota", lambda changed=changed: offer.put(changed))
+        timed("after the change", lambda: warned(asked))
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
 def bare_starlette() -> ASGIApp:
@@ -248,7 +303,14 @@ done = function(s, l, r) io.write(string.format("n=%%d us=%%d p50=%%f p99=%%f fa
 """
 
 
-def _drive(port: int, connections: int, core: int, files: Path) -> tuple[dict[str, float], float]:
+def client_files(directory: Path) -> Path:
+    """Write what the client sends into a directory, and return it."""
+    (directory / "body.json").write_bytes(body())
+    (directory / "post.lua").write_text(_LUA % (directory / "body.json"))
+    return directory
+
+
+def drive(port: int, connections: int, core: int, files: Path) -> tuple[dict[str, float], float]:
     """One round of one server: what the client saw, and the CPU seconds that the client took."""
     url = f"https://127.0.0.1:{port}{PATH}"
     if wrk := shutil.which("wrk"):
@@ -283,7 +345,7 @@ async def run_client(port: int, connections: int) -> None:
         while (began := time.perf_counter()) < end:
             writer.write(asked)
             answer = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: (\d+)", answer)
+            length = re.search(rb"(?i)content-length: (\d+)", answer)
             await reader.readexactly(int(length[1]) if length else 0)
             waits.append((time.perf_counter() - began) * 1000)
             failed += b" 200 " not in answer[:16]
@@ -299,14 +361,12 @@ def measure(rounds: int = ROUNDS) -> list[Row]:
     cores = sorted(os.sched_getaffinity(0))
     found: dict[tuple[str, int], list[tuple[float, float, float, float, float, float]]] = {}
     with tempfile.TemporaryDirectory() as directory, _servers(cores[0]) as servers:
-        files = Path(directory)
-        (files / "body.json").write_bytes(body())
-        (files / "post.lua").write_text(_LUA % (files / "body.json"))
+        files = client_files(Path(directory))
         for turn in range(rounds + 1):  # the first warms up
             for connections in CONNECTIONS:
                 for which, (port, pid) in servers.items():
                     used, machine, began = _cpu_seconds(pid), _machine_seconds(), time.monotonic()
-                    seen, driver = _drive(port, connections, cores[-1], files)
+                    seen, driver = drive(port, connections, cores[-1], files)
                     used = _cpu_seconds(pid) - used
                     others = (_machine_seconds() - machine - used - driver) / (time.monotonic() - began)
                     figures = (
@@ -346,6 +406,8 @@ def main() -> list[Row]:
     print(HEADER)
     for row in rows:
         print(row)
+    figures = ", ".join(f"{name} {ms:.3f}" for name, ms in judged().items())
+    print(f"CPU ms of the handler alone, {QUEUES} ClusterQueues of one cohort: {figures}")
     return rows
 
 
@@ -357,5 +419,7 @@ if __name__ == "__main__":
             uvloop.run(run_server(which, int(port)))
         case ["drive", port, connections]:
             uvloop.run(run_client(int(port), int(connections)))
+        case ["judged"]:
+            print(judged())
         case _:
             main()

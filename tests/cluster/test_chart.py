@@ -108,7 +108,8 @@ def test_an_upgrade_keeps_what_the_leader_wrote(cluster: ControlPlane) -> None:
 
 def test_newer_crds_are_applied_over_those_of_the_install(cluster: ControlPlane) -> None:
     """Helm leaves CRDs alone; the command that the documentation gives instead takes them over."""
-    printed = cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+    flags = ("--server-side", "--force-conflicts", "--field-manager=turnstile")
+    printed = cluster.kubectl("apply", *flags, "-f", str(CHART / "crds"))
     assert printed.count("serverside-applied") == len(list((CHART / "crds").glob("*.yaml")))
 
 

@@ -1,9 +1,11 @@
 """The pages of docs/tasks, read from top to bottom: every manifest is applied, every command run, all promises kept."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import pytest
 from testbed import ControlPlane
 from testbed.autoscaler import Autoscaler
 from testbed.client import Json, condition, resource_path, wait_until
-from tests.cluster.scenario import GROUP, Scenario
+from testbed.errors import ApiError
+from tests.cluster.scenario import GROUP, Scenario, job
 from tests.documents import ROOT, SPAN, steps
 from tests.turnstile import Turnstile
 
@@ -35,11 +38,19 @@ class Reader:
     """Does what a page says, block by block, as an administrator of the cluster."""
 
     def __init__(
-        self, page: str, control_plane: ControlPlane, *, directory: Path = ROOT, programs: Sequence[Path] = ()
+        self,
+        page: str,
+        control_plane: ControlPlane,
+        *,
+        directory: Path = ROOT,
+        section: str = "",
+        programs: Sequence[Path] = (),
     ) -> None:
         """`directory` is where commands run, `programs` are directories of programs that come before all others."""
         self._directory = directory
-        self._steps = [step for step in steps(TASKS / page) if step[0] in ("", "yaml")]
+        self.warned = ""
+        """What the last command that was done printed as errors."""
+        self._steps = [step for step in steps(TASKS / page, section=section) if step[0] in ("", "yaml")]
         usual = (control_plane.tools["kubectl"].parent, Path(sys.executable).parent, os.environ["PATH"])
         self._environment = {
             **os.environ,
@@ -52,14 +63,10 @@ class Reader:
         """The next block, with these names in the place of words in capitals; what was printed."""
         kind, text = self._steps.pop(0)
         if kind == "yaml":
-            return self._run("kubectl apply -f -", text)
+            return self.run("kubectl apply -f -", text)
         for word, name in names.items():
             text = re.sub(rf"\b{word}\b", name, text)
-        return self._run(text, "")
-
-    def skip(self, count: int = 1) -> None:
-        """Leave blocks out that another test does, or that are not for a cluster."""
-        del self._steps[:count]
+        return self.run(text)
 
     def see(self, *patterns: str, **names: str) -> str:
         """The next block, again and again until all of these are found in what it prints."""
@@ -79,11 +86,16 @@ class Reader:
         wait_until(look, timeout=15, describe=lambda: f"{step[1]}should show {patterns}, but shows\n{seen}")
         return seen
 
+    def skip(self, kind: str) -> None:
+        """Leave out the next block, which is of that language."""
+        assert self._steps.pop(0)[0] == kind
+
     def end(self) -> None:
         """Nothing of the page is left to do."""
         assert self._steps == []
 
-    def _run(self, command: str, text: str) -> str:
+    def run(self, command: str, text: str = "") -> str:
+        """A command of the shell that must succeed, with `text` as its standard input; what was printed."""
         shell = ["bash", "-euo", "pipefail", "-c", command]
         done = subprocess.run(
             shell,
@@ -95,6 +107,7 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
+        self.warned = done.stderr
         return done.stdout
 
 
@@ -318,6 +331,36 @@ def test_maintenance(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
+def test_warnings(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """The user is warned, and then refused."""
+    page = Reader("warnings.md", control_plane)
+    page.do()
+    told = r"pod set main asks 400 cpu for a pod, largest flavor of ClusterQueue team-a \(any-node\) has [48]0"
+    assert re.search(f"^Warning: {told}", page.warned, re.MULTILINE)
+    page.do()
+    page.do()
+
+    def refusal() -> str:
+        made = job("too-large", namespace="team-a", queue="default", cpu="400")
+        try:
+            team_a.api.create(made, dry_run=True)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    wait_until(lambda: re.search(f"such jobs are refused here: {told}", refusal()), timeout=30, describe=refusal)
+    page.do()
+    wait_until(lambda: not refusal(), timeout=30, describe=refusal)
+    page.end()
+
+
+def test_lint(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """The examples are sound."""
+    page = Reader("lint.md", control_plane)
+    assert page.do() == "errors: 0, warnings: 0, infos: 0\n"
+    page.end()
+
+
 def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     """The commands show what is missing, who decides and who uses the quota."""
     team_a.job("vast", queue="default", cpu="400")
@@ -327,6 +370,67 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.see(re.escape(message) + "$", WORKLOAD=team_a.workload_of("vast")["metadata"]["name"])
     page.see(r"^\S+ \d+-\d+-\d+T")
     page.see("^1 wait, in use: .*any-node", r"job-vast-\w+ +default +False")
+    page.end()
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, turnstile: Turnstile) -> Iterator[Path]:
+    """The file to which Turnstile records while the test runs."""
+    path = tmp_path / "recorder.db"
+    turnstile.restart("--recorder", str(path))
+    yield path
+    turnstile.stop()
+
+
+def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a: Scenario) -> None:
+    """What happened to a Job that is gone, what it held, and the file for a report, which names no other team."""
+    team_a.job("brief", queue="default", cpu="1")
+    team_a.wait_started("brief")
+    page = Reader("usage.md", control_plane, directory=recorder.parent)
+    hours = r"team-a +cpu +core-hours +0\.\d+"
+    page.see(hours, "team-a +any-node +cpu", r",team-a,cpu,core-hours,0\.\d*[1-9]", FILE=str(recorder))
+    page.end()
+    name = team_a.workload_of("brief")["metadata"]["name"]
+    team_a.delete_job("brief")
+    team_a.api.wait_gone(resource_path(GROUP, "workloads", name, namespace="team-a"), timeout=30)
+    page = Reader("timeline.md", control_plane, directory=recorder.parent)
+    page.skip("yaml")
+    holds = r"reserved  in ClusterQueue team-a: holds 1 cpu of any-node"
+    page.see(f"^Workload team-a/{name} ", "created  ", holds, "admitted", "deleted", NAME="brief", FILE=str(recorder))
+    page.see("turnstile-bundle.tar.gz is written", FILE=str(recorder))
+    page.end()
+    with tarfile.open(recorder.parent / "turnstile-bundle.tar.gz") as packed:
+        texts = {each.name: file.read().decode() for each in packed if (file := packed.extractfile(each))}
+    assert "team-b" not in "".join(texts.values())
+    assert name in texts["turnstile-bundle/timelines.json"]
+    assert json.loads(texts["turnstile-bundle/about.json"])["kubernetes"]["major"] == "1"
+
+
+def test_what_if(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """A Job, a smaller quota, a queue that is deleted, a drained pool, and a pipeline: all are told."""
+    page = Reader("what-if.md", control_plane)
+    team_a.job("waits", queue="default", cpu="41")
+    team_a.wait_pending("waits")
+    page.see("Workload team-a/job-train-[0-9a-f]+ would be admitted now in ClusterQueue team-a with flavor any-node")
+    page.see("would never be admitted .*requested 200", "would be admitted now")
+    page.see("ClusterQueue|No other Workload is affected", "No other Workload is affected")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-what-if", "labels": {"pool": "gpu"}}}
+    control_plane.api.create(node)
+    try:
+        page.see("Flavor gpu loses 1 of 1 nodes")
+    finally:
+        control_plane.api.delete(resource_path("v1", "nodes", "gpu-what-if"))
+    page.see("would be admitted now")
+    page.end()
+
+
+def test_when(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Before anything has finished, there is no forecast but a reason; the backtest prints its coverage."""
+    page = Reader("when.md", control_plane)
+    team_a.job("waits", queue="default", cpu="41")
+    team_a.wait_pending("waits")
+    page.see("team-a/job-waits-[0-9a-f]+: no forecast: ", NAME="waits")
+    page.see("In the 80% interval: ")
     page.end()
 
 

@@ -38,6 +38,8 @@ class Cluster:
     options: JobOptions
     registry: Registry
     objects: list[Json] = field(default_factory=list)
+    offer = None
+    """No quotas: Kueue warns of none."""
 
     def default_local_queue(self, namespace: str) -> bool:
         """Whether it was added to the queue manager."""

@@ -13,6 +13,7 @@ from testbed.autoscaler import Autoscaler
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import RUN_FOR
 from tests.cluster import test_admission_checks as checks
+from tests.cluster import test_limits_edited as limits
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
 from tests.cluster.serving import PRIORITY, phases, stateful_set
 from tests.cluster.test_deployments import deployment
@@ -359,6 +360,101 @@ def _wait_phases(scenario: Scenario, name: str, expected: tuple[int, int]) -> No
     )
 
 
+def limit_edited(scenario: Scenario) -> None:
+    """A LimitRange refuses a Job by the ratio of its limit to its request, until an administrator allows it."""
+    _queue(scenario)
+    path = limits.limit(scenario, maxLimitRequestRatio={"cpu": "2"})
+    template = limits.container(requests={"cpu": "1"}, limits={"cpu": "4"})
+    scenario.job("wide", queue="team", template=template)
+    _refused(scenario, "wide", limits.OUTSIDE)
+    limits.edit(scenario, path, maxLimitRequestRatio={"cpu": "4"})
+    _started(scenario, "wide")
+    _running(scenario, 1)
+
+
+def overhead_edited(scenario: Scenario) -> None:
+    """With the overhead of its RuntimeClass a Job does not fit, until an administrator lowers that."""
+    _queue(scenario)
+    heavy = limits.runtime_class(scenario, "20")
+    template = {**limits.container(requests={"cpu": "1"}), "runtimeClassName": heavy}
+    scenario.job("heavy", queue="team", template=template)
+    _refused(scenario, "heavy", "insufficient quota")
+    path = resource_path("node.k8s.io/v1", "runtimeclasses", heavy)
+    scenario.api.patch(path, {"overhead": {"podFixed": {"cpu": "1"}}})
+    _started(scenario, "heavy")
+    _running(scenario, 1)
+
+
+def _refused(scenario: Scenario, name: str, text: str) -> None:
+    scenario.wait_workload(name, lambda w: text in condition(w, "QuotaReserved").get("message", ""), timeout=WAIT)
+
+
+def priority_class_edited(scenario: Scenario) -> None:
+    """The class of a Job that runs is lowered, so that a Job preempts it; the class of a Job that waits is raised."""
+    _queue(scenario, 1, preemption={"withinClusterQueue": "LowerPriority"})
+    one, other = scenario.priority_class("one", 10), scenario.priority_class("other", 10)
+    late = scenario.priority_class("late", 1)
+    scenario.job("runs", queue="team", labels={PRIORITY: one})
+    _started(scenario, "runs")
+    _running(scenario, 1)
+    scenario.job("waits", queue="team", labels={PRIORITY: other})
+    _waits(scenario, "waits")
+    scenario.api.patch(resource_path(GROUP, "workloadpriorityclasses", one), {"value": 5})
+    _started(scenario, "waits")
+    _is(scenario, "runs", "Evicted", reason="Preempted")
+    scenario.job("late", queue="team", labels={PRIORITY: late})
+    _waits(scenario, "late")
+    scenario.api.patch(resource_path(GROUP, "workloadpriorityclasses", late), {"value": 20})
+    _started(scenario, "late")
+    _is(scenario, "waits", "Evicted", reason="Preempted")
+    _running(scenario, 1)
+
+
+def namespace_deletion(scenario: Scenario) -> None:
+    """A namespace is deleted with a Job that runs, one that waits, and a Pod of its own."""
+    _queue(scenario, 2)
+    scenario.job("runs", queue="team")
+    _started(scenario, "runs")
+    _pod(scenario, "only")
+    _running(scenario, 2)
+    scenario.job("waits", queue="team")
+    _waits(scenario, "waits")
+    path = resource_path("v1", "namespaces", scenario.namespace)
+    scenario.api.delete(path)
+    scenario.api.wait_gone(path, timeout=WAIT)
+
+
+def orphans(scenario: Scenario) -> None:
+    """A Job is deleted without its pod, which keeps its quota until it ends; then a Job that waits gets that."""
+    _queue(scenario, 1)
+    scenario.job("parent", queue="team")
+    _started(scenario, "parent")
+    _running(scenario, 1)
+    scenario.job("heir", queue="team")
+    _waits(scenario, "heir")
+    scenario.api.delete(job_path(scenario.namespace, "parent"), propagation="Orphan")
+    scenario.api.wait_gone(job_path(scenario.namespace, "parent"), timeout=WAIT)
+    _waits(scenario, "heir")
+    (pod,) = scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
+    scenario.api.delete(resource_path("v1", "pods", pod["metadata"]["name"], namespace=scenario.namespace))
+    _started(scenario, "heir")
+    _running(scenario, 1)
+
+
+def reclaim(scenario: Scenario) -> None:
+    """One of two pods of a Job ends, and a Job that waits gets its quota."""
+    _queue(scenario)
+    scenario.job("wide", queue="team", pods=2)
+    _started(scenario, "wide")
+    _running(scenario, 2)
+    scenario.job("heir", queue="team")
+    _waits(scenario, "heir")
+    (pod, _) = scenario.pods_of("wide")
+    _end_pod(scenario, pod["metadata"]["name"])
+    _started(scenario, "heir")
+    _running(scenario, 2)
+
+
 LIFECYCLES: Final = (
     Lifecycle(check_retry, always=True),
     Lifecycle(preemption, always=True),
@@ -377,4 +473,10 @@ LIFECYCLES: Final = (
     Lifecycle(scaled_stateful_set),
     Lifecycle(pods_not_ready, IMPATIENT),
     Lifecycle(forgotten, FORGETFUL),
+    Lifecycle(limit_edited),
+    Lifecycle(overhead_edited),
+    Lifecycle(priority_class_edited),
+    Lifecycle(namespace_deletion),
+    Lifecycle(orphans),
+    Lifecycle(reclaim),
 )

@@ -17,6 +17,10 @@ FOR_QUEUE: Final = "soak.turnstile.dev/cluster-queue"
 """Label of each pod: the ClusterQueue of its job."""
 DECIDED_SECONDS = 10.0
 """For so long a quota that was cut counts for what was decided before the leader knew of the cut."""
+SURPLUS_SECONDS = 60.0
+"""For so long after a watch broke a pod does not count that its Job has beyond its parallelism. An API server that dies
+when it has stored a pod, and before it answers, is asked by the Job controller for another pod, once it is back; the
+controller deletes the surplus pod when it has heard of both, which took up to 37 s."""
 RECENT: Final = 5000
 """Changes that are kept to show what led to an overshoot."""
 _SHOWN: Final = ("suspend", "active", "nodeName", "podReplacementPolicy", "phase", "terminating", "ready")
@@ -99,6 +103,12 @@ class Overshoot:
     _limits: dict[str, Limits] = field(default_factory=dict)
     _trees: deque[tuple[float, Tree]] = field(default_factory=deque)
     _over: set[str] = field(default_factory=set)
+    _jobs: dict[str, int] = field(default_factory=dict)
+    """Parallelism of the Jobs, by uid."""
+    _of_job: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of each pod of a Job the uid of the Job, and the revision at which the pod was first seen."""
+    _broken: float = -SURPLUS_SECONDS
+    """When a watch was last found broken."""
     _unknown_until: int = 0
     """The revision of the last list after a watch that ended: until then nothing is judged."""
     _recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -109,7 +119,10 @@ class Overshoot:
             self._recent.append(change)
             if change.kind == GAP:
                 self._unknown_until = max(self._unknown_until, change.until)
+                self._broken = change.at
             match change.kind:
+                case "jobs" if change.obj is not None:
+                    self._jobs[change.uid] = change.obj["spec"].get("parallelism", 1)
                 case "pods":
                     self._pod(change)
                 case "workloads":
@@ -128,6 +141,9 @@ class Overshoot:
     def _pod(self, change: Change) -> None:
         pod = change.obj
         self._pods.pop(change.uid, None)
+        for owner in pod["metadata"].get("ownerReferences", ()) if pod is not None else ():
+            if owner["kind"] == "Job":
+                self._of_job.setdefault(change.uid, (owner["uid"], change.revision))
         if pod is not None and has_ended(pod):
             self._ended.add(change.uid)
         if (
@@ -165,7 +181,9 @@ class Overshoot:
         """Pods of a ClusterQueue never use more than its Workloads hold."""
         if change.revision <= self._unknown_until:
             return
-        running, reserved = self.usage(self._pods), self.usage(self._held)
+        surplus = self._surplus() if change.at < self._broken + SURPLUS_SECONDS else set()
+        counted = {uid: claim for uid, claim in self._pods.items() if uid not in surplus}
+        running, reserved = self.usage(counted), self.usage(self._held)
         over = {queue for queue, amount in running.items() if amount > reserved[queue]}
         for queue in over - self._over:
             pods = sorted(name for of, _, name in self._pods.values() if of == queue)
@@ -175,6 +193,17 @@ class Overshoot:
                 f" {pods} {workloads}; after a change of {change.kind} {change.uid}"
             )
         self._over = over
+
+    def _surplus(self) -> set[str]:
+        """The newest pods of each Job that has more pods than its parallelism says."""
+        found: set[str] = set()
+        counts: Counter[str] = Counter()
+        for uid, (job, _) in sorted(self._of_job.items(), key=lambda each: each[1][1]):
+            if uid in self._pods:
+                counts[job] += 1
+                if counts[job] > self._jobs.get(job, counts[job]):
+                    found.add(uid)
+        return found
 
     def story(self) -> list[str]:
         """The recent changes of the pods and Workloads that `wrong` names, and of the jobs that made these pods."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from testbed.client import Json
 from tests.faults.following import GAP, Change
 from tests.faults.forbidden import RULES, Deadlines, World
@@ -70,13 +72,13 @@ def judged(*objects: tuple[str, Json]) -> list[str]:
 
 
 def stuck(**objects: list[Json]) -> set[str]:
-    """Names of the rules that these objects break when they stay for two minutes."""
+    """Names of the rules that these objects break when they stay for three minutes."""
     queues = {"metadata": meta("main"), "spec": {"clusterQueue": "main"}}
     world = World(
         {kind: [] for kind in KINDS} | {"localqueues": [queues], "clusterqueues": [cluster_queue(2)]} | objects
     )
     deadlines = Deadlines()
-    for _ in range(120):
+    for _ in range(180):
         deadlines.look(world, 1.0)
     return {each.split()[0] for each in deadlines.wrong}
 
@@ -129,9 +131,50 @@ def test_states_that_last_too_long_are_seen() -> None:
     assert stuck(jobs=[job("a", suspend=True)], workloads=[workload("a", **admitted)]) == {"admitted_but_suspended"}
     assert stuck(jobs=[job("a", suspend=False)]) == {"running_without_admission", "without_workload"}
     assert stuck(jobs=[job("a", suspend=True)], workloads=[workload("a")]) == {"waits_beside_free_quota"}
-    assert stuck(workloads=[workload("a", **admitted)]) == {"orphaned"}
+    assert stuck(workloads=[workload("a", **admitted)]) == {"orphaned", "not_collected"}
     evicted = workload("a", **admitted, Evicted="True")
     assert stuck(jobs=[job("a", suspend=True)], workloads=[evicted]) == {"evicted_with_quota"}
+
+
+def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
+    """A Workload that was let go, and one whose owner left a Job that may make pods; both have a deadline all the
+    same."""
+    gone = workload("a", QuotaReserved="True", Finished="True")
+    assert stuck(workloads=[gone]) == {"not_collected", "finished_and_kept"}
+    held = workload("a", QuotaReserved="True", Admitted="True")
+    child = {"metadata": meta("child", ownerReferences=held["metadata"]["ownerReferences"]), "spec": {}}
+    assert stuck(workloads=[held], jobs=[child]) == {"not_collected"}
+    kept = {**gone, "metadata": gone["metadata"] | {"deletionTimestamp": LATER, "finalizers": ["kueue.x-k8s.io/x"]}}
+    assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
+
+
+def of_job(name: str, revision: int, *, at: float) -> Change:
+    """A pod of the Job `train` comes."""
+    made = pod(name)
+    made["metadata"]["ownerReferences"] = [{"uid": "train", "kind": "Job", "name": "train"}]
+    return Change(revision, at, "pods", name, made)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "pod_at", "wrong"),
+    [(1, 10.0, False), (2, 10.0, True), (1, 100.0, True)],
+    ids=["the controller asked twice", "within its parallelism", "no watch broke"],
+)
+def test_a_pod_that_a_dying_api_server_stored_is_not_ours(parallelism: int, pod_at: float, *, wrong: bool) -> None:
+    """The Job controller had no answer and asked again: one pod too many, for seconds after the API server died."""
+    train = {"metadata": meta("train"), "spec": {"parallelism": parallelism}}
+    overshoot = Overshoot()
+    overshoot.follow(
+        [
+            Change(1, 1.0, "clusterqueues", "main", cluster_queue(2)),
+            Change(2, 1.0, "workloads", "a", workload("a", QuotaReserved="True")),
+            Change(3, 1.0, "jobs", "train", train),
+            Change(3, 9.0, GAP, "pods", None, until=4),
+            of_job("one", 5, at=9.5),
+            of_job("two", 6, at=pod_at),
+        ]
+    )
+    assert bool(overshoot.wrong) is wrong
 
 
 def test_what_runs_as_it_should_is_none() -> None:

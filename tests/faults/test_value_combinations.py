@@ -29,6 +29,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], ...]] = {
                 ("webhook.replicas=1", "webhook.failurePolicy=Ignore", "webhook.clients.caConfigMap=clients")),
     "controller": ((), ("controller.replicas=1", "controller.leaderElection.leaseDuration=4",
                         "controller.leaderElection.renewDeadline=3"), ("controller.enabled=false",)),
+    "recorder": ((), ("controller.recorder.enabled=true",)),
     "budgets": ((), ("webhook.podDisruptionBudget.minAvailable=1", "controller.podDisruptionBudget.enabled=false")),
     "visibility": ((), ("visibility.enabled=false",), ("visibility.flowControl.enabled=true",)),
     "policies": ((), ("admissionPolicies.enabled=false",)),

@@ -9,7 +9,16 @@ import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
 EACH_CHANGE = ["venv", "lint", "types", "floors", "generate", "build", "test"]
-EVERY_NIGHT = ["test-attacks", "test-faults", "build-operators", "test-operators", "test-image", "run"]
+EVERY_NIGHT = [
+    "test-attacks",
+    "test-faults",
+    "build-operators",
+    "test-operators",
+    "test-browser",
+    "test-peers",
+    "test-image",
+    "run",
+]
 
 
 class Checkout:
@@ -23,7 +32,7 @@ class Checkout:
         (directory / ".ci").mkdir()
         shutil.copy(SCRIPT, directory / ".ci" / "run")
         subprocess.run(["git", "init", "--quiet", directory], check=True)
-        for name in ("promtool", "buildah", "mmdebstrap", "go", "apt-get"):
+        for name in ("promtool", "buildah", "mmdebstrap", "chromium", "go", "apt-get"):
             self._program(name, "exit 0")
         self.failing("")
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
+from app.recorder.writer import Retention, Writer
 from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from tests.documents import ROOT
 from tests.unit.controllers import worlds
@@ -71,8 +73,11 @@ class Process:
             self.executor, self.leader.scheduler, (self.leader.runner,), self.leader.auditor, self.leader.queue_metrics
         )
         self.lease = LeaseStats(fence=fence)
+        self.flight = Writer(Path("unwritten.db"), retention=Retention(), clock=float)
         self.registry.register(
-            ProcessMetrics(transport, self.caches, self.recorder, term=lambda: self.term, lease=self.lease)
+            ProcessMetrics(
+                transport, self.caches, self.recorder, term=lambda: self.term, lease=self.lease, flight=self.flight
+            )
         )
         lease = "turnstile-controller"
         self.registry.register(UsualMetrics(transport, lease=lease, term=lambda: self.term, certificates={}))

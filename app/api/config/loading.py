@@ -58,10 +58,21 @@ def load(text: str, *, installation: Installation, frameworks: Collection[str], 
 
     Raises InvalidConfiguration with every fault.
     """
+    return judge(parse(text), installation=installation, frameworks=frameworks, feature_gates=feature_gates)
+
+
+def parse(text: str) -> Document:
+    """The document in `text`. Raises InvalidConfiguration if it is none."""
     try:
-        document = read(text)
+        return read(text)
     except Unreadable as error:
         raise InvalidConfiguration([error.problem]) from None
+
+
+def judge(
+    document: Document, *, installation: Installation, frameworks: Collection[str], feature_gates: str = ""
+) -> Loaded:
+    """As `load`, of a document that was read."""
     problems = list(document.problems)
     model = _model(document, problems)
     if model is None:

@@ -312,6 +312,13 @@ class DefaultLocalQueue(Section):
     cluster_queue_label: str | None = None
 
 
+class Submission(Section):
+    """What becomes of submitted jobs that cannot be admitted as things are, by the names of what is wrong with them."""
+
+    refuse: list[str] | None = None
+    ignore: list[str] | None = None
+
+
 class VisibilityServer(Section):
     """Where the visibility API is served."""
 
@@ -346,4 +353,6 @@ class Configuration(Section):
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServer | None = None
     default_local_queues: list[DefaultLocalQueue] | None = None
+    """Not in Kueue."""
+    submission: Submission | None = None
     """Not in Kueue."""

@@ -16,6 +16,7 @@ from app.api.config.durations import render
 from app.api.config.frameworks import FRAMEWORKS, WITHOUT_MULTIKUEUE, is_kind
 from app.api.config.v1beta2 import AccessProvider, Configuration, CustomLabel, MultiKueue
 from app.api.selectors import LabelSelector
+from app.api.submission import About
 from app.api.validation.errors import (
     NEGATIVE,
     FieldError,
@@ -65,6 +66,7 @@ def validate(config: Configuration, gates: Collection[str]) -> list[FieldError]:
         *custom_label_errors(config),
         *_quota_check_errors(config, gates),
         *_default_queue_errors(config),
+        *_submission_errors(config),
     ]
 
 
@@ -159,6 +161,22 @@ def _default_queue_errors(config: Configuration) -> Iterator[FieldError]:
             yield from (invalid(f"{path}.clusterQueueLabel", label, f) for f in label_key_faults(label))
         else:
             yield required(f"{path}.clusterQueue", "name a ClusterQueue here, or its label in clusterQueueLabel")
+
+
+def _submission_errors(config: Configuration) -> Iterator[FieldError]:
+    section = config.submission
+    if section is None:
+        return
+    refused = section.refuse or []
+    for field, named in (("refuse", refused), ("ignore", section.ignore or [])):
+        for index, each in enumerate(named):
+            path = f"submission.{field}[{index}]"
+            if each not in set(About):
+                yield not_supported(path, each, sorted(About))
+            elif each in named[:index]:
+                yield duplicate(path, each)
+            elif field == "ignore" and each in refused:
+                yield forbidden(path, "must not be ignored and refused")
 
 
 def _selects(selector: LabelSelector, namespace: str) -> bool:

@@ -16,7 +16,7 @@ from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta
 from app.api.workload import Workload
 from app.jobs.bases import pods
-from app.jobs.bases.roles import role_hash, role_in, shape_of
+from app.jobs.bases.roles import role_in, shape_of
 from app.jobs.labels import queue_name
 
 _GRACE_SECONDS: Final = 30
@@ -191,10 +191,10 @@ def compose(
 
 def _member(pod: Pod, role_of: Callable[[Pod, Iterable[str]], str], now: datetime) -> Member:
     stage = _stage(pod, now)
-    own, annotated = role_hash(pod.spec), pod.metadata.annotations.get(names.ROLE_HASH, "")
+    own, annotated = pods.role(pod), pod.metadata.annotations.get(names.ROLE_HASH, "")
     label = pod.metadata.labels.get(names.PODSET_LABEL, "")
     # The hash of a started pod differs: its spec includes what the admission added.
-    role = role_of(pod, (own, annotated) if _is_gated(pod) else (label, annotated, own))
+    role = role_of(pod, (own, annotated) if pods.is_gated(pod) else (label, annotated, own))
     return Member(pod, stage, role, (annotated or own) if pods.is_over(pod) else own)
 
 
@@ -203,15 +203,11 @@ def _stage(pod: Pod, now: datetime) -> Stage:
         return Stage.SUCCEEDED
     if pod.status.phase == "Failed":
         return Stage.LOST
-    gated = _is_gated(pod)
+    gated = pods.is_gated(pod)
     if not pod.metadata.deletion_timestamp:
         return Stage.HELD if gated else Stage.RUNNING
-    bound = pods.view(pod).node_name
+    bound = pods.is_bound(pod)
     return Stage.LEAVING if bound and not gated and now < grace_end(pod) else Stage.LOST
-
-
-def _is_gated(pod: Pod) -> bool:
-    return any(gate.name == names.ADMISSION_GATE for gate in pods.view(pod).scheduling_gates)
 
 
 def grace_end(pod: Pod) -> datetime:

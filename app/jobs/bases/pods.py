@@ -7,7 +7,6 @@ started by one patch and never gated again. Source: Kueue's pkg/controller/jobs/
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,8 @@ from app.api.conditions import timestamp
 from app.api.core import Pod, PodCondition
 from app.api.meta import Object
 from app.api.pods import PodSpec, PodTemplate
-from app.jobs.bases.roles import Shape, shape_of
+from app.jobs.bases.once import Once
+from app.jobs.bases.roles import Shape, role_hash, shape_of
 from app.jobs.integration import Change, Removal, Step
 from app.jobs.labels import identifier
 from app.jobs.podsets import Directives, PodSetInfo, changes, merge
@@ -32,33 +32,29 @@ class _Gate(Object):
     name: str
 
 
-class _Gated(Object):
+class _Bound(Object):
+    node_name: str | None = None
     scheduling_gates: list[_Gate] = []
 
 
-_decode_gates: Final = msgspec.json.Decoder(_Gated).decode
+_decode_bound: Final = msgspec.json.Decoder(_Bound).decode
 
-
-@lru_cache(maxsize=2048)
-def _seen(spec: bytes) -> tuple[PodSpec, Shape]:
-    """The decoded spec and its shape; cached, because each change of one pod reconciles its whole group."""
-    view = _decode(spec)
-    return view, shape_of(view)
-
-
-def view(pod: Pod) -> PodSpec:
-    """The part of the spec that matters for quota and placement. Shared: must not be changed."""
-    return _seen(bytes(pod.spec))[0]
-
-
-def shape(pod: Pod) -> Shape:
-    """What quota and placement of the pod depend on."""
-    return _seen(bytes(pod.spec))[1]
+view: Final = Once[PodSpec](_decode)
+"""The part of a pod's spec that matters for quota and placement."""
+shape: Final = Once[Shape](lambda spec: shape_of(_decode(spec)))
+"""What quota and placement of a pod depend on."""
+role: Final = Once[str](role_hash)
+"""The role of a pod in its group, by its spec."""
 
 
 def gates(pod: Pod) -> list[str]:
     """Names of the scheduling gates."""
-    return [gate.name for gate in _decode_gates(pod.spec).scheduling_gates]
+    return [gate.name for gate in _decode_bound(pod.spec).scheduling_gates]
+
+
+def is_bound(pod: Pod) -> bool:
+    """Whether the pod has a node."""
+    return bool(_decode_bound(pod.spec).node_name)
 
 
 def is_gated(pod: Pod) -> bool:

@@ -8,7 +8,6 @@ pkg/controller/jobs/pod, role hash, which trusts the annotation.
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -60,11 +59,6 @@ def role_hash(spec: bytes | msgspec.Raw) -> str:
     that both compute the same role for a pod: keys sorted, absent parts null, Go's escapes of `<`, `>`, `&`.
     Raises `msgspec.MsgspecError` if the spec is not a pod's.
     """
-    return _hashed(bytes(spec))
-
-
-@lru_cache(maxsize=2048)
-def _hashed(spec: bytes) -> str:
     decoded = _decode(spec)
     shape: dict[str, Any] = {
         "affinity": decoded.affinity,

@@ -110,6 +110,7 @@ class JobSets(TemplatedJob[JobSet]):
     makes = frozenset({("batch", "Job")})
     groups_pod_sets = True
     awaits_children = True
+    tells_of_stops = True
     rights = (Right("jobsets/status", ("patch",)),)  # a stop asks the JobSet controller to say that it has read of it
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 

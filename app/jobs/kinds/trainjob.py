@@ -139,6 +139,7 @@ class TrainJobs(TemplatedJob[TrainJob]):
     makes = frozenset({(JobSet.GROUP, JobSet.KIND)})
     needs = (JobSets.framework,)
     templates_in = JobSet
+    tells_of_stops = True
     success = "Complete"
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
 

@@ -279,6 +279,7 @@ matchExpressions:
 {{- $fullname := include "turnstile.fullname" $top -}}
 {{- $certificateFiles := and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self") -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
+{{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -352,6 +353,10 @@ spec:
           valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        {{- if $recorder }}
+        # For `kubectl exec POD -- turnstile timeline`.
+        - {name: TURNSTILE_RECORDER, value: /var/lib/turnstile/recorder.db}
+        {{- end }}
       ports:
         {{- index . 3 | nindent 8 }}
       {{- index . 4 | nindent 6 }}
@@ -364,12 +369,19 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
+        {{- if $recorder }}
+        - {name: recorder, mountPath: /var/lib/turnstile}
+        {{- end }}
         {{- if or $certificateFiles $clients $top.Values.config }}
         - {name: etc, mountPath: /etc/turnstile, readOnly: true}
         {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
+    {{- if $recorder }}
+    - name: recorder
+      {{- toYaml $values.recorder.volume | nindent 6 }}
+    {{- end }}
     {{- if or $certificateFiles $clients $top.Values.config }}
     - name: etc
       projected:

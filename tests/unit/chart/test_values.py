@@ -47,6 +47,7 @@ def test_lint_is_content(helm: Helm, values: str) -> None:
         ("webhook.certs.mode=existing", "webhook.certs.secretName: name the Secret"),
         ("config.namespace=other", "config.namespace: other is not the release's namespace turnstile-system"),
         ("config.internalCertManagement.enable=false", "contradicts webhook.certs.mode self"),
+        ("controller.recorder.day=3", "additional properties 'day' not allowed"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(helm: Helm, setting: str, complaint: str) -> None:
@@ -430,3 +431,25 @@ def test_other_controllers_of_jobs_may_create_their_pods(render: Render) -> None
     manifests = render("--set", f"admissionPolicies.jobControllers={{{user}}}")
     policy = named(manifests, "ValidatingAdmissionPolicy", "turnstile-pods-of-jobs")
     assert policy["spec"]["validations"][0]["expression"] == f'request.userInfo.username in ["{user}"]'
+
+
+def test_the_recorder_is_on_when_asked(render: Render) -> None:
+    """Its file is on a volume of the controller's pods, and commands in the pod find it."""
+    controller = named(render("--set", "controller.recorder.enabled=true"), "Deployment", "turnstile-controller")
+    (container,) = controller["spec"]["template"]["spec"]["containers"]
+    assert container["args"][container["args"].index("--recorder") + 1] == "/var/lib/turnstile/recorder.db"
+    assert {"name": "TURNSTILE_RECORDER", "value": "/var/lib/turnstile/recorder.db"} in container["env"]
+    assert {"name": "recorder", "mountPath": "/var/lib/turnstile"} in container["volumeMounts"]
+    assert {"name": "recorder", "emptyDir": {}} in controller["spec"]["template"]["spec"]["volumes"]
+
+
+def test_a_claim_of_the_recorder_is_for_one_pod(helm: Helm, render: Render) -> None:
+    """Two pods would write to one file, or wait for one volume for ever."""
+    claim = (
+        "--set", "controller.recorder.enabled=true", "--set", "controller.recorder.volume.emptyDir=null",
+        "--set", "controller.recorder.volume.persistentVolumeClaim.claimName=kept",
+    )  # fmt: skip
+    answer = helm("template", "turnstile", str(CHART), "--namespace", NAMESPACE, *claim)
+    assert "set controller.replicas to 1" in answer.stderr
+    controller = named(render(*claim, "--set", "controller.replicas=1"), "Deployment", "turnstile-controller")
+    assert controller["spec"]["strategy"] == {"type": "Recreate"}

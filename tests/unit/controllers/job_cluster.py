@@ -81,6 +81,8 @@ class Cluster:
             jobs=jobs_stores,
             pods=stores[Pod],
         )
+        charges.follow_ends(self.world)
+        self.world.ends.begin(NOW - timedelta(hours=1))
         self.put(Namespace, {"metadata": {"name": "team", "labels": {"kubernetes.io/metadata.name": "team"}}})
 
     # --- what others do -----------------------------------------------------------------------------------------------

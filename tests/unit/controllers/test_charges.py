@@ -112,9 +112,9 @@ def test_an_orphaned_workload_keeps_its_quota_until_its_pods_have_ended() -> Non
 def test_a_job_that_was_admitted_a_moment_ago_may_have_pods_that_were_not_seen() -> None:
     """Its controller creates what it has begun with. A job that was deleted keeps its quota for five seconds."""
     cluster = running()
-    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
     cluster.later(minutes=-1, seconds=-4)  # one second after the time of the condition
     cluster.delete(Job, "team/train")
+    cluster.patch(Pod, "team/a", {"status": {"phase": "Failed"}})
     assert cluster.step(JOB).actions == [RequeueAfter(4.0)]
     assert not finished(cluster)
     cluster.later(seconds=5)
@@ -144,6 +144,7 @@ def test_while_pods_are_not_read_no_quota_is_given_back() -> None:
     cluster.patch(Pod, "team/a", {"status": {"phase": "Succeeded"}})
     cluster.world.pods.doubt()
     cluster.delete(Job, "team/train")
+    cluster.later(minutes=1)
     cluster.settle(JOB)
     assert not finished(cluster)
     cluster.world.pods.believe()

@@ -77,12 +77,12 @@ def evicted_early(*, observed: bool) -> Cluster:
 
 
 def test_pods_that_may_be_created_still_keep_its_quota() -> None:
-    """Its operator may have read it before it was suspended, and says nothing; so its first seconds are waited for."""
+    """Its operator may have read it before it was suspended, and says nothing; so some seconds are waited for."""
     cluster = evicted_early(observed=False)
     decision = cluster.decide(KEY)
     assert decision.why == "evicted, but pods may be created still"
-    assert decision.actions == [RequeueAfter(2.0)]
-    cluster.later(seconds=2)
+    assert decision.actions == [RequeueAfter(5.0)]
+    cluster.later(seconds=5)
     cluster.settle(KEY)
     assert cluster.condition("QuotaReserved") == ("False", "PendingEvaluation", "Preempted to make room")
 

@@ -89,6 +89,7 @@ class TestAJobThatRuns:
         cluster = running()
         change(cluster)
         cluster.delete(Job, "team/train")
+        cluster.later(minutes=1)  # no pod of it was seen
         cluster.settle()
         found = cluster.condition("Finished")
         assert found is not None

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.api.core import Job
 from app.api.workload import Workload
+from app.controllers.ends import UNSEEN_SECONDS
 from tests.unit.controllers.job_cluster import JOB, Body, Cluster
 
 
@@ -122,7 +123,12 @@ class OneJob(RuleBasedStateMachine):
     def delete_job(self) -> None:
         """The user deletes the Job; the garbage collector asks for the Workload's deletion."""
         self.cluster.delete(Job, "team/train")
+        self.wait()
         self.delete_workloads()
+
+    def wait(self) -> None:
+        """Time passes until no pod can be on its way that was not seen."""
+        self.cluster.later(seconds=UNSEEN_SECONDS)
 
     @precondition(lambda self: self.job is None)
     @rule(suspend=st.booleans())

@@ -416,6 +416,14 @@ class TestCycles:
         assert self.recomputed(counts, "deferred_fit") == 1.0
         assert counts.value("admission_cycle_preemption_skips", cluster_queue="b") is None
 
+    def test_of_a_cluster_queue_that_is_gone_nothing_is_counted(self) -> None:
+        """It was deleted during the cycle: its series would stay for the term."""
+        state, counts = self.state(), Counts()
+        state.put_workload(b.held("all", "taker", {"cpu": "2"}), b.NOW)
+        counts.metrics.begin(world(), State())
+        counts.metrics.decided(cycle(state, b.NOW).decisions)
+        assert self.recomputed(counts, "deferred_fit") is None
+
     def test_one_that_finds_other_victims(self, counts: Counts) -> None:
         """The first took the one that both chose."""
         state = self.state(cpu=2)

@@ -167,6 +167,7 @@ def test_an_evicted_service_stops_its_clusters_and_waits_for_them() -> None:
     assert reserved is not None
     assert reserved[0] == "True"
     ray.says(suspended=True)
+    ray.later(seconds=5)  # no pod of it was seen: KubeRay may have been about to make some
     ray.settle(ray.key)
     reserved = ray.condition("QuotaReserved")
     assert reserved is not None

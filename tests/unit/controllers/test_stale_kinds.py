@@ -31,8 +31,8 @@ def test_a_child_whose_owner_is_not_read_yet_runs_on() -> None:
 def test_the_workload_of_a_deleted_job_waits_until_its_children_are_read() -> None:
     """One of them may be still to make pods that the Workload is charged for."""
     cluster = Nursery()
-    cluster.later(seconds=60)
     cluster.delete(JobSet, "team/set")
+    cluster.later(seconds=60)
     cluster.world.jobs[Job].doubt()
     cluster.settle(SET)
     assert cluster.condition("Finished") is None

@@ -260,10 +260,10 @@ def test_a_deleted_one_keeps_its_quota_while_its_pods_run() -> None:
     workload = cluster.workload["metadata"]["name"]
     meta = {"name": "p", "namespace": "team", "annotations": {names.WORKLOAD: workload}}
     cluster.put(Pod, {"metadata": meta, "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}})
-    cluster.later(seconds=60)
     cluster.delete(TrainJob, "team/train")
     cluster.settle(KEY)
     cluster.delete(JobSet, "team/train")
+    cluster.later(seconds=60)
     cluster.settle(KEY)
     assert cluster.condition("Finished") is None
     cluster.patch(Pod, "team/p", {"status": {"phase": "Succeeded"}})

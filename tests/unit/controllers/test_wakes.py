@@ -170,6 +170,11 @@ class Unlooked(OneJob):
         only = self.only()
         return workload.decide(f"team/{only['metadata']['name']}", self.cluster.world) if only else ReconcileResult()
 
+    def wait(self) -> None:
+        """What is decided then was announced by `RequeueAfter`."""
+        super().wait()
+        self.latest = (self.cluster.decide(JOB), self.workload_look())
+
     def check(self, passed_over: tuple[bool, bool]) -> None:
         """Decide again about both after one change."""
         decided = (self.cluster.decide(JOB), self.workload_look())

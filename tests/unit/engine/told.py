@@ -98,7 +98,10 @@ class Told:
 
     def state(self, options: Options, *, backwards: bool = False) -> State:
         """An engine that hears all of it for the first time."""
-        state = State(options)
+        return self.told_to(State(options), backwards=backwards)
+
+    def told_to(self, state: State, *, backwards: bool = False) -> State:
+        """The same engine, which is told all of it."""
 
         def tell(put: Any, items: Any, *rest: Any) -> None:
             for item in reversed(list(items)) if backwards else list(items):

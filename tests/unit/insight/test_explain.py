@@ -41,6 +41,16 @@ def busy(*, strategy: str = "BestEffortFIFO", waits: int = 3) -> Snapshot:
     return snapshot
 
 
+def test_one_that_is_about_to_be_admitted() -> None:
+    """The scheduler has not looked at it yet, and will admit it: nothing needs to be changed."""
+    answer = told(busy(waits=2), "team/waits")
+    assert answer.state == "pending"
+    assert "the next cycles of the scheduler admit it" in answer.sentence
+    assert answer.remedies == ()
+    assert answer.place is not None
+    assert answer.place.in_cluster_queue == 0
+
+
 class TestRandomStates:
     """A thousand clusters in which Workloads wait."""
 

@@ -34,6 +34,7 @@ def found(**changes: Any) -> list[tuple[Level, str]]:
     """Level and first words of what is said of the chart's definition of Cohorts with these changes."""
     plain = yaml.safe_load((CHART / "crds" / "cohorts.kueue.x-k8s.io.yaml").read_text())
     plain["metadata"].update(changes.get("metadata", {}))
+    plain["spec"]["conversion"] = {"strategy": changes.get("conversion", "Webhook")}
     plain["status"] = {"storedVersions": changes.get("stored", ["v1beta2"])}
     definition = msgspec.convert(plain, CustomResourceDefinition)
     said = checks.definitions({definition.metadata.name: (plain, definition)})
@@ -57,7 +58,23 @@ def test_definitions_of_others() -> None:
     owned = {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": "kueue-system"}
     deleted = "deleted with all queues when Helm release kueue in kueue-system is uninstalled"
     assert found(metadata={"annotations": owned}) == [(Level.DANGER, deleted)]
-    assert found(metadata={"annotations": {**owned, "helm.sh/resource-policy": "keep"}}) == []
+
+
+def test_older_objects_without_a_conversion_are_a_danger() -> None:
+    """They would lose what has another name in the newer version; where all are stored as v1beta2 nothing is lost."""
+    lost = "older stored objects are read without a conversion, and lose fields when written"
+    assert (Level.DANGER, lost) in found(stored=["v1beta1", "v1beta2"], conversion="None")
+    assert found(conversion="None") == []
+
+
+def test_only_what_helm_itself_keeps_is_kept() -> None:
+    """Helm goes by its record of the release: an annotation that kubectl wrote to the cluster is still a danger."""
+    owned = {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": "kueue-system"}
+    annotations = {**owned, "helm.sh/resource-policy": "keep"}
+    written = {"f:metadata": {"f:annotations": {"f:helm.sh/resource-policy": {}}}}
+    for manager, dangers in (("helm", 0), ("kubectl-annotate", 1)):
+        managed = [{"manager": manager, "fieldsV1": written}]
+        assert len(found(metadata={"annotations": annotations, "managedFields": managed})) == dangers
 
 
 @pytest.mark.parametrize(

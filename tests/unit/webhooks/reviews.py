@@ -9,6 +9,7 @@ import jsonpatch
 import msgspec
 
 from app.api.meta import Kind, ObjectMeta
+from app.insight.offer import Offer
 from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.webhooks.review import Answer, GroupVersionKind, Handler, Request
@@ -29,6 +30,7 @@ class Cluster:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     jobs: tuple[Kind, ...] = ()
     registry: Registry = field(default_factory=Registry)
+    offer: Offer | None = None
 
     def default_local_queue(self, namespace: str) -> bool:
         """Namespaces with a LocalQueue `default` are listed."""

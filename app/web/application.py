@@ -1,0 +1,97 @@
+"""Answers requests: pages, their events, and the files they need."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from fastapi import FastAPI, Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+
+from app.web.filters import FILTERS
+from app.web.fragments import Rendered, Renderer, event
+from app.web.pages import Site, show
+from app.web.static import Static
+
+APART_SECONDS: Final = 0.5
+"""Seconds between two events of a page: what changes meanwhile is sent together."""
+QUIET_SECONDS: Final = 15.0
+"""Seconds after which something is sent that means nothing, so that a connection that has died is noticed."""
+READERS: Final = 64
+"""Pages that are followed at a time."""
+
+
+def create(site: Site, stop: asyncio.Event) -> FastAPI:
+    """The application. Events end when `stop` is set."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    static = Static()
+    renderer = Renderer(static, FILTERS)
+    followed: set[object] = set()
+
+    @app.get("/static/{name:path}")
+    async def file(name: str, request: Request) -> Response:
+        return static.answer(name, request.url.query)
+
+    @app.get("/events")
+    async def events(of: str, request: Request, seen: str = "") -> Response:
+        """The changes of a page, given its address and the digest of what its reader has."""
+        if len(followed) >= READERS:
+            return Response("too many pages are open\n", 503, media_type="text/plain")
+        stream = _followed(of, request.headers.get("last-event-id", seen))
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    @app.get("/{path:path}")
+    async def page(request: Request) -> Response:
+        params = dict(request.query_params)
+        path = request.url.path
+        shown = await show(site, path, params)
+        inside = renderer.inside(shown.template, shown.content)
+        here = f"{path}?{urlencode(params)}" if params else path
+        follows = site.alive if shown.follows is None else shown.follows
+        follow = f"/events?{urlencode({'of': here, 'seen': inside.digest})}" if follows else ""
+        around = {
+            "title": shown.title,
+            "path": path,
+            "wanted": params.get("q", ""),
+            "follow": follow,
+            "where": site.where,
+            "alive": site.alive,
+        }
+        return HTMLResponse(renderer.page(inside, around), shown.status, headers={"cache-control": "no-store"})
+
+    async def render(path: str, params: Mapping[str, str]) -> Rendered:
+        shown = await show(site, path, params)
+        return renderer.inside(shown.template, shown.content)
+
+    async def _followed(of: str, seen: str) -> AsyncIterator[bytes]:
+        address = urlsplit(of)
+        params = {**dict(parse_qsl(address.query, keep_blank_values=True)), "events": ""}
+        loop, me = asyncio.get_running_loop(), object()
+        followed.add(me)
+        before: Rendered | str = seen
+        try:
+            yield b"retry: 1000\n\n"
+            while not stop.is_set():
+                news, began = site.world.news, loop.time()
+                now = await render(address.path, params)
+                changes, before = now.since(before), now
+                if changes:
+                    yield event(changes, now.digest)
+                while not await _changed(news) and not stop.is_set():
+                    yield b": still here\n\n"
+                await asyncio.sleep(max(0.0, began + APART_SECONDS - loop.time()))
+        finally:
+            followed.discard(me)
+
+    async def _changed(news: int) -> bool:
+        """Whether there are later news within `QUIET_SECONDS`; returns early when the server stops."""
+        waits = [asyncio.ensure_future(site.world.changed(news)), asyncio.ensure_future(stop.wait())]
+        try:
+            await asyncio.wait(waits, timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].done()
+        finally:
+            for each in waits:
+                each.cancel()
+
+    return app

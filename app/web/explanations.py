@@ -1,0 +1,110 @@
+"""Explanations of Workloads, worked out beside the event loop and kept for a while. Must never hold a request up."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from app.api.errors import TurnstileError
+from app.insight.explain import Explanation, explain
+from app.web.world import World
+
+T = TypeVar("T")
+
+KEPT: Final = 256
+APART_SECONDS: Final = 5.0
+"""Seconds between two explanations of one Workload while the cluster changes."""
+
+
+class Beside(Protocol):
+    """Works out answers beside the event loop; `app.process.aside` does."""
+
+    def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields. The generator is to be closed."""
+        ...
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is known of one Workload."""
+
+    told: Explanation | None = None
+    complete: bool = False
+    """Whether the remedies are in it."""
+    error: str = ""
+    revision: int = -1
+    """Of the world that was asked."""
+    at: float = float("-inf")
+    asking: bool = False
+
+
+class Explanations:
+    """Explanations by Workload. `await run()` in a task of its own."""
+
+    def __init__(self, world: World, beside: Beside) -> None:
+        self._world = world
+        self._beside = beside
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._wanted: asyncio.Queue[str] = asyncio.Queue(KEPT)
+
+    def get(self, key: str) -> Kept:
+        """What is known by now. A newer explanation is worked out if the world changed; the world tells when."""
+        kept = self._kept.setdefault(key, Kept())
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        stale = kept.revision != self._world.revision
+        if stale and not kept.asking and not self._wanted.full() and self._now() >= kept.at + APART_SECONDS:
+            kept.asking = True
+            self._wanted.put_nowait(key)
+        return kept
+
+    async def soon(self, key: str, seconds: float) -> Kept:
+        """As `get`, after so many seconds at most if nothing is known yet."""
+        kept = self.get(key)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while kept.asking and kept.told is None and not kept.error and (left := until - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._world.changed(self._world.news)
+            except TimeoutError:
+                break
+        return kept
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Work out what is asked for, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                key = await self._wanted.get()
+                if (kept := self._kept.get(key)) is not None:
+                    group.create_task(self._explain(key, kept), name=f"explain {key}")
+
+    async def _explain(self, key: str, kept: Kept) -> None:
+        world = self._world
+        revision = world.revision
+
+        def work() -> Iterator[Explanation]:
+            snapshot, now = world.snapshot(), world.now.timestamp()
+            for remedies in (0, None):
+                yield explain(snapshot, world.options, now, key, sees=lambda _: True, remedies=remedies)
+
+        kept.error = ""
+        found: Explanation | None = None
+        try:
+            async with aclosing(self._beside.answers(work)) as answers:
+                async for found in answers:
+                    if kept.told is None or kept.told.sentence != found.sentence:
+                        kept.told, kept.complete = found, False
+                        world.tell()
+            kept.told, kept.complete = found, True
+        except TurnstileError as error:
+            kept.error = str(error)
+        kept.revision, kept.at, kept.asking = revision, self._now(), False
+        world.tell()

@@ -1,0 +1,40 @@
+"""What templates need to write values for people."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from markupsafe import Markup
+
+
+def moment(value: str) -> Markup:
+    """A time as Kubernetes writes it; the page's script says how long ago that is."""
+    if not value:
+        return Markup("&ndash;")
+    shown = value.replace("T", " ").removesuffix("Z")
+    return Markup('<time datetime="{}">{} UTC</time>').format(value, shown)
+
+
+def seconds(value: float) -> str:
+    """A duration in its largest unit."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if value >= size:
+            return f"{value / size:.0f} {unit}"
+    return f"{value:.0f} s"
+
+
+def percent(value: float) -> str:
+    """A length within a drawing."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 Workload`, `2 Workloads`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "moment": moment,
+    "seconds": seconds,
+    "percent": percent,
+    "counted": counted,
+}

@@ -1,0 +1,98 @@
+"""Who may read a page that `turnstile web` serves: the browser of the user who started it, and no other site in it.
+
+Other users of the machine reach the port too, and so do pages of other sites in the same browser. So a reader needs the
+token that `turnstile web` printed, once, and has a cookie from then on; a request must name this host (otherwise a name
+of another site could be made to lead here: DNS rebinding); and what other sites make a browser ask for is refused. No
+request changes anything, so there is nothing to forge; readings are protected all the same.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""Of every answer: nothing inline runs, nothing comes from elsewhere, no other site may frame or read a page."""
+TOKEN: Final = "token"  # noqa: S105 its name
+"""The parameter that brings the token."""
+_LOCAL: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Guard:
+    """Lets requests pass that have the token, and adds `HEADERS` to all answers. Without a token all have it."""
+
+    def __init__(self, app: ASGIApp, *, token: str = "", hosts: tuple[str, ...] = _LOCAL) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        if scope["type"] != "http":
+            return
+        answer = self._refusal(scope)
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        host, port = _split(headers.get("host", ""))
+        if host.lower() not in self._hosts:
+            return PlainTextResponse(f"This page is not at {host or 'a nameless host'}: use localhost.\n", 421)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("This page can only be read.\n", 405, headers={"allow": "GET, HEAD"})
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return PlainTextResponse("Other sites may not read this page.\n", 403)
+        return self._entrance(scope, headers, f"turnstile-{port}") if self._token else None
+
+    def _entrance(self, scope: Scope, headers: Mapping[str, str], cookie: str) -> Response | None:
+        """Exchanges the token for a cookie; refuses a request that has neither."""
+        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if any(name == TOKEN and self._right(value) for name, value in asked):
+            rest = urlencode([item for item in asked if item[0] != TOKEN])
+            answer = RedirectResponse(f"{scope['path']}?{rest}" if rest else scope["path"], 303)
+            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", path="/")
+            return answer
+        given = SimpleCookie()
+        try:
+            given.load(headers.get("cookie", ""))
+        except CookieError:
+            given.clear()
+        if cookie in given and self._right(given[cookie].value):
+            return None
+        return PlainTextResponse("Open the address that `turnstile web` printed: it has the token.\n", 401)
+
+    def _right(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._token.encode())
+
+
+def new_token() -> str:
+    """A token that cannot be guessed."""
+    return secrets.token_urlsafe(24)
+
+
+def _split(host: str) -> tuple[str, str]:
+    """Name and port of a Host header."""
+    name, colon, port = host.rpartition(":")
+    return (name, port) if colon and port.isdigit() else (host, "")

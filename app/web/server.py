@@ -1,0 +1,85 @@
+"""Runs the page: the ledger it shows, the explanations, and the server."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Protocol
+
+from app.engine import Options
+from app.http.connections import DEADLINES, Connections, State
+from app.http.health import Health
+from app.http.server import serve
+from app.kube.lease import Lease
+from app.kube.store import Store
+from app.web import guard
+from app.web.application import create
+from app.web.explanations import Beside, Explanations
+from app.web.health import Observer, Watch
+from app.web.pages import Site
+from app.web.world import Source, World
+
+_DEADLINES: Final = {**DEADLINES, State.ANSWERING: float("inf")}  # events of a page end when its reader leaves
+
+
+class Watched(Source, Protocol):
+    """Where the objects come from, and how their watches fare; `app.process.sources` has two."""
+
+    @property
+    def leases(self) -> Store[Lease] | None:
+        """The Lease of the leader; None if there can be none."""
+        ...
+
+    def watches(self) -> list[Watch]:
+        """How each watch fares."""
+        ...
+
+
+class PageServer:
+    """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader."""
+
+    def __init__(
+        self,
+        source: Watched,
+        options: Options,
+        clock: Callable[[], datetime],
+        beside: Beside,
+        *,
+        where: str,
+        alive: bool = True,
+        lease: str = "",
+        token: str = "",
+    ) -> None:
+        self.world = World(source, options, clock)
+        self._explanations = Explanations(self.world, beside)
+        self._observer = Observer(self.world, source.watches, source.leases, lease)
+        self._token = token
+        self._site = Site(
+            world=self.world,
+            explanations=self._explanations,
+            observer=self._observer,
+            beside=beside,
+            where=where,
+            alive=alive,
+        )
+
+    async def run(
+        self, host: str, port: int, *, stop: asyncio.Event, on_listening: Callable[[str, int], object] | None = None
+    ) -> None:
+        """Serve until `stop` is set. Raises OSError, in a group, if the address cannot be bound."""
+        app = guard.Guard(create(self._site, stop), token=self._token)
+        async with asyncio.TaskGroup() as group:
+            working = (self.world.follow(), self._explanations.run(), self._observer.run())
+            tasks = [group.create_task(each) for each in working]
+            await serve(
+                app,
+                host=host,
+                port=port,
+                health=Health(),
+                stop=stop,
+                connections=Connections(deadlines=_DEADLINES),
+                drain_seconds=0.0,
+                grace_seconds=1.0,
+                on_listening=on_listening,
+            )
+            for task in tasks:
+                task.cancel()

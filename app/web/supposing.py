@@ -1,0 +1,179 @@
+"""What if: a job that does not exist yet, or another quota, and what the next cycles would then decide.
+
+The scheduler's own code decides, on a copy. What the change does is told by comparing with what it decides without it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.errors import InvalidValue
+from app.api.localqueue import LocalQueue
+from app.api.meta import Kind, ObjectMeta
+from app.api.pods import Container, PodSpec, PodTemplate, ResourceRequirements
+from app.api.quantity import to_int
+from app.api.workload import PodSet, Workload, WorkloadSpec
+from app.engine.quota import amounts
+from app.insight import changes
+from app.insight.whatif import Fate, Outlook, WhatIf
+from app.web.explanations import Beside
+from app.web.world import World
+
+NAME: Final = "what-if"
+"""The name of the Workload that does not exist."""
+LISTED: Final = 10_000
+"""Fates that are compared at most."""
+SHOWN: Final = 50
+FIELDS: Final = ("queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is different with the change."""
+
+    job: Fate | None
+    """What happens to the job that was asked about."""
+    admitted: tuple[Fate, ...]
+    """Workloads that would be admitted, and are not without the change."""
+    preempted: tuple[Fate, ...]
+    """Workloads that would be preempted, and are not without it."""
+    waiting: tuple[Fate, ...]
+    """Workloads that would wait, and are admitted without it."""
+    before: Outlook
+    after: Outlook
+
+
+async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answer | None:
+    """What a filled form asks; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
+    put = tuple(_supposed(world, {name: form.get(name, "").strip() for name in FIELDS}))
+    if not put:
+        return None
+    without, before = await _told(world, beside, ())
+    fates, after = await _told(world, beside, put)
+    jobs = {each.metadata.key for each in put if isinstance(each, Workload)}
+
+    def news(now: Mapping[str, Fate], then: Mapping[str, Fate]) -> tuple[Fate, ...]:
+        return tuple(fate for key, fate in now.items() if key not in then and key not in jobs)[:SHOWN]
+
+    return Answer(
+        job=next((found for key in jobs for found in (fates.admitted.get(key), fates.pending.get(key)) if found), None),
+        admitted=news(fates.admitted, without.admitted),
+        preempted=news(fates.preempted, without.preempted),
+        waiting=tuple(fate for fate in news(fates.pending, without.pending) if fate.key in without.admitted),
+        before=before,
+        after=after,
+    )
+
+
+@dataclass(slots=True)
+class _Fates:
+    """What happens to Workloads, by key: how it ends, and who was preempted on the way."""
+
+    admitted: dict[str, Fate] = field(default_factory=dict)
+    preempted: dict[str, Fate] = field(default_factory=dict)
+    pending: dict[str, Fate] = field(default_factory=dict)
+
+    def put(self, fate: Fate) -> None:
+        """What is said later holds."""
+        self.admitted.pop(fate.key, None)
+        if fate.outcome == "preempted":
+            self.preempted[fate.key] = fate
+        elif fate.outcome == "pending":
+            self.pending[fate.key] = fate
+        else:
+            self.admitted[fate.key] = fate
+
+
+async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_Fates, Outlook]:
+    question = WhatIf(now=world.now.timestamp(), put=put, listed=LISTED)
+
+    def work() -> Iterator[Fate | Outlook]:
+        return question.answer(world.state)  # the fork's own
+
+    fates, outlook = _Fates(), Outlook(0, 0, 0, 0, settled=True)
+    async with aclosing(beside.answers(work)) as answers:
+        async for part in answers:
+            if isinstance(part, Outlook):
+                outlook = part
+            else:
+                fates.put(part)
+    return fates, outlook
+
+
+def _supposed(world: World, form: Mapping[str, str]) -> Iterator[Kind]:
+    if form["queue"] or form["requests"]:
+        yield _job(world, form)
+    if form["clusterqueue"] or form["nominal"]:
+        yield _quota(world, form)
+
+
+def _job(world: World, form: Mapping[str, str]) -> Workload:
+    local = world.of(LocalQueue).get(form["queue"])
+    if local is None:
+        raise InvalidValue("queue", form["queue"], "no such LocalQueue: give NAMESPACE/NAME")
+    requests = {}
+    for part in form["requests"].split():
+        resource, equals, amount = part.partition("=")
+        if not (resource and equals):
+            raise InvalidValue("requests", part, "write what a pod asks for as cpu=4 memory=8Gi")
+        _amount("requests", resource, amount)
+        requests[resource] = amount
+    if not requests:
+        raise InvalidValue("requests", "", "say what a pod asks for, as cpu=4 memory=8Gi")
+    template = PodTemplate(
+        spec=PodSpec(containers=[Container(resources=ResourceRequirements(requests=dict(requests)))])
+    )
+    return Workload(
+        metadata=ObjectMeta(name=NAME, namespace=local.metadata.namespace, uid=NAME),
+        spec=WorkloadSpec(
+            pod_sets=[PodSet(count=_whole("pods", form["pods"] or "1", least=1), template=template)],
+            queue_name=local.metadata.name,
+            priority=_whole("priority", form["priority"] or "0"),
+        ),
+    )
+
+
+def _quota(world: World, form: Mapping[str, str]) -> ClusterQueue:
+    queue = world.of(ClusterQueue).get(form["clusterqueue"])
+    if queue is None:
+        raise InvalidValue("clusterqueue", form["clusterqueue"], "no such ClusterQueue")
+    flavor, resource = form["flavor"], form["resource"]
+    found = [
+        quota
+        for group in queue.spec.resource_groups
+        for each in group.flavors
+        for quota in each.resources
+        if (each.name, quota.name) == (flavor, resource)
+    ]
+    if not found:
+        known = [
+            f"{each.name} {quota.name}"
+            for group in queue.spec.resource_groups
+            for each in group.flavors
+            for quota in each.resources
+        ]
+        raise InvalidValue("resource", f"{flavor} {resource}", f"the ClusterQueue has quota for {', '.join(known)}")
+    more = _amount("nominal", resource, form["nominal"]) - to_int(resource, found[0].nominal_quota)
+    return changes.with_quota(queue, {(flavor, resource): more})
+
+
+def _amount(field: str, resource: str, value: str) -> int:
+    try:
+        found = amounts.quota(resource, value)
+    except InvalidValue as error:
+        raise InvalidValue(field, value, error.cure) from None
+    if found < 0:
+        raise InvalidValue(field, value, "an amount is not negative")
+    return found
+
+
+def _whole(field: str, value: str, *, least: int | None = None) -> int:
+    try:
+        found = int(value)
+    except ValueError:
+        raise InvalidValue(field, value, "give a whole number") from None
+    if least is not None and found < least:
+        raise InvalidValue(field, value, f"give at least {least}")
+    return found

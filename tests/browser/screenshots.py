@@ -1,0 +1,67 @@
+"""`python -m tests.browser.screenshots FOLDER` (`make screenshots`): pictures of the page for the documentation."""
+
+import sys
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from tests.browser import demo
+from tests.browser.conftest import CHROMIUM, Served, serve
+
+COLOURS = 256
+"""A page has few: a palette makes the files a third as large."""
+
+
+class Shot(NamedTuple):
+    """One picture."""
+
+    name: str
+    path: str
+    scheme: str = "light"
+    width: int = 1280
+    height: int = 1000
+
+
+SHOTS = (
+    Shot("page-overview", "/", height=1180),
+    Shot("page-overview-dark", "/", scheme="dark", height=1180),
+    Shot("page-queue", "/clusterqueues/language", height=900),
+    Shot("page-workload", "/workloads/language/job-finetune-a3b77", height=820),
+    Shot("page-what-if", "/what-if?queue=robotics/simulation&pods=6&priority=10"
+         "&requests=nvidia.com/gpu%3D1+cpu%3D12+memory%3D96Gi", height=720),
+    Shot("page-health-dark", "/health", scheme="dark", height=820),
+    Shot("page-telephone", "/workloads/language/job-finetune-a3b77", scheme="dark", width=390, height=1080),
+)  # fmt: skip
+
+
+def main(folder: Path) -> None:
+    """Take them all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextmanager(serve)(demo.world()) as served, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for shot in SHOTS:
+            take(browser, served, shot, folder)
+        browser.close()
+
+
+def take(browser: Any, served: Served, shot: Shot, folder: Path) -> None:
+    """Take one, once everything on the page is there."""
+    context = browser.new_context(color_scheme=shot.scheme, viewport={"width": shot.width, "height": shot.height})
+    page = context.new_page()
+    page.goto(served.address + shot.path)
+    if shot.path.startswith("/workloads/"):
+        page.locator(".remedies").wait_for(timeout=60_000)
+    page.evaluate("document.fonts.ready")
+    picture = Image.open(BytesIO(page.screenshot()))
+    picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        folder / f"{shot.name}.png", optimize=True
+    )
+    context.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""A reader follows links and sees what there is."""
+
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Served
+
+pytest.importorskip("playwright", reason="make test-browser installs it")
+from playwright.sync_api import expect
+
+
+def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
+    """Cohort, ClusterQueue, Workload, and what would admit it."""
+    page.goto(shown.address)
+    expect(page.locator("#c-models")).to_contain_text("language borrows 4 from vision 3, research 1")
+    expect(page.locator("#q-robotics")).to_contain_text("2 held for a preemptor")
+    expect(page.locator("#q-robotics")).to_contain_text("holds quota for vision/job-track-ab310")
+    expect(page.locator("#q-archive")).to_contain_text("Can't admit new workloads: is stopped.")
+    page.get_by_role("link", name="language", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("ClusterQueue language")
+    waiting = page.locator("#waiting tbody tr")
+    expect(waiting).to_have_count(3)
+    expect(waiting.first).to_contain_text("insufficient unused quota for nvidia.com/gpu in flavor a100, 2 more needed")
+    page.get_by_role("link", name="job-finetune-a3b77").click()
+    remedy = "Raise the nominal quota of flavor a100 in ClusterQueue language by"
+    expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
+    expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
+    expect(page.locator("#moments")).to_contain_text("Created")
+
+
+def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:
+    """`/` goes to the search, `j` to the first hit, Enter to its page."""
+    page.goto(shown.address)
+    page.keyboard.press("/")
+    page.keyboard.type("grasp")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found tbody tr")).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Workload job-grasp-30f11")
+    expect(page.locator("#facts")).to_contain_text("admitted")
+
+
+def test_only_queues_named(shown: Served, page: Any) -> None:
+    """The filter leaves what matches, a Cohort with all its members."""
+    page.goto(shown.address)
+    page.get_by_label("Only queues or Cohorts named").fill("models")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tr.queue")).to_have_count(2)
+    page.get_by_label("Only queues or Cohorts named").fill("nothing")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator(".empty")).to_contain_text("has “nothing” in its name")
+
+
+def test_what_if_a_job_came(shown: Served, page: Any) -> None:
+    """The form says what the next cycles would do, and what is wrong with a field, beside it."""
+    page.goto(f"{shown.address}/what-if")
+    page.get_by_label("LocalQueue").fill("robotics/simulation")
+    page.get_by_label("Pods").fill("6")
+    page.get_by_label("Priority").fill("10")
+    page.get_by_label("Each pod asks for").fill("nvidia.com/gpu=1 cpu=12 memory=lots")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_label("Each pod asks for")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#h-requests")).to_contain_text("lots")
+    page.get_by_label("Each pod asks for").fill("nvidia.com/gpu=1 cpu=12 memory=96Gi")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator(".verdict")).to_contain_text("The job would be admitted", timeout=30_000)
+
+
+def test_the_theme_is_remembered(shown: Served, page: Any) -> None:
+    """As the system, light, dark: also on the next page."""
+    page.goto(shown.address)
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    button = page.locator("#theme")
+    button.click()
+    button.click()
+    assert page.evaluate(ground) != light
+    page.goto(f"{shown.address}/health")
+    expect(button).to_have_attribute("aria-label", "Colours: dark")
+
+
+def test_nothing_at_an_address(shown: Served, page: Any) -> None:
+    """A page that says so, not an error of the server."""
+    answer = page.request.get(f"{shown.address}/clusterqueues/none")
+    assert answer.status == 404
+    assert "There is nothing at this address" in answer.text()

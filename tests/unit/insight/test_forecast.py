@@ -1,0 +1,112 @@
+"""When a pending Workload is admitted: from the run times seen, and not without them."""
+
+from app.engine import Options
+from app.insight.forecast import Arrivals, Forecast, Forecaster, arrivals_of
+from app.insight.runtimes import Group, Run, RunTimes
+from app.insight.snapshot import Snapshot
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
+
+LINE = Group(queue="team/main")
+
+
+def busy(*more: object) -> Snapshot:
+    """A queue of one cpu that is held for 5 seconds already, for which two Workloads wait."""
+    snapshot = Snapshot()
+    for each in (
+        team(), b.flavor(), b.queue("main", {"default": {"cpu": 1}}), b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "1"}), b.workload("first", second=1), b.workload("second", second=2), *more,
+    ):  # fmt: skip
+        snapshot.put(each)  # type: ignore[arg-type]
+    return snapshot
+
+
+def told(
+    *keys: str,
+    seconds: tuple[float, ...] = (),
+    snapshot: Snapshot | None = None,
+    arrivals: Arrivals = (),
+    seed: int = 0,
+) -> list[Forecast]:
+    """The forecasts, given how long others ran."""
+    times = RunTimes([Run(LINE, each) for each in seconds])
+    forecaster = Forecaster(snapshot or busy(), Options(), b.NOW, times, arrivals=arrivals, seed=seed)
+    return forecaster.forecast([f"team/{key}" for key in keys])
+
+
+class TestIntervals:
+    """From draws of run times."""
+
+    def test_when_the_one_before_ends(self) -> None:
+        """All runs last 100 seconds, and 5 of them have passed."""
+        (first,) = told("first", seconds=(100.0,) * 20)
+        assert (first.earliest, first.median, first.latest, first.reason) == (95, 95, 95, "")
+        assert first.based_on == ("20 runs of queue team/main, priority class none, kind none",)
+
+    def test_one_after_the_other(self) -> None:
+        """The second waits for the end of the first too."""
+        first, second = told("first", "second", seconds=(100.0,) * 20)
+        assert first.median == 95
+        assert second.median == 195
+
+    def test_long_and_short_runs(self) -> None:
+        """The interval is from early to late."""
+        (first,) = told("first", seconds=tuple(float(each) for each in range(10, 110)))
+        assert first.earliest is not None
+        assert first.latest is not None
+        assert 5 <= first.earliest <= 25
+        assert 80 <= first.latest <= 105
+
+    def test_the_same_seed(self) -> None:
+        """Gives the same answer, and another seed another one."""
+        seconds = tuple(float(each) for each in range(10, 110))
+        assert told("first", seconds=seconds) == told("first", seconds=seconds)
+        assert told("first", seconds=seconds) != told("first", seconds=seconds, seed=1)
+
+    def test_others_will_come(self) -> None:
+        """Where Workloads of higher priority came again and again, they will."""
+        seconds = (100.0,) * 20
+        urgent = [(b.NOW - back, b.workload(f"urgent-{back}", priority=9)) for back in range(600, 0, -150)]
+        (without,) = told("second", seconds=seconds)
+        (with_,) = told("second", seconds=seconds, arrivals=urgent)
+        assert with_.median is not None
+        assert without.median is not None
+        assert with_.median > without.median
+
+
+class TestNoGuess:
+    """Without data there is no number, but a reason."""
+
+    def test_no_run_time_at_all(self) -> None:
+        """Nothing has finished yet."""
+        (first,) = told("first")
+        assert (first.earliest, first.latest) == (None, None)
+        assert first.reason.startswith("no run time is known")
+
+    def test_too_few_runs(self) -> None:
+        """Of what it waits for."""
+        (first,) = told("first", seconds=(100.0,) * 3)
+        assert (first.earliest, first.latest) == (None, None)
+
+    def test_longer_than_any_run(self) -> None:
+        """What it waits for runs longer than anything that was seen."""
+        (first,) = told("first", seconds=(4.0,) * 20)
+        assert first.latest is None
+        assert first.reason
+
+    def test_never(self) -> None:
+        """It asks for more than there is: the reason says where to look."""
+        wide = b.workload("wide", cpu=2, second=3)
+        (forecast,) = told("wide", seconds=(100.0,) * 20, snapshot=busy(wide))
+        assert forecast.earliest is None
+        assert "not admitted in any course of events" in forecast.reason
+
+    def test_what_does_not_wait(self) -> None:
+        """Is told so."""
+        (forecast,) = told("runs", seconds=(100.0,) * 20)
+        assert forecast.reason == "it does not wait in a queue"
+
+
+def test_arrivals_are_in_order() -> None:
+    """By creation."""
+    assert [each.metadata.name for _, each in arrivals_of(busy())] == ["runs", "first", "second"]

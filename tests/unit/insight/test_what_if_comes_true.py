@@ -1,0 +1,71 @@
+"""What what-if says of a change is what happens when the change is made."""
+
+import copy
+import os
+import random
+
+import pytest
+
+from app.api.workload import Workload
+from app.engine import Options
+from app.engine.options import FairSharing
+from app.insight.consequences import after
+from app.insight.difference import Course
+from app.insight.snapshot import Snapshot
+from tests.unit.engine import builders as b
+from tests.unit.insight import pending_worlds as worlds
+from tests.unit.insight.happenings import Happening, some_change
+
+STATES = int(os.environ.get("WHAT_IF_STATES", "1000"))
+
+
+def compare(seed: int) -> None:
+    """A cluster, a change that is foretold and then made."""
+    lots = random.Random(seed)
+    options = Options(fair_sharing=FairSharing() if seed % 3 == 0 else None)
+    snapshot, _ = worlds.world(seed)
+    cluster = Happening(snapshot.without(Workload).changed(_fresh(snapshot)), options, lots)
+    begin = cluster.objects.changed()
+    change = some_change(lots, begin)
+    changed = after(begin, change, b.NOW)
+    live = copy.deepcopy(cluster.state)
+    changed.happen(live, b.NOW)
+    foretold = [Course(live, b.NOW)]
+    if all(info.last_assignment is None for info in cluster.state.waiting.values()):
+        # A snapshot does not know how far a search for flavors came.
+        foretold.append(Course(changed.snapshot.state(options, b.NOW)[0], b.NOW))
+    held = set(cluster.holding())
+
+    evicted = cluster.happen(change)
+
+    about = f"seed {seed}: {change}"
+    assert evicted == {each.key for each in changed.released if each.evicted}, about
+    now, victims = cluster.holding(), {key: by for key, by in cluster.preempted.items() if key in held}
+    waits = {key: why for key in cluster.state.waiting if (why := cluster.state.why(key)) is not None}
+    while cluster.state.waiting and cluster.holding():
+        cluster.finish_all()
+    for course in foretold:
+        assert {key for key, number in course.rounds.items() if number == 0} == set(now), about
+        for key, fate in course.fates.items():
+            if key in now and fate.outcome == "admitted":
+                assert list(fate.flavors) == now[key], about
+        assert {key: fate.preemptor for key, fate in course.preempted.items()} == victims, about
+        assert course.waiting.keys() == waits.keys(), about
+        assert course.starving.keys() == set(cluster.state.waiting), about
+    for key, fate in foretold[0].waiting.items():
+        assert fate.reason == waits[key].reason, f"{about}: {key}"
+
+
+def _fresh(snapshot: Snapshot) -> list[Workload]:
+    """The Workloads as they were submitted."""
+    return [b.changed(each, status={"conditions": [], "admission": None}) for each in snapshot.of(Workload)]
+
+
+class TestRandomStates:
+    """A thousand clusters."""
+
+    @pytest.mark.timeout(600)
+    def test_what_is_foretold_happens(self) -> None:
+        """Who is evicted, admitted with which flavors, preempted by whom; who waits and why; who starves."""
+        for seed in range(STATES):
+            compare(seed)

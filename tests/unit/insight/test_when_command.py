@@ -1,0 +1,170 @@
+"""`turnstile when` on a dump and `turnstile backtest`: what they print, and their exit codes."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from app.cli import commands
+from app.main import run
+
+NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
+GROUP = "kueue.x-k8s.io/v1beta2"
+
+
+def conditions(**times: str) -> list[dict[str, str]]:
+    """Conditions that are true, since when."""
+    return [
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": f"2026-01-01T{time}:00Z"}
+        for kind, time in times.items()
+    ]
+
+
+def workload(name: str, **status: object) -> dict[str, object]:
+    """A Workload of one cpu."""
+    meta = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T08:00:00Z"}
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    spec = {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    return {"apiVersion": GROUP, "kind": "Workload", "metadata": meta, "spec": spec, "status": status}
+
+
+@pytest.fixture
+def objects() -> list[dict[str, object]]:
+    """A queue of one cpu, which is held for half an hour, and a Workload that waits for it."""
+    quota = {"name": "any", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "any"}, "resourceUsage": {"cpu": "1"}}
+    admission = {"clusterQueue": "main", "podSetAssignments": [assigned]}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
+        {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+        {
+            "apiVersion": GROUP,
+            "kind": "ClusterQueue",
+            "metadata": {"name": "main"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+        },
+        {
+            "apiVersion": GROUP,
+            "kind": "LocalQueue",
+            "metadata": {"name": "main", "namespace": "team"},
+            "spec": {"clusterQueue": "main"},
+        },
+        workload("runs", admission=admission, conditions=conditions(QuotaReserved="09:30", Admitted="09:30")),
+        workload("waits"),
+    ]
+
+
+@pytest.fixture
+def dump(objects: list[dict[str, object]], tmp_path: Path) -> Path:
+    """The same, with twenty Workloads that ran for an hour."""
+    done = [
+        workload(f"done-{number}", conditions=conditions(Admitted="08:00", Finished="09:00")) for number in range(20)
+    ]
+    file = tmp_path / "dump.yaml"
+    file.write_text(yaml.safe_dump_all([*objects, *done]))
+    return file
+
+
+def ask(command: str, *arguments: str | Path) -> Result:
+    """What a command does."""
+    app = commands.create(serving=lambda _: 1, run=run, clock=lambda: NOW)
+    return CliRunner().invoke(app, [command, *(str(each) for each in arguments)])
+
+
+class TestWhen:
+    """Forecasts for people and programs."""
+
+    def test_one_workload(self, dump: Path) -> None:
+        """The one before it has run for half of its hour."""
+        done = ask("when", "workload/waits", "-n", "team", "--state", dump)
+        assert done.exit_code == 0
+        assert "team/waits: with 80% between 30 min (Thu 10:30) and 30 min (Thu 10:30)" in done.output
+        assert "20 runs of queue team/main, priority class none, kind none" in done.output
+
+    def test_all_for_programs(self, dump: Path) -> None:
+        """In seconds."""
+        told = json.loads(ask("when", "--all", "-n", "team", "--state", dump, "-o", "json").stdout)
+        assert [(each["workload"], each["median"]) for each in told["forecasts"]] == [("team/waits", 1800.0)]
+
+    def test_no_data(self, objects: list[dict[str, object]], tmp_path: Path) -> None:
+        """No guess: the reason."""
+        file = tmp_path / "dump.yaml"
+        file.write_text(yaml.safe_dump_all(objects))
+        done = ask("when", "workload/waits", "-n", "team", "--state", file)
+        assert done.exit_code == 0
+        assert "team/waits: no forecast: no run time is known" in done.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "error"),
+        [
+            ((), "give KIND/NAME"),
+            (("workload/waits", "--all"), "give KIND/NAME"),
+            (("workload/runs",), "it is not pending"),
+            (("workload/other",), "there is no such Workload"),
+            (("job/other",), "no Workload is for it"),
+        ],
+    )
+    def test_bad_input(self, dump: Path, arguments: tuple[str, ...], error: str) -> None:
+        """One sentence, and exit code 2."""
+        done = ask("when", *arguments, "-n", "team", "--state", dump)
+        assert done.exit_code == 2
+        assert error in done.output
+
+
+class TestBacktest:
+    """Coverage on traces."""
+
+    QUICK = ("--traces", "1", "--days", "2", "--courses", "20")
+
+    def test_figures_and_plot(self, tmp_path: Path) -> None:
+        """Within wide limits it succeeds."""
+        plot = tmp_path / "plot.svg"
+        done = ask("backtest", *self.QUICK, "--least", "0", "--most", "100", "--plot", plot)
+        assert done.exit_code == 0
+        assert "In the 80% interval: " in done.output
+        assert plot.read_text().startswith("<svg ")
+        assert plot.read_text().count("<circle ") == int(done.output.split()[0])
+
+    def test_outside_of_the_limits(self) -> None:
+        """It fails, and says so."""
+        done = ask("backtest", *self.QUICK, "--least", "101", "--most", "102", "-o", "json")
+        assert done.exit_code == 1
+        assert "is not between 101 and 102 %" in done.output
+        told = json.loads(done.stdout)
+        assert told["forecasts"] == len(told["outcomes"])
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        """In the Standard Workload Format; it is as busy as asked."""
+        file = tmp_path / "trace.swf"
+        lines = [
+            f"{number} {number * 60} 0 {600 + number % 7 * 60} 1 -1 -1 1 0 -1 1 1 1 1 1 -1 -1 -1"
+            for number in range(900)
+        ]
+        file.write_text("\n".join(["; made by hand", *lines]))
+        done = ask(
+            "backtest",
+            "--trace",
+            file,
+            "--days",
+            "1",
+            "--load",
+            "1.2",
+            "--courses",
+            "20",
+            "--least",
+            "0",
+            "--most",
+            "100",
+        )
+        assert done.exit_code == 0, done.output
+
+    def test_no_trace(self, tmp_path: Path) -> None:
+        """The error names the file."""
+        file = tmp_path / "trace.swf"
+        file.write_text("; nothing\n")
+        assert "no job of it ran" in ask("backtest", "--trace", file).output
+        assert "cannot be read" in ask("backtest", "--trace", tmp_path / "missing").output

@@ -1,0 +1,183 @@
+"""What a leader records in its term: all that the stores show when it begins, and every change from then on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
+from app.api.meta import Kind
+from app.api.workload import Workload
+from app.kube.store import Store
+from app.recorder.reading import reading
+from app.recorder.recording import Recording
+from app.recorder.writer import Retention, Writer
+from tests.unit.engine import builders as b
+from tests.unit.recorder.lives import T0, life
+
+K = TypeVar("K", bound=Kind)
+
+pytestmark = pytest.mark.asyncio
+
+
+class Leader:
+    """The stores of a leader, and its writer."""
+
+    def __init__(self, path: Path, *, waiting: int = 10_000) -> None:
+        self.path = path
+        self.workloads: Store[Workload] = Store()
+        self.queues: Store[ClusterQueue] = Store()
+        self.cohorts: Store[Cohort] = Store()
+        self.version = 0
+        retention = Retention(days=None, mib=None)
+        self.writer = Writer(
+            path,
+            retention=retention,
+            clock=lambda: T0,
+            waiting=waiting,
+            gather_seconds=0.01,
+            again_seconds=(0.02, 0.05),
+        )
+        self.recording = Recording(
+            self.writer,
+            workloads=self.workloads,
+            cluster_queues=self.queues,
+            cohorts=self.cohorts,
+            clock=lambda: datetime.fromtimestamp(T0 + 8 * self.version, UTC),
+            look_seconds=0.02,
+        )
+
+    def see(self, *versions: Workload | None) -> None:
+        """The watch delivers versions of a Workload, None for its deletion."""
+        for each in versions:
+            self.version += 1
+            if each is None:
+                self.workloads.delete("team/w", resource_version=str(self.version))
+            else:
+                self.workloads.observe(b.changed(each, metadata={"resourceVersion": str(self.version)}))
+
+    @asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
+        """A term; in the end all is written."""
+        task = asyncio.create_task(self.recording.run())
+        await asyncio.sleep(0)
+        try:
+            yield
+            await self.written()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            self.writer.close()
+
+    async def written(self) -> None:
+        """Wait for the writer's thread."""
+        stats = self.writer.stats
+        await eventually(lambda: stats.written >= stats.put and not len(self.writer) and not stats.failing)
+
+    def told(self, name: str = "w") -> list[str]:
+        """What the file has of a Workload."""
+        with reading(self.path) as reader:
+            return [each.what for found in reader.named("team", name) for each in reader.timeline(found.uid)]
+
+
+async def eventually(look: Callable[[], bool]) -> None:
+    """Wait for the writer's thread."""
+    async with asyncio.timeout(20):
+        while not look():  # noqa: ASYNC110 -- a thread has no event of ours
+            await asyncio.sleep(0.01)
+
+
+def versioned(obj: K, version: int) -> K:
+    """An object with a resourceVersion."""
+    obj.metadata.resource_version = str(version)
+    return obj
+
+
+def begun(path: Path, *versions: Workload | None, before: int = 0, waiting: int = 10_000) -> Leader:
+    """A leader that had seen these versions before its term began, after some others that only its predecessor saw."""
+    leader = Leader(path, waiting=waiting)
+    leader.version = before
+    leader.writer.start()
+    leader.see(*versions)
+    return leader
+
+
+@pytest.mark.parametrize("cut", range(9))
+async def test_a_change_of_leader_loses_and_repeats_nothing(tmp_path: Path, cut: int) -> None:
+    """The next leader begins with the version that the one before saw last."""
+    alone = begun(tmp_path / "alone.db")
+    async with alone.leading():
+        alone.see(*life())
+    first = begun(tmp_path / "recorder.db")
+    async with first.leading():
+        first.see(*life()[:cut])
+    seen = max(0, cut - 1)
+    second = begun(tmp_path / "recorder.db", *life()[seen:cut], before=seen)
+    async with second.leading():
+        second.see(*life()[cut:])
+    assert second.told() == alone.told()
+    assert len(alone.told()) == 12
+
+
+async def test_what_ended_between_two_terms_is_over(tmp_path: Path) -> None:
+    """Its quota is free since the next leader noticed."""
+    first = begun(tmp_path / "recorder.db")
+    async with first.leading():
+        first.see(*life()[:3])
+    second = begun(tmp_path / "recorder.db", before=9)
+    async with second.leading():
+        await eventually(lambda: second.told()[-1] == "deleted")
+    with reading(second.path) as reader:
+        (workload,) = reader.named("team", "w")
+        assert workload.over is not None
+
+
+async def test_what_was_created_while_all_is_recorded_is_not_over(tmp_path: Path) -> None:
+    """The list of what exists is taken in slices."""
+    leader = begun(tmp_path / "recorder.db")
+    for number in range(3000):
+        leader.workloads.observe(b.workload(f"w-{number}", version=number + 1))
+    async with leader.leading():
+        leader.version = 3000
+        leader.see(life()[0])
+        await leader.written()
+    assert leader.told() == ["created"]
+
+
+async def test_all_is_recorded_again_after_records_were_dropped(tmp_path: Path) -> None:
+    """What an object still shows is made up for when the file can be written to again."""
+    late = tmp_path / "late" / "recorder.db"
+    leader = begun(late, waiting=4)
+    async with leader.leading():
+        leader.see(*life()[:3])
+        assert leader.writer.stats.dropped
+        late.parent.mkdir()
+        await eventually(
+            lambda: leader.writer.stats.written > 0 and leader.told() == ["created", "waiting", "reserved", "admitted"]
+        )
+
+
+async def test_quotas_are_recorded_when_they_change(tmp_path: Path) -> None:
+    """Not when something else of the ClusterQueue does."""
+    leader = begun(tmp_path / "recorder.db")
+    leader.queues.observe(versioned(b.queue("a", cohort="all"), 1))
+    async with leader.leading():
+        leader.queues.observe(versioned(b.queue("a", cohort="all", stopPolicy="Hold"), 2))
+        leader.queues.observe(versioned(b.queue("a"), 3))
+        leader.cohorts.observe(versioned(b.cohort("all"), 4))
+        leader.queues.delete("a")
+    with reading(leader.path) as reader:
+        told = [(quota.kind, quota.name, quota.parent, quota.gone) for quota in reader.quotas()]
+    assert told == [
+        ("ClusterQueue", "a", "all", False),
+        ("ClusterQueue", "a", "", False),
+        ("Cohort", "all", "", False),
+        ("ClusterQueue", "a", "", True),
+    ]

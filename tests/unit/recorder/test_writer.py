@@ -1,0 +1,332 @@
+"""The writer stores records in its file whatever happens to the file, and never holds up who puts records in."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.errors import InvalidValue
+from app.recorder.facts import Fact, Quota, Record
+from app.recorder.reading import Reader, reading
+from app.recorder.writer import Retention, Settled, Writer
+from testbed.client import wait_until
+from tests.unit.recorder.lives import T0, life, recorded
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the file is to be."""
+    return tmp_path / "recorder.db"
+
+
+@contextmanager
+def writing(path: Path, *, now: float = T0, retention: Retention | None = None, **options: Any) -> Iterator[Writer]:
+    """A writer that runs, and is closed in the end."""
+    quick = {"gather_seconds": 0.01, "again_seconds": (0.02, 0.05), "trim_seconds": 0.05} | options
+    writer = Writer(path, retention=retention or Retention(days=None, mib=None), clock=lambda: now, **quick)
+    writer.start()
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def store(path: Path, records: list[Record], **options: Any) -> None:
+    """Have records written by a process that ends in order."""
+    with writing(path, **options) as writer:
+        for record in records:
+            writer.put(record)
+
+
+def read(path: Path, name: str = "w") -> list[str]:
+    """What happened to a Workload, of all that had the name."""
+    with reading(path) as reader:
+        return [entry.what for workload in reader.named("team", name) for entry in reader.timeline(workload.uid)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for the thread."""
+    wait_until(condition, timeout=20, describe=lambda: "the writer did not get there")
+
+
+TOLD = [
+    "created", "waiting", "reserved", "admitted", "evicted", "released", "waiting", "reserved", "admitted", "usage",
+    "finished", "deleted",
+]  # fmt: skip
+
+
+class TestWhatIsStored:
+    def test_is_read_back(self, path: Path) -> None:
+        """After the Workload and the process are gone."""
+        store(path, recorded(life()))
+        assert read(path) == TOLD
+        with reading(path) as reader:
+            (workload,) = reader.of_owner("team", "job", "job-w")
+            assert (workload.name, workload.over, workload.gone) == ("w", T0 + 60, T0 + 64)
+
+    @pytest.mark.parametrize("cut", range(1, 9))
+    def test_is_stored_once_by_leaders_that_follow_each_other(self, path: Path, cut: int) -> None:
+        """The second one begins with what the last version shows, and goes on from there."""
+        store(path, recorded(life()[:cut]))
+        store(path, recorded(life()[cut - 1 :], start=T0 + 8 * (cut - 1)))
+        with_one = path.with_name("one.db")
+        store(with_one, recorded(life()))
+        assert read(path) == read(with_one)
+
+    def test_by_two_leaders_at_once(self, path: Path) -> None:
+        """A leader that has just lost the Lease may still write."""
+        with writing(path) as first, writing(path) as second:
+            for record in recorded(life()):
+                first.put(record)
+                second.put(record)
+        with_one = path.with_name("one.db")
+        store(with_one, recorded(life()))
+        assert read(path) == read(with_one)
+
+    def test_what_is_missing_is_recorded_as_deleted(self, path: Path) -> None:
+        """Workloads that were deleted while no leader recorded hold nothing from when that is noticed."""
+        store(path, [*recorded(life("a")[:4]), *recorded(life("b")[:4]), Quota("Cohort", "all", T0, "", ())])
+        with writing(path) as writer:
+            writer.settle(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
+            writer.settle(Settled(["uid-b"], [], T0 + 100))
+        assert read(path, "a")[-1] == "deleted"
+        assert "deleted" not in read(path, "b")
+        with reading(path) as reader:
+            assert [workload.over for workload in reader.named("team", "a")] == [T0 + 99]
+            assert [(quota.at, quota.gone) for quota in reader.quotas()] == [(T0, False), (T0 + 100, True)]
+
+    def test_survives_a_kill(self, path: Path) -> None:
+        """All that was committed is there, and the next process goes on with the same file."""
+        program = """
+import os, sys, time
+from pathlib import Path
+from app.recorder.writer import Retention, Writer
+from tests.unit.recorder.lives import life, recorded
+writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, gather_seconds=0.01)
+writer.start()
+for record in recorded(life()[:4]):
+    writer.put(record)
+while writer.stats.written < writer.stats.put:
+    time.sleep(0.01)
+os.kill(os.getpid(), 9)
+"""
+        done = subprocess.run([sys.executable, "-c", program, path], check=False, timeout=60)
+        assert done.returncode == -9
+        assert read(path) == TOLD[:5]
+        store(path, recorded(life()[3:], start=T0 + 24))
+        assert read(path) == TOLD
+
+
+class TestAFileThatFails:
+    def test_that_is_locked_is_waited_for(self, path: Path) -> None:
+        """Records wait, and are written when the lock is gone."""
+        store(path, recorded(life("a")))
+        with writing(path) as writer, closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            before = time.perf_counter()
+            for record in recorded(life("b")):
+                writer.put(record)
+            assert time.perf_counter() - before < 5  # the writer waits that long for a lock, who puts does not
+            assert writer.stats.written == 0
+            other.execute("COMMIT")
+            until(lambda: writer.stats.written == writer.stats.put)
+        assert read(path, "b") == read(path, "a")
+
+    def test_whose_folder_comes_late_is_made_then(self, path: Path) -> None:
+        """A volume that is mounted late."""
+        late = path.parent / "late" / "recorder.db"
+        with writing(late) as writer:
+            for record in recorded(life()):
+                writer.put(record)
+            until(lambda: writer.stats.failures > 2)
+            assert "unable to open" in writer.stats.failing
+            late.parent.mkdir()
+            until(lambda: not writer.stats.failing)
+        assert read(late) == TOLD
+
+    def test_that_is_damaged_is_set_aside(self, path: Path) -> None:
+        """The new file has what is recorded from then on."""
+        store(path, recorded(life("a")))
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (path.stat().st_size - 4096))
+        with writing(path) as writer:
+            for record in recorded(life("b")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+        assert read(path, "b") == TOLD
+        assert path.with_name("recorder.db.damaged").exists()
+
+    def test_that_is_deleted_is_made_anew(self, path: Path) -> None:
+        """And the leader is told to record all again, by the count of files that were opened."""
+        with writing(path) as writer:
+            for record in recorded(life("a")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+            path.unlink()
+            for record in recorded(life("b")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+            assert writer.stats.opened == 2
+        assert read(path, "b") == TOLD
+
+    @pytest.mark.parametrize("content", [b"", b"PRAGMA", b"notes about quotas\n" * 500])
+    def test_that_is_no_database_is_left_as_it_is(self, path: Path, content: bytes) -> None:
+        """Somebody may have named a wrong file; an empty one is ours to fill."""
+        path.write_bytes(content)
+        with writing(path) as writer:
+            for record in recorded(life()):
+                writer.put(record)
+            until(lambda: bool(writer.stats.failures or writer.stats.written))
+            if content:
+                assert "is no SQLite file" in writer.stats.failing
+        assert path.read_bytes()[:16] == (content[:16] or b"SQLite format 3\x00")
+
+    def test_of_another_program_is_left_as_it_is(self, path: Path) -> None:
+        """Its tables are not ours."""
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TABLE facts (a)")
+        with writing(path) as writer:
+            until(lambda: writer.stats.failures > 0)
+            assert "another program's database" in writer.stats.failing
+        with pytest.raises(InvalidValue, match="is no recorder's file"), reading(path):
+            pass
+
+    def test_of_a_newer_version_is_left_as_it_is(self, path: Path) -> None:
+        """After a downgrade."""
+        store(path, [])
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA user_version = 99")
+        with writing(path) as writer:
+            until(lambda: writer.stats.failures > 0)
+            assert "written by a newer Turnstile" in writer.stats.failing
+
+    def test_on_a_full_disk_goes_on_when_there_is_room(self, path: Path) -> None:
+        """A process that may write no file larger than a limit, until the limit is raised."""
+        program = """
+import resource, sys, time
+from pathlib import Path
+from app.recorder.writer import Retention, Writer
+from tests.unit.recorder.lives import life, recorded
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))
+writer.start()
+for number in range(200):
+    for record in recorded(life(f"w-{number}")):
+        writer.put(record)
+deadline = time.monotonic() + 30
+while not writer.stats.failures and time.monotonic() < deadline:
+    time.sleep(0.01)
+print("failing", bool(writer.stats.failing))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+while writer.stats.written < writer.stats.put and time.monotonic() < deadline:
+    time.sleep(0.01)
+writer.close()
+print("dropped", writer.stats.dropped)
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program, path], check=True, timeout=60, capture_output=True, text=True
+        )
+        assert [line for line in done.stdout.splitlines() if not line.startswith("20")] == ["failing True", "dropped 0"]
+        assert read(path, "w-199") == TOLD
+
+
+class TestAQueueThatIsFull:
+    def test_drops_and_counts(self, path: Path) -> None:
+        """Who puts records in is not held up; what is written later is what fitted."""
+        late = path.parent / "late" / "recorder.db"
+        with writing(late, waiting=10) as writer:
+            until(lambda: writer.stats.failures > 0)
+            for record in recorded(life()) * 3:
+                writer.put(record)
+            stats = writer.stats
+            assert (stats.put, stats.dropped) == (10, len(recorded(life())) * 3 - 10)
+            late.parent.mkdir()
+            until(lambda: stats.written == 10)
+
+
+class TestWhatIsOld:
+    def test_is_deleted_after_some_days(self, path: Path) -> None:
+        """Counted from the end of the Workload; one that is not over stays, however old."""
+        done, runs = recorded(life("done")), recorded(life("runs")[:4])
+        day = 86400.0
+        with writing(path, now=T0 + 10 * day, retention=Retention(days=3, mib=None)) as writer:
+            for record in [*done, *runs]:
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+            until(lambda: read(path, "done") == [])
+        assert read(path, "runs") == TOLD[:5]
+
+    def test_quotas_that_held_since_stay(self, path: Path) -> None:
+        """The last one before the horizon holds until the next one."""
+        day = 86400.0
+        amounts = [(("x", "cpu", number, None, None),) for number in range(3)]
+        quotas = [Quota("ClusterQueue", "a", T0 + at * day, "", amounts[at]) for at in range(3)]
+        with writing(path, now=T0 + 4.5 * day, retention=Retention(days=3, mib=None)) as writer:
+            for quota in quotas:
+                writer.put(quota)
+            until(lambda: writer.stats.written == writer.stats.put)
+            with reading(path) as reader:
+                until(lambda: [quota.amounts for quota in reader.quotas()] == amounts[1:])
+
+    def test_is_deleted_when_the_file_is_too_large(self, path: Path) -> None:
+        """Those that were over first go first, and the file gets smaller."""
+        with writing(path, retention=Retention(days=None, mib=0.5), trim_seconds=3600) as writer:
+            for number in range(1000):
+                for record in recorded(life(f"w-{number}"), start=T0 + number):
+                    writer.put(record)
+        size = path.stat().st_size
+        assert size > 2**20
+        with writing(path, retention=Retention(days=None, mib=0.5)) as writer:
+            until(lambda: 0 < writer.stats.bytes < 2**19)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert path.stat().st_size < size
+        with reading(path) as reader:
+            left = {workload.name for workload in reader.newest(at_most=2000)}
+        assert "w-0" not in left
+
+
+class TestAReader:
+    def test_of_a_file_that_is_not_there(self, path: Path) -> None:
+        """A sentence that says what to name."""
+        with pytest.raises(InvalidValue, match="no such file"), reading(path):
+            pass
+
+    def test_while_a_leader_writes(self, path: Path) -> None:
+        """It sees what was committed, and holds up no write."""
+        with writing(path) as writer:
+            for record in recorded(life("a")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+            with reading(path) as reader:
+                assert self._names(reader) == ["a"]
+                for record in recorded(life("b")):
+                    writer.put(record)
+                until(lambda: writer.stats.written == writer.stats.put)
+                assert sorted(self._names(reader)) == ["a", "b"]
+
+    def _names(self, reader: Reader) -> list[str]:
+        return [workload.name for workload in reader.newest(namespace="team")]
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_that_may_not_write_the_folder(self, path: Path) -> None:
+        """A copy of the file for somebody else."""
+        store(path, recorded(life()))
+        path.parent.chmod(0o555)
+        try:
+            assert read(path) == TOLD
+        finally:
+            path.parent.chmod(0o755)
+
+
+def test_records_of_a_life() -> None:
+    """The words of these tests see what they are for."""
+    assert sorted(each.what for each in recorded(life()) if isinstance(each, Fact)) == sorted(TOLD)

@@ -1,0 +1,80 @@
+"""What the page says of Turnstile itself."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from app.api.clusterqueue import ClusterQueueStatus, FlavorUsage, ResourceUsage
+from app.api.meta import ObjectMeta
+from app.engine import Options
+from app.insight.snapshot import Snapshot
+from app.kube.lease import Lease, LeaseSpec
+from app.kube.store import Store
+from app.process.sources import Dumped
+from app.web.health import Observer, differences
+from app.web.world import World
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
+from tests.unit.web.asking import page
+
+pytestmark = pytest.mark.asyncio
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = datetime.fromtimestamp(b.NOW, UTC)
+
+    def __call__(self) -> datetime:
+        """The time."""
+        return self.now
+
+
+async def test_a_leader_that_does_not_renew() -> None:
+    """It is late once nothing was seen of it for the duration of its Lease, whatever its clock says."""
+    clock, leases = Clock(), Store[Lease]()
+    observer = Observer(World(Dumped(Snapshot()), Options(), clock), list, leases, "ns/name")
+    assert observer.health().leader is None
+    spec = LeaseSpec(holder_identity="one", lease_duration_seconds=15, renew_time="1999-01-01T00:00:00.000000Z")
+    leases.observe(Lease(metadata=ObjectMeta(name="name", namespace="ns", resource_version="1"), spec=spec))
+    leader = observer.health().leader
+    assert leader is not None
+    assert (leader.holder, leader.late) == ("one", False)
+    clock.now += timedelta(seconds=16)
+    leader = observer.health().leader
+    assert leader is not None
+    assert leader.late
+
+
+async def test_figures_of_a_status() -> None:
+    """Those that are not what the Workloads add up to are named, with both amounts."""
+    queue = b.queue("main", {"default": {"cpu": 4}})
+    said = ClusterQueueStatus(
+        reserving_workloads=1,
+        admitted_workloads=1,
+        pending_workloads=7,
+        flavors_reservation=[FlavorUsage(name="default", resources=[ResourceUsage(name="cpu", total="1500m")])],
+    )
+    queue = replace(queue, status=said)
+    running = b.held("runs", "main", {"cpu": "2"}, flavor="default")
+    async with page(team(), b.flavor(), queue, b.local("main", "main"), running) as shown:
+        found = {each.what: (each.status, each.counted) for each in differences(shown.world, queue)}
+        assert found == {"pending Workloads": ("7", "0"), "cpu of flavor default in use": ("1500m", "2")}
+
+
+async def test_what_happened_in_the_last_hour() -> None:
+    """By minute; what is older is not counted."""
+    async with page(team(), b.flavor(), b.queue("main", {"default": {"cpu": 4}}), b.local("main", "main")) as shown:
+        minute = timedelta(minutes=1)
+        now = shown.world.now
+        made = b.workload("new", cpu=1)
+        for number, ago in enumerate((now, now - minute, now - minute, now - 90 * minute)):
+            stamp = ago.strftime("%Y-%m-%dT%H:%M:%SZ")
+            meta = replace(made.metadata, name=f"new-{number}", uid=f"uid-{number}", creation_timestamp=stamp)
+            await shown.put(replace(made, metadata=meta))
+        rates = dict(shown.observer.health().rates)
+        assert rates["created"][-3:] == (0, 2, 1)
+        assert sum(rates["created"]) == 3
+        assert "3 created" in (await shown.get("/health")).text.replace("<b>", "").replace("</b>", "")

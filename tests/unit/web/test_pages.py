@@ -1,0 +1,146 @@
+"""What pages say of small worlds."""
+
+import re
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from app.api.meta import Condition
+from app.api.workload import Workload
+from tests.unit.engine import builders as b
+from tests.unit.insight.pending_worlds import team
+from tests.unit.web.asking import page
+
+pytestmark = pytest.mark.asyncio
+
+
+def words(html: str) -> str:
+    """The text of a page, without tags."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def busy() -> tuple[object, ...]:
+    """A Cohort in which one ClusterQueue borrows of another, and a Workload waits."""
+    return (
+        team(),
+        b.flavor(),
+        b.queue("main", {"default": {"cpu": 4}}, cohort="all"),
+        b.queue("idle", {"default": {"cpu": 2}}, cohort="all"),
+        b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "5"}, flavor="default"),
+        b.workload("waits", cpu=3, second=1),
+        b.workload("later", cpu=1, second=2),
+    )
+
+
+async def test_the_overview_says_who_lends_to_whom() -> None:
+    """Sums of the Cohort, what its members use, and the loan."""
+    async with page(*busy()) as shown:
+        said = words((await shown.get("/")).text)
+        assert "main borrows 1 from idle 1" in said
+        assert "5 / 4 borrows 1" in said
+        assert "0 / 2 lends 1" in said
+
+
+async def test_a_queue_shows_its_line() -> None:
+    """In the order in which Workloads are tried, with the reason."""
+    async with page(*busy()) as shown:
+        said = words((await shown.get("/clusterqueues/main")).text)
+        assert "2 Workloads, in the order in which they are tried" in said
+        assert said.index("waits team") < said.index("later team")
+        assert "the leader has not looked at it yet" in said
+
+
+async def test_a_workload_is_explained() -> None:
+    """By the scheduler's own code, with what would admit it."""
+    async with page(*busy()) as shown:
+        said = words((await shown.get("/workloads/team/waits")).text)
+        assert "It asks for 3 cpu of flavor default, of which 1 is available." in said
+        assert "owner Ask for" in said
+
+
+async def test_what_if_a_quota_were_larger() -> None:
+    """The Workload that would be admitted by that, and no other change."""
+    asked = "/what-if?clusterqueue=main&flavor=default&resource=cpu&nominal=8"
+    async with page(*busy()) as shown:
+        said = words((await shown.get(asked)).text)
+        assert "Admitted besides 1 Workload ClusterQueue Flavors, or why team/waits main" in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("queue=team/none&requests=cpu%3D1", "no such LocalQueue"),
+        ("queue=team/main", "say what a pod asks for"),
+        ("queue=team/main&requests=cpu", "cpu: write what a pod asks for"),
+        ("queue=team/main&requests=cpu%3D-1", "an amount is not negative"),
+        ("queue=team/main&requests=cpu%3D1&pods=0", "give at least 1"),
+        ("queue=team/main&requests=cpu%3D1&priority=high", "give a whole number"),
+        ("clusterqueue=main&flavor=gold&resource=cpu&nominal=1", "the ClusterQueue has quota for default cpu"),
+        ("clusterqueue=none&nominal=1", "no such ClusterQueue"),
+    ],
+)
+async def test_what_if_with_something_wrong(asked: str, says: str) -> None:
+    """The form comes back with the fault beside the field."""
+    async with page(*busy()) as shown:
+        answer = await shown.get(f"/what-if?{asked}")
+        assert answer.status == 400
+        assert says in words(answer.text)
+
+
+async def test_names_are_escaped() -> None:
+    """What an object of a dump is called can be no markup."""
+    async with page(team(), b.flavor(), b.queue("<script>alert(1)</script>", {"default": {"cpu": 1}})) as shown:
+        html = (await shown.get("/")).text
+        assert "<script>alert" not in html
+        assert "&lt;script&gt;alert(1)" in html
+
+
+async def test_nothing_there() -> None:
+    """An empty cluster says what to do; an address of nothing is a 404, whatever its parameters."""
+    async with page() as shown:
+        assert "There is no ClusterQueue yet" in (await shown.get("/?page=0")).text
+        assert "There is no Workload" in (await shown.get("/workloads")).text
+        for path in ("/workloads/a/b", "/clusterqueues/none?page=x", "/static/none", "/static/../pages.py", "/a/b/c/d"):
+            assert (await shown.get(path)).status == 404, path
+
+
+async def test_pages_of_many_queues() -> None:
+    """A Cohort of 120 ClusterQueues goes on on the next page; each is on exactly one."""
+    queues = [b.queue(f"q{number:03}", {"default": {"cpu": 1}}, cohort="all") for number in range(120)]
+    async with page(team(), b.flavor(), *queues) as shown:
+        seen = [
+            name for at in (1, 2, 3) for name in re.findall('id="q-(q[0-9]+)"', (await shown.get(f"/?page={at}")).text)
+        ]
+        assert sorted(seen) == [f"q{number:03}" for number in range(120)]
+        assert "Page 3 of 3" in (await shown.get("/?page=99")).text
+
+
+async def test_a_workload_that_is_gone() -> None:
+    """Its page is, too."""
+    async with page(*busy()) as shown:
+        shown.source.stores[Workload].delete("team/waits")
+        await shown.world.changed(shown.world.news)
+        assert (await shown.get("/workloads/team/waits")).status == 404
+
+
+async def test_quota_that_is_held_for_a_preemptor() -> None:
+    """While its victim leaves, and after that: the quota of the ClusterQueue is not free for others."""
+    urgent = b.workload("urgent", cpu=4, priority=9, second=3)
+    victim = b.held("runs", "main", {"cpu": "4"}, flavor="default")
+    said = f"Preempted to accommodate a workload (UID: {urgent.metadata.uid}, JobUID: none) due to prioritization"
+    evicted = [
+        {"type": kind, "status": "True", "reason": reason, "message": said, "lastTransitionTime": b.stamp(4)}
+        for kind, reason in (("Evicted", "Preempted"), ("Preempted", "InClusterQueue"))
+    ]
+    conditions = [*victim.status.conditions, *msgspec.convert(evicted, list[Condition])]
+    leaving = replace(victim, status=replace(victim.status, conditions=conditions))
+    world = (team(), b.flavor(), b.queue("main", {"default": {"cpu": 4}}), b.local("main", "main"))
+    async with page(*world, urgent, leaving) as shown:
+        overview = words((await shown.get("/")).text)
+        assert "holds quota for team/urgent" in overview
+        assert "4 held for a preemptor" in overview
+        conditions = [each for each in conditions if each.type in ("Evicted", "Preempted")]
+        await shown.put(replace(victim, status=replace(victim.status, conditions=conditions, admission=None)))
+        assert "Quota is held for the preemptor team/urgent" in words((await shown.get("/clusterqueues/main")).text)
