@@ -1,24 +1,81 @@
-"""The command line of `turnstile`: all its commands, given what runs them."""
+"""The command line: which commands there are, and the module that each is in. A module is imported when its command is
+called, so that no command waits for what others import."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from app import __version__
-from app.cli import config, explain, preflight, serve, uninstall
-from app.cli.cluster import Run
-from app.cli.serve import Settings
+
+if TYPE_CHECKING:
+    from app.cli.cluster import Run
+    from app.cli.serve import Settings
 
 
-def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], datetime]) -> typer.Typer:
-    """The application. `serving` runs the roles until they are stopped and returns the exit code."""
-    app = typer.Typer(
-        name="turnstile",
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command: its name, the first sentence of its help, and the module of `app.cli` whose `register` adds it.
+
+    `register` is given what it names of `app`, `run` (runs a coroutine), `clock` (the time), and `serving` (runs the
+    roles of `turnstile serve`). One module may add several commands.
+    """
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS: Final = (
+    Entry("version", "Print the version.", "version"),
+    Entry("config", "Check and print configuration files.", "config"),
+    Entry("serve", "Answer admission reviews, keep quota, or both.", "serve"),
+    Entry("preflight", "Look at a cluster before `helm install` or `helm upgrade`, without writing.", "preflight"),
+    Entry("explain", "Tell why a Workload waits, and the smallest changes that would admit it.", "explain"),
+    Entry(
+        "uninstall",
+        "Remove Turnstile's webhooks and policies, stop its controller, and undo gates, suspensions and finalizers.",
+        "uninstall",
+    ),
+)
+"""All commands, in the order in which help lists them."""
+
+
+def create(
+    *,
+    run: "Run",
+    clock: Callable[[], datetime],
+    serving: "Callable[[Settings], int] | None" = None,
+) -> typer.Typer:
+    """The application. `serving` runs the roles until they are stopped and returns the exit code; without it there is
+    no command `serve`, and it is the plug-in of kubectl."""
+    given = {"run": run, "clock": clock, "serving": serving}
+    entries = {entry.name: entry for entry in COMMANDS if entry.name != "serve" or serving is not None}
+
+    class Commands(TyperGroup):
+        """Has a stand-in for each command, for the list in the help, until that command is called."""
+
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            for entry in entries.values():
+                self.add_command(TyperCommand(entry.name, help=entry.help))
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            """As TyperGroup; the command itself takes the place of its stand-in."""
+            if args and args[0] in entries:
+                self.add_command(load(entries[args[0]], given))
+            return super().resolve_command(ctx, args)
+
+    app = _application(
+        cls=Commands,
+        name="turnstile" if serving is not None else "kubectl-turnstile",
         help="A quota keeper for shared Kubernetes clusters.",
         no_args_is_help=True,
-        add_completion=False,
     )
 
     def print_version(*, wanted: bool) -> None:
@@ -35,14 +92,18 @@ def create(*, serving: Callable[[Settings], int], run: Run, clock: Callable[[], 
     ) -> None:
         """A quota keeper for shared Kubernetes clusters that speaks Kueue's API."""
 
-    @app.command()
-    def version() -> None:
-        """Print the version."""
-        print_version(wanted=True)
-
-    config.register(app)
-    serve.register(app, serving)
-    preflight.register(app, run, clock)
-    explain.register(app, run, clock)
-    uninstall.register(app, run)
     return app
+
+
+def load(entry: Entry, given: dict[str, Any]) -> Any:
+    """The command itself, of an application with only what its module adds."""
+    app = _application()
+    app.callback()(lambda: None)
+    register = import_module(f"app.cli.{entry.module}").register
+    register(app, **{name: value for name, value in given.items() if name in signature(register).parameters})
+    return typer.main.get_command(app).commands[entry.name]  # type: ignore[attr-defined]
+
+
+def _application(**attributes: Any) -> typer.Typer:
+    """An application whose help and errors are plain text, as kubectl's: the coloured ones cost half a second."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **attributes)
