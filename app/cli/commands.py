@@ -37,6 +37,11 @@ COMMANDS: Final = (
     Entry("serve", "Answer admission reviews, keep quota, or both.", "serve"),
     Entry("preflight", "Look at a cluster before `helm install` or `helm upgrade`, without writing.", "preflight"),
     Entry("explain", "Tell why a Workload waits, and the smallest changes that would admit it.", "explain"),
+    Entry("list", "List queues, flavors, Workloads, or the pods of a job.", "queues.listing"),
+    Entry("get", "Print queues, flavors or Workloads, as kubectl get.", "queues.passthrough"),
+    Entry("describe", "Print them in full with their events, as kubectl describe.", "queues.passthrough"),
+    Entry("edit", "Change one in an editor, as kubectl edit.", "queues.passthrough"),
+    Entry("patch", "Change fields of one, as kubectl patch.", "queues.passthrough"),
     Entry(
         "uninstall",
         "Remove Turnstile's webhooks and policies, stop its controller, and undo gates, suspensions and finalizers.",

@@ -1,0 +1,159 @@
+"""The connection of a command, and what it reads and writes: the kubeconfig with the options over it, plain objects."""
+
+import os
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from app import __version__
+from app.api.errors import InvalidValue, NotFound, WireError
+from app.cli.queues.options import Where
+from app.kube import auth
+from app.kube.transport import Transport
+
+Plain = dict[str, Any]
+
+GROUP: Final = "kueue.x-k8s.io"
+API: Final = f"/apis/{GROUP}/v1beta2"
+_SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def path_of(collection: str, name: str = "", namespace: str = "", *, root: str = API) -> str:
+    """The path of a collection or an object, from its plural."""
+    middle = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{middle}/{collection}" + (f"/{quote(name, safe='')}" if name else "")
+
+
+def root_of(api_version: str) -> str:
+    """The path of an API version: `/api/v1` or `/apis/batch/v1`."""
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+@dataclass(slots=True)
+class Session:
+    """An API server as a command sees it. `namespace` is that of the options, or of the context."""
+
+    transport: Transport
+    namespace: str
+    timeout: float | None
+    _resources: dict[str, list[Plain]]
+
+    async def get(self, path: str, *, accept: str = "application/json", **params: str | int) -> Plain:
+        """A JSON document."""
+        answer = await self.transport.request("GET", path, params=params, accept=accept, timeout=self.timeout)
+        found: Plain = orjson.loads(answer)
+        return found
+
+    async def list_all(self, path: str, params: Mapping[str, str | int]) -> tuple[list[Plain], str]:
+        """All objects of a collection, and the resourceVersion of the list."""
+        raw, version = await self.transport.list_raw(path, params=params, page_size=_page_size(), timeout=self.timeout)
+        return [orjson.loads(each) for each in raw], version
+
+    async def write(self, method: str, path: str, body: Plain, *, server_dry_run: bool = False) -> Plain:
+        """Create (POST), merge-patch (PATCH) or delete an object; what the API server answers."""
+        params: dict[str, str | int] = {} if method == "DELETE" else {"fieldManager": "kubectl-turnstile"}
+        if server_dry_run:
+            params["dryRun"] = "All"
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        answer = await self.transport.request(
+            method, path, params=params, body=orjson.dumps(body), content_type=content, timeout=self.timeout
+        )
+        found: Plain = orjson.loads(answer)
+        return found
+
+    async def resources(self, api_version: str) -> list[Plain]:
+        """What an API version has: `name` (plural), `singularName` and `kind` of each; nothing if it is not served."""
+        if api_version not in self._resources:
+            try:
+                found = (await self.get(root_of(api_version)))["resources"]
+            except NotFound:
+                found = []
+            self._resources[api_version] = [each for each in found if "/" not in each["name"]]
+        return self._resources[api_version]
+
+    async def resource(self, api_version: str, kind: str) -> Plain | None:
+        """What the API server calls a kind."""
+        return next((each for each in await self.resources(api_version) if each["kind"] == kind), None)
+
+
+@asynccontextmanager
+async def session(where: Where, command: str) -> AsyncIterator[Session]:
+    """A connection for a command. A WireError of the block names the server."""
+    access, namespace = await _access(where)
+    agent = f"kubectl-turnstile/{__version__} ({command})"
+    async with Transport(access, user_agent=agent) as transport:
+        try:
+            yield Session(transport, namespace, _seconds(where.request_timeout), {})
+        except WireError as error:
+            raise WireError(f"no API server answers at {transport.server}: {error}") from error
+
+
+def configuration(where: Where) -> tuple[Plain, Plain]:
+    """The merged kubeconfig with the options over it, and its context. Raises InvalidValue."""
+    paths = where.kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
+    config = deepcopy(auth.merge(paths.split(os.pathsep)))
+    chosen = where.context or config["current-context"]
+    context = _entry(config, "contexts", chosen, "context") if chosen else {}
+    context = {**context, **{key: given for key in ("cluster", "user") if (given := getattr(where, key))}}
+    cluster = _entry(config, "clusters", context["cluster"], "cluster") if context.get("cluster") else {}
+    user = _entry(config, "users", context["user"], "user") if context.get("user") else {}
+    if where.server:
+        cluster["server"] = where.server
+    if where.certificate_authority:
+        cluster.pop("certificate-authority-data", None)
+        cluster["certificate-authority"] = where.certificate_authority
+    if where.insecure_skip_tls_verify:
+        cluster["insecure-skip-tls-verify"] = True
+    if where.token:
+        user = {key: value for key, value in user.items() if key.startswith("as")} | {"token": where.token}
+    given = {"as": where.act_as, "as-groups": where.as_group, "as-uid": where.as_uid}
+    user |= {key: value for key, value in given.items() if value}
+    context |= {"cluster": "chosen", "user": "chosen"}
+    merged = {
+        "clusters": [{"name": "chosen", "cluster": cluster}],
+        "users": [{"name": "chosen", "user": user}],
+        "contexts": [{"name": "chosen", "context": context}],
+        "current-context": "chosen",
+    }
+    return (merged if chosen or where.server else {**merged, "current-context": ""}), context
+
+
+async def _access(where: Where) -> tuple[auth.Access, str]:
+    """The API server and identity, and the namespace."""
+    named = where.kubeconfig or os.environ.get("KUBECONFIG")
+    if not named and auth.in_cluster(os.environ):
+        mounted = auth.SERVICE_ACCOUNT / "namespace"
+        own = mounted.read_text().strip() if mounted.exists() else "default"
+        return auth.service_account(os.environ), where.namespace or own
+    config, context = configuration(where)
+    return await auth.from_kubeconfig(config), where.namespace or context.get("namespace") or "default"
+
+
+def _entry(config: Plain, section: str, name: str, inner: str) -> Plain:
+    for entry in config[section]:
+        if entry["name"] == name:
+            return dict(entry.get(inner) or {})
+    known = ", ".join(sorted(str(entry["name"]) for entry in config[section])) or "none"
+    raise InvalidValue(f"kubeconfig: {section}", name, f"no such entry; there are: {known}")
+
+
+def _seconds(text: str) -> float | None:
+    """The seconds of a duration such as 30s; None for 0."""
+    if found := re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text):
+        return float(found[1]) * _SECONDS[found[2]] or None
+    raise InvalidValue("--request-timeout", text, "give a number with a unit, as 30s or 2m; 0 for the default")
+
+
+def _page_size() -> int:
+    """Objects of one page of a list: kueuectl's variable, or its default."""
+    text = os.environ.get("KUEUECTL_LIST_REQUEST_LIMIT") or "100"
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidValue("KUEUECTL_LIST_REQUEST_LIMIT", text, "give a number of objects above 0")
+    return int(text)
