@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from app.api.errors import InvalidValue
-from app.cli.queues.session import Session, path_of, root_of
+from app.cli.queues.paths import path_of
+from app.cli.queues.session import Session
 
 Plain = dict[str, Any]
 
@@ -22,7 +23,7 @@ async def find_job(at: Session, text: str, *, every_namespace: bool) -> Plain | 
         raise InvalidValue("--for", text, _CURE)
     version, resource = await _resolve(at, kind.lower(), text)
     namespace = "" if every_namespace or resource.get("scope") == "Cluster" else at.namespace
-    path = path_of(resource["resource"], namespace=namespace, root=root_of(version))
+    path = path_of(version, resource["resource"], namespace=namespace)
     items, _ = await at.list_all(path, {"fieldSelector": f"metadata.name={name}"})
     if not items:
         return None

@@ -156,7 +156,8 @@ def _passes(step: re.Match[str], value: Any) -> bool:
     )
     if not left or not right:
         return False
-    one, other = left[0], right[0]
+    one: Any = left[0]
+    other: Any = right[0]
     if step["is"] in ("==", "!="):
         return bool((one == other) == (step["is"] == "=="))
     if not isinstance(one, type(other)) and not (isinstance(one, int | float) and isinstance(other, int | float)):

@@ -1,4 +1,4 @@
-"""`kubectl turnstile list`: queues, flavors, Workloads and the pods of a job, in tables or in full; and their changes."""
+"""`kubectl turnstile list`: queues, flavors, Workloads and the pods of a job, in tables or in full."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -17,13 +17,13 @@ from app.cli.queues.jobs import find_job, pod_selectors
 from app.cli.queues.options import Chosen, Shown, Where, command, group
 from app.cli.queues.output import Format, flush, none_found
 from app.cli.queues.passthrough import kubectl
-from app.cli.queues.session import API, Session, path_of, session
+from app.cli.queues.paths import VERSION, path_of
+from app.cli.queues.session import Session, session
 from app.cli.queues.surroundings import Surroundings
 from app.cli.queues.tables import Table
 
 Plain = dict[str, Any]
 
-VERSION: Final = API.removeprefix("/apis/")
 IDLE_SECONDS: Final = 3600.0
 """A watch that brings nothing for so long is begun again."""
 
@@ -73,7 +73,7 @@ class Listing:
         form = Format.of(shown, wide=True)
         selectors = {"labelSelector": chosen.selector, "fieldSelector": chosen.field_selector}
         params = {name: text for name, text in selectors.items() if text}
-        path = path_of(self.plural, namespace=self.namespace or "")
+        path = path_of(VERSION, self.plural, namespace=self.namespace or "")
         headings = [*(["Namespace"] if self.namespace == "" else []), *self.columns]
         table = Table([*headings, *(self.wide if form.kind == "wide" else ())], header=not chosen.no_headers)
         version = await self._print_all(at, path, params, form, table)

@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import typer
 
+from app.cli.queues.paths import VERSION, path_of
+
 LIMIT: Final = 100
 """Names that are asked for at most."""
 SECONDS: Final = "3s"
 
 
-def _asking(collection: str, *, namespaced: bool, root: str | None = None) -> Callable[[typer.Context, str], list[str]]:
+def _asking(collection: str, *, namespaced: bool, version: str = VERSION) -> Callable[[typer.Context, str], list[str]]:
     """A completion with the names of a collection."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -18,14 +20,14 @@ def _asking(collection: str, *, namespaced: bool, root: str | None = None) -> Ca
 
         from app.api.errors import TurnstileError
         from app.cli.queues.options import Where
-        from app.cli.queues.session import API, path_of, session
+        from app.cli.queues.session import session
 
         given: dict[str, Any] = {name: ctx.params.get(name) for name in Where.__dataclass_fields__}
         where = Where(**{name: value for name, value in given.items() if value} | {"request_timeout": SECONDS})
 
         async def names() -> list[str]:
             async with session(where, "completion") as at:
-                path = path_of(collection, namespace=at.namespace if namespaced else "", root=root or API)
+                path = path_of(version, collection, namespace=at.namespace if namespaced else "")
                 accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
                 listed = await at.get(path, accept=accept, limit=LIMIT)
                 return [each["metadata"]["name"] for each in listed["items"]]
@@ -40,7 +42,7 @@ def _asking(collection: str, *, namespaced: bool, root: str | None = None) -> Ca
     return complete
 
 
-namespaces: Final = _asking("namespaces", namespaced=False, root="/api/v1")
+namespaces: Final = _asking("namespaces", namespaced=False, version="v1")
 cluster_queues: Final = _asking("clusterqueues", namespaced=False)
 local_queues: Final = _asking("localqueues", namespaced=True)
 resource_flavors: Final = _asking("resourceflavors", namespaced=False)

@@ -145,7 +145,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], None
             with explained():
                 function(**given)
 
-        del called.__wrapped__  # type: ignore[attr-defined]  # its signature is not that of the command
+        del called.__wrapped__  # its signature is not that of the command
         called.__signature__ = Signature(own)  # type: ignore[attr-defined]
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
         app.command(name)(called)

@@ -9,21 +9,21 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.cli.queues.options import NAME_OF
-from app.cli.queues.session import GROUP
+from app.cli.queues.paths import GROUP
 
 KINDS: Final = {
     "workload": "workloads",
     "clusterqueue": "clusterqueues",
     "localqueue": "localqueues",
     "resourceflavor": "resourceflavors",
-    **{
-        word: plural
-        for plural in ("cohorts", "admissionchecks", "topologies", "workloadpriorityclasses")
-        for word in (plural, plural.removesuffix("es") if plural.endswith("sses") else plural.removesuffix("s"))
-    },
+    "cohort": "cohorts",
+    "admissioncheck": "admissionchecks",
     "topology": "topologies",
+    "workloadpriorityclass": "workloadpriorityclasses",
 }
 """What may be passed on, with the plural that kubectl gets."""
+SETTINGS: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+"""Of a command of which kubectl reads the options."""
 COMMANDS: Final = {
     "get": "Print queues, flavors or Workloads, as kubectl get.",
     "describe": "Print them in full with their events, as kubectl describe.",
@@ -44,19 +44,17 @@ def resource(word: str) -> str:
     """The full name of a kind, which no other API group can have. Raises InvalidValue."""
     kind, slash, name = word.partition("/")
     kind = kind.lower().removesuffix(f".{GROUP}")
-    plural = KINDS.get(NAME_OF.get(kind, kind))
+    plural = kind if kind in KINDS.values() else KINDS.get(NAME_OF.get(kind, kind))
     if plural is None:
-        known = ", ".join(sorted({each for each in KINDS if each not in KINDS.values()}))
-        raise InvalidValue("TYPE", kind, f"give one of {known}")
+        raise InvalidValue("TYPE", kind, f"give one of {', '.join(KINDS)}")
     return f"{plural}.{GROUP}{slash}{name}"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
 
     def add(name: str, text: str) -> None:
-        @app.command(name, help=text, context_settings=settings)
+        @app.command(name, help=text, context_settings=SETTINGS)
         def _passed_on(
             ctx: typer.Context,
             kind: Annotated[str, typer.Argument(metavar="TYPE", help="workload, clusterqueue, localqueue, ...")],

@@ -8,32 +8,19 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import orjson
 
 from app import __version__
 from app.api.errors import InvalidValue, NotFound, WireError
 from app.cli.queues.options import Where
+from app.cli.queues.paths import path_of
 from app.kube import auth
 from app.kube.transport import Transport
 
 Plain = dict[str, Any]
 
-GROUP: Final = "kueue.x-k8s.io"
-API: Final = f"/apis/{GROUP}/v1beta2"
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def path_of(collection: str, name: str = "", namespace: str = "", *, root: str = API) -> str:
-    """The path of a collection or an object, from its plural."""
-    middle = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-    return f"{root}{middle}/{collection}" + (f"/{quote(name, safe='')}" if name else "")
-
-
-def root_of(api_version: str) -> str:
-    """The path of an API version: `/api/v1` or `/apis/batch/v1`."""
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 @dataclass(slots=True)
@@ -72,7 +59,7 @@ class Session:
         """What an API version has: `name` (plural), `singularName` and `kind` of each; nothing if it is not served."""
         if api_version not in self._resources:
             try:
-                found = (await self.get(root_of(api_version)))["resources"]
+                found = (await self.get(path_of(api_version, "").rstrip("/")))["resources"]
             except NotFound:
                 found = []
             self._resources[api_version] = [each for each in found if "/" not in each["name"]]
@@ -98,7 +85,9 @@ async def session(where: Where, command: str) -> AsyncIterator[Session]:
 def configuration(where: Where) -> tuple[Plain, Plain]:
     """The merged kubeconfig with the options over it, and its context. Raises InvalidValue."""
     paths = where.kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
-    config = deepcopy(auth.merge(paths.split(os.pathsep)))
+    nothing: Plain = {"clusters": [], "users": [], "contexts": [], "current-context": ""}
+    files = [path for path in paths.split(os.pathsep) if Path(path).expanduser().is_file()]
+    config = deepcopy(auth.merge(files or [paths])) if files or not where.server else nothing
     chosen = where.context or config["current-context"]
     context = _entry(config, "contexts", chosen, "context") if chosen else {}
     context = {**context, **{key: given for key in ("cluster", "user") if (given := getattr(where, key))}}

@@ -8,11 +8,11 @@ import typer
 
 from app.api.errors import Forbidden, NotFound, ServerError
 from app.cli.queues import rows
-from app.cli.queues.session import Session, path_of
+from app.cli.queues.paths import VERSION, VISIBILITY, path_of
+from app.cli.queues.session import Session
 
 Plain = dict[str, Any]
 
-VISIBILITY: Final = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 PAGE: Final = 1000
 """Pending Workloads of one answer of the visibility API."""
 FRESH_SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ class Surroundings:
             return
         self._looked_for |= keys
         try:
-            found, _ = await self._at.list_all(path_of("localqueues", namespace=self._namespace), {})
+            found, _ = await self._at.list_all(path_of(VERSION, "localqueues", namespace=self._namespace), {})
         except Forbidden:
             return
         self.known.cluster_queues |= {rows.key(each): each["spec"].get("clusterQueue", "") for each in found}
@@ -62,9 +62,9 @@ class Surroundings:
         one for each ClusterQueue if all namespaces are listed."""
         if not self._namespace:
             queues = {rows.cluster_queue_of(each, self.known) for each in pending} - {""}
-            return {path_of("clusterqueues", name, root=VISIBILITY) for name in queues}
+            return {path_of(VISIBILITY, "clusterqueues", name) for name in queues}
         queues = {each["spec"].get("queueName", "") for each in pending} - {""}
-        return {path_of("localqueues", name, self._namespace, root=VISIBILITY) for name in queues}
+        return {path_of(VISIBILITY, "localqueues", name, self._namespace) for name in queues}
 
     async def _read_positions(self, path: str) -> None:
         now = asyncio.get_running_loop().time()
