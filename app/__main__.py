@@ -3,14 +3,23 @@
 What `turnstile serve` runs is wired in `app.main`, which only that command imports: it is most of the package.
 """
 
+import contextlib
+import os
+import shlex
+import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
 
 from app.cli import commands
+from app.cli.completion import variable
 
 if TYPE_CHECKING:
     from app.cli.serve import Settings
+
+PLUGIN: Final = "kubectl-turnstile"
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -29,14 +38,37 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+def _start(program: str, title: str, *, serving: bool) -> None:
+    """Run the command line, or answer a shell that asks for completions."""
+    app = commands.create(run=_run, clock=_now, serving=_serve if serving else None, program=program)
+    asks = variable(program)
+    if asks in os.environ:
+        from typer.completion import get_completion_inspect_parameters
+
+        get_completion_inspect_parameters()  # makes the shells known, which is done at import otherwise
+    app(prog_name=title, complete_var=asks)
+
+
 def main() -> None:
     """Entry point of the `turnstile` command."""
-    commands.create(serving=_serve, run=_run, clock=_now)()
+    _start("turnstile", "turnstile", serving=True)
 
 
 def plugin() -> None:
     """Entry point of `kubectl turnstile`, which kubectl finds as `kubectl-turnstile` in the PATH."""
-    commands.create(run=_run, clock=_now)(prog_name="kubectl turnstile")
+    _start(PLUGIN, "kubectl turnstile", serving=False)
+
+
+def complete() -> None:
+    """Entry point of `kubectl_complete-turnstile`, which kubectl calls with the words after `kubectl turnstile`, the
+    last of which is to be completed. It prints a completion a line, and then that files are none (`:4`)."""
+    words = sys.argv[1:] or [""]
+    os.environ["COMP_WORDS"] = shlex.join([PLUGIN, *words])
+    os.environ["COMP_CWORD"] = str(len(words))
+    os.environ[variable(PLUGIN)] = "complete_bash"
+    with contextlib.suppress(SystemExit):
+        plugin()
+    typer.echo(":4")
 
 
 if __name__ == "__main__":

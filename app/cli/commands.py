@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Entry:
     """A command: its name, the first sentence of its help, and the module of `app.cli` whose `register` adds it.
 
-    `register` is given what it names of `app`, `run` (runs a coroutine), `clock` (the time), and `serving` (runs the
-    roles of `turnstile serve`). One module may add several commands.
+    `register` is given what it names of `app`, `run` (runs a coroutine), `clock` (the time), `serving` (runs the roles
+    of `turnstile serve`), and `program` (the name of the program). One module may add several commands.
     """
 
     name: str
@@ -46,6 +46,8 @@ COMMANDS: Final = (
     Entry("describe", "Print them in full with their events, as kubectl describe.", "queues.passthrough"),
     Entry("edit", "Change one in an editor, as kubectl edit.", "queues.passthrough"),
     Entry("patch", "Change fields of one, as kubectl patch.", "queues.passthrough"),
+    Entry("top", "Show quota and usage of cohorts and ClusterQueues, live until Ctrl-C.", "queues.top"),
+    Entry("completion", "Print the completion of a shell.", "completion"),
     Entry(
         "uninstall",
         "Remove Turnstile's webhooks and policies, stop its controller, and undo gates, suspensions and finalizers.",
@@ -60,10 +62,11 @@ def create(
     run: "Run",
     clock: Callable[[], datetime],
     serving: "Callable[[Settings], int] | None" = None,
+    program: str = "turnstile",
 ) -> typer.Typer:
     """The application. `serving` runs the roles until they are stopped and returns the exit code; without it there is
     no command `serve`, and it is the plug-in of kubectl."""
-    given = {"run": run, "clock": clock, "serving": serving}
+    given = {"run": run, "clock": clock, "serving": serving, "program": program}
     entries = {entry.name: entry for entry in COMMANDS if entry.name != "serve" or serving is not None}
 
     class Commands(TyperGroup):
@@ -82,7 +85,7 @@ def create(
 
     app = _application(
         cls=Commands,
-        name="turnstile" if serving is not None else "kubectl-turnstile",
+        name=program,
         help="A quota keeper for shared Kubernetes clusters.",
         no_args_is_help=True,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from app import __version__
@@ -41,7 +42,7 @@ class Session:
     async def list_all(self, path: str, params: Mapping[str, str | int]) -> tuple[list[Plain], str]:
         """All objects of a collection, and the resourceVersion of the list."""
         raw, version = await self.transport.list_raw(path, params=params, page_size=_page_size(), timeout=self.timeout)
-        return [orjson.loads(each) for each in raw], version
+        return [msgspec.json.decode(each) for each in raw], version
 
     async def write(self, method: str, path: str, body: Plain, *, server_dry_run: bool = False) -> Plain:
         """Create (POST), merge-patch (PATCH) or delete an object; what the API server answers."""

@@ -21,7 +21,7 @@ def never(*_: Any) -> Any:
 @pytest.mark.parametrize("entry", commands.COMMANDS, ids=lambda entry: entry.name)
 def test_the_list_says_what_the_command_says(entry: commands.Entry) -> None:
     """The sentence in the list of commands is the first one of the command's own help."""
-    command = commands.load(entry, {"run": never, "clock": never, "serving": never})
+    command = commands.load(entry, {"run": never, "clock": never, "serving": never, "program": "turnstile"})
     assert command.help.splitlines()[0] == entry.help
 
 
@@ -36,7 +36,7 @@ def test_help_imports_no_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     *_, imported = done.stdout.splitlines()
-    assert imported == "['app', 'app.__main__', 'app.cli', 'app.cli.commands']", done.stderr
+    assert imported == "['app', 'app.__main__', 'app.cli', 'app.cli.commands', 'app.cli.completion']", done.stderr
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
