@@ -56,18 +56,24 @@ def main() -> None:
 
 def plugin() -> None:
     """Entry point of `kubectl turnstile`, which kubectl finds as `kubectl-turnstile` in the PATH."""
-    _start(PLUGIN, "kubectl turnstile", serving=False)
+    if sys.argv[1:2] == ["__complete"]:  # as kueuectl is asked
+        _complete(sys.argv[2:])
+    else:
+        _start(PLUGIN, "kubectl turnstile", serving=False)
 
 
 def complete() -> None:
-    """Entry point of `kubectl_complete-turnstile`, which kubectl calls with the words after `kubectl turnstile`, the
-    last of which is to be completed. It prints a completion a line, and then that files are none (`:4`)."""
-    words = sys.argv[1:] or [""]
-    os.environ["COMP_WORDS"] = shlex.join([PLUGIN, *words])
-    os.environ["COMP_CWORD"] = str(len(words))
+    """Entry point of `kubectl_complete-turnstile`, which kubectl calls with the words after `kubectl turnstile`."""
+    _complete(sys.argv[1:])
+
+
+def _complete(words: list[str]) -> None:
+    """Print completions of the last word, one a line, and then that it is no file (`:4`): what kubectl expects."""
+    os.environ["COMP_WORDS"] = shlex.join([PLUGIN, *(words or [""])])
+    os.environ["COMP_CWORD"] = str(len(words) or 1)
     os.environ[variable(PLUGIN)] = "complete_bash"
     with contextlib.suppress(SystemExit):
-        plugin()
+        _start(PLUGIN, PLUGIN, serving=False)
     typer.echo(":4")
 
 

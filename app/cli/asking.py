@@ -10,6 +10,7 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import Run, connected
 from app.cli.config import load_or_exit, text_of
+from app.cli.progress import progress
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.kube.transport import Transport
@@ -55,7 +56,8 @@ class Source:
             async with connected(self.kubeconfig, self.context, command) as transport:
                 return await snapshots.read(transport, namespace)
 
-        found: Snapshot = run(read())
+        with progress("reading the cluster"):
+            found: Snapshot = run(read())
         return snapshots.Documents(snapshot=found)
 
     def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:

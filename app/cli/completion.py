@@ -28,6 +28,7 @@ def register(app: typer.Typer, program: str) -> None:
         from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
         typer.echo(get_completion_script(prog_name=program, complete_var=variable(program), shell=str(shell)))
+        typer.echo(f"# {shell} completion of {program}")
 
 
 def variable(program: str) -> str:

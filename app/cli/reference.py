@@ -18,12 +18,12 @@ _HEADER: Final = """<!-- Generated from app/cli by `make generate`; do not edit.
 
 # Command line
 
-`turnstile` and `kubectl turnstile` have the same commands. Only `turnstile` has `serve`; and `kubectl turnstile version` also
-prints what runs in the cluster. `kubectl turnstile` does what `kueuectl` does, with the same names, options and columns
-([how it is installed, and what differs](../tasks/kubectl-plugin.md)).
+`turnstile` and `kubectl turnstile` have the same commands, but only `turnstile` has `serve`, and only the latter's
+`version` prints what runs in the cluster. `kubectl turnstile` does what `kueuectl` does, with the same names, options
+and columns ([how it is installed, and what differs](../tasks/kubectl-plugin.md)).
 
-Exit codes: 0 done; 1 not all of it, as the command says; 2 it could not be done, for the reason on standard error, or the
-command line is wrong; 130 interrupted. Colours and the live view are for terminals only.
+Exit codes: 0 done; 1 not all of it, as the command says; 2 it could not be done, for the reason on standard error, or
+the command line is wrong; 130 interrupted. Colours and the live view are for terminals only.
 """
 _CONNECTION: Final = "Connection"
 _NEVER: Final = dict.fromkeys(("run", "clock", "serving"), lambda *_: None)

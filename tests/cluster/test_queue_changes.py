@@ -82,7 +82,7 @@ class TestCreate:
         """It is not created for a ClusterQueue that is not there, but on request."""
         refused = turnstile("create", "lq", "main", "-c", "nowhere", "-n", team)
         assert refused.code == 2
-        assert refused.err.startswith("error: --clusterqueue nowhere: there is no ClusterQueue of this name")
+        assert refused.err.startswith("error: --clusterqueue nowhere: not found; --ignore-unknown-cq creates")
         done = turnstile("create", "lq", "main", "-c", "nowhere", "-n", team, "-i")
         assert done.out == "localqueue.kueue.x-k8s.io/main created\n", done.err
         assert found(crd_api, "localqueues", "main", team) == {"clusterQueue": "nowhere", "stopPolicy": "None"}
@@ -243,6 +243,9 @@ class TestPassedOn:
 
     def test_pods_of_a_job(self, schema_server: ControlPlane, crd_api: Api, team: str) -> None:
         """kubectl lists the pods that have the label of the Job."""
+        crd_api.create(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": team}}
+        )
         made = crd_api.create(job("with-pods", team))
         pod = {
             "apiVersion": "v1",

@@ -132,7 +132,7 @@ def lines(nodes: Iterable[Node], depth: int = 0) -> Iterator[Line]:
     for node in nodes:
         name = "  " * depth + "cohort " * node.is_cohort + node.name + ("" if node.active else " (inactive)")
         workloads = (str(node.pending), str(node.admitted))
-        cells = sorted(node.amounts.items()) or [(("", ""), None)]
+        cells: list[tuple[Cell, Amounts | None]] = [*sorted(node.amounts.items())] or [(("", ""), None)]
         for number, ((flavor, resource), amounts) in enumerate(cells):
             first = number == 0
             head = [name if first else "", flavor, resource]

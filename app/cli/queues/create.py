@@ -62,9 +62,7 @@ def register(app: typer.Typer, run: Run) -> None:
                 try:
                     await at.get(path_of(VERSION, "clusterqueues", needs))
                 except NotFound:
-                    cure = (
-                        "there is no ClusterQueue of this name; --ignore-unknown-cq creates the LocalQueue all the same"
-                    )
+                    cure = "not found; --ignore-unknown-cq creates the LocalQueue all the same"
                     raise InvalidValue("--clusterqueue", needs, cure) from None
             if dry_run is DryRun.CLIENT:
                 return made

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ import orjson
 
 from app import __version__
 from app.api.errors import InvalidValue, NotFound, WireError
+from app.cli.progress import progress
 from app.cli.queues.options import Where
 from app.cli.queues.paths import path_of
 from app.kube import auth
+from app.kube.pages import Pages, Query
 from app.kube.transport import Transport
 
 Plain = dict[str, Any]
@@ -41,13 +43,27 @@ class Session:
 
     async def list_all(self, path: str, params: Mapping[str, str | int]) -> tuple[list[Plain], str]:
         """All objects of a collection, and the resourceVersion of the list."""
-        raw, version = await self.transport.list_raw(path, params=params, page_size=_page_size(), timeout=self.timeout)
-        return [msgspec.json.decode(each) for each in raw], version
+
+        def fetch(query: Query) -> Awaitable[bytes]:
+            return self.transport.request("GET", path, params=query, timeout=self.timeout)
+
+        pages = Pages(fetch, query=params, page_size=_page_size())
+        items: list[Plain] = []
+        collection = path.rpartition("/")[2]
+        with progress(f"reading {collection}") as tell:
+            while (found := await pages.next()) is not None:
+                first, page = found
+                read = [msgspec.json.decode(each) for each in page.items or ()]
+                items = read if first else [*items, *read]
+                tell(f"reading {collection}: {len(items)}")
+        return items, pages.version
 
     async def write(self, method: str, path: str, body: Plain, *, server_dry_run: bool = False) -> Plain:
         """Create (POST), merge-patch (PATCH) or delete an object; what the API server answers."""
         params: dict[str, str | int] = {} if method == "DELETE" else {"fieldManager": "kubectl-turnstile"}
-        if server_dry_run:
+        if server_dry_run and method == "DELETE":
+            body = body | {"dryRun": ["All"]}  # with options in the body, those of the URL do not count
+        elif server_dry_run:
             params["dryRun"] = "All"
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         answer = await self.transport.request(
