@@ -4,14 +4,14 @@ A flow is the namespace that an item belongs to. The flows take turns, one item 
 rank go first, and items of one rank keep their order. Must never know what the items are.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
 
 class FairQueue(Generic[T]):
-    """Items by flow and rank. Every method takes constant time, however many items and flows there are."""
+    """Items by flow and rank. Every method takes constant time however many there are, `pop` for each barred flow."""
 
     __slots__ = ("_flows", "_length")
 
@@ -36,11 +36,14 @@ class FairQueue(Generic[T]):
             items[item] = None
             self._length += 1
 
-    def pop(self) -> T:
-        """Remove and return the next item of the flow whose turn it is. Raises KeyError if the queue is empty."""
-        flow = next(iter(self._flows), None)
+    def pop(self, *, barred: Callable[[str], bool] = lambda _: False) -> T:
+        """Remove and return the next item of the first flow in turn that is not `barred`.
+
+        Barred flows keep their turns. Raises KeyError if there is no such item; takes time for each barred flow.
+        """
+        flow = next((flow for flow in self._flows if not barred(flow)), None)
         if flow is None:
-            raise KeyError("the queue is empty")
+            raise KeyError("no flow has an item that may be served")
         ranks = self._flows[flow]
         rank = min(ranks)
         item = next(iter(ranks[rank]))

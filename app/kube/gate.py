@@ -6,6 +6,8 @@ flight. Which write is next:
 - *Urgent* writes, of the ranks up to CREATE, go first. Namespaces take turns, so that a flood in one of them does not
   delay the others; within a namespace the better rank goes first, so that a job that has come far is finished before
   the next one is begun.
+- While several namespaces write, each has at most `BESIDE_OTHERS` urgent writes in flight: a write of a namespace with
+  few waits in the server behind all that are in flight there, and so do the watch events that it follows.
 - The other ranks begin only while no urgent write waits, is in flight, or was in flight within `STILL_SECONDS`, and
   while the server is at ease. What follows a write (the start of a job, after its admission) begins within that time.
 - One of these ranks gets a turn all the same when it had none for `PATIENCE_SECONDS`, or, beside urgent writes, for
@@ -27,6 +29,10 @@ from app.kube.fairness import FairQueue
 from app.kube.window import Window
 from app.kube.workqueue import TIMER_SECONDS
 
+BESIDE_OTHERS: Final = 8
+"""Urgent writes that one namespace may have in flight while another one writes too."""
+OTHERS_SECONDS: Final = 5.0
+"""Seconds after an urgent write for which its namespace counts as one that writes."""
 STILL_SECONDS: Final = 0.05
 """Seconds without an urgent write before writes that are not urgent begin."""
 PATIENCE_SECONDS: Final = 1.0
@@ -78,6 +84,7 @@ class Stats:
 @dataclass(slots=True, eq=False)
 class _Turn:
     rank: Rank
+    flow: str
     come: asyncio.Future[None]
 
 
@@ -93,7 +100,7 @@ class _Kept:
         return await self._gate.enter(self._rank, self._flow)
 
     async def __aexit__(self, *_: object) -> None:
-        self._gate.leave(self._rank)
+        self._gate.leave(self._rank, self._flow)
 
 
 class Gate:
@@ -108,6 +115,9 @@ class Gate:
         self._waiting: Counter[Rank] = Counter(dict.fromkeys(Rank, 0))
         self._in_flight: Counter[Rank] = Counter()
         self._flying = self._urgent_flying = 0  # sums of `_in_flight`: of all ranks, and of the urgent ones
+        self._of_flow: Counter[str] = Counter()  # urgent writes in flight
+        # The namespace of the latest urgent write, when it had one last, and when another namespace had one last.
+        self._latest, self._latest_at, self._others_at = "", -math.inf, -math.inf
         self._served_at = dict.fromkeys(LATER, -math.inf)
         self._last_urgent = -math.inf
         self._timer: asyncio.TimerHandle | None = None
@@ -150,8 +160,10 @@ class Gate:
     async def enter(self, rank: Rank, flow: str) -> bool:
         """Wait for a turn, for `turn`; returns whether it had to wait."""
         queue = self._urgent if rank.urgent else self._later[rank]
-        turn = _Turn(rank, asyncio.get_running_loop().create_future())
+        turn = _Turn(rank, flow, asyncio.get_running_loop().create_future())
         since = self._clock()
+        if rank.urgent and flow:
+            self._note_writer(flow, since)
         if not rank.urgent and not queue:
             self._served_at[rank] = max(self._served_at[rank], since)  # patience counts from the first that waits
         queue.add(turn, flow, rank)
@@ -166,14 +178,14 @@ class Gate:
                 queue.remove(turn, flow, rank)
                 self._waiting[rank] -= 1
             else:
-                self.leave(rank)  # the turn came at the same moment
+                self.leave(rank, flow)  # the turn came at the same moment
             raise
         self.stats.waited[rank] += self._clock() - since
         return True
 
-    def leave(self, rank: Rank) -> None:
+    def leave(self, rank: Rank, flow: str) -> None:
         """End a turn, for `turn`."""
-        self._count(rank, -1)
+        self._count(rank, flow, -1)
         if rank.urgent:
             self._last_urgent = self._clock()
         self._serve()
@@ -187,12 +199,15 @@ class Gate:
             queue = self._next(now)
             if queue is None:
                 break
-            turn = queue.pop()
+            try:
+                turn = queue.pop(barred=self._has_enough) if queue is self._urgent else queue.pop()
+            except KeyError:
+                break  # each namespace that waits has enough in flight: the next answer to one of them comes back here
             if turn.come.done():
                 continue  # its caller was cancelled, and takes it off the count
             rank = turn.rank
             self._waiting[rank] -= 1
-            self._count(rank, 1)
+            self._count(rank, turn.flow, 1)
             self.stats.turns[rank] += 1
             if not rank.urgent:
                 self._served_at[rank] = now
@@ -223,11 +238,28 @@ class Gate:
         """Whether urgent writes wait or are in flight."""
         return bool(self._urgent) or self._urgent_flying > 0
 
-    def _count(self, rank: Rank, change: int) -> None:
+    def _count(self, rank: Rank, flow: str, change: int) -> None:
         self._in_flight[rank] += change
         self._flying += change
         if rank.urgent:
             self._urgent_flying += change
+            self._of_flow[flow] += change
+            if not self._of_flow[flow]:
+                del self._of_flow[flow]
+
+    def _note_writer(self, flow: str, now: float) -> None:
+        """Remember that a namespace has something urgent to write."""
+        if flow != self._latest:
+            self._others_at = self._latest_at
+            self._latest = flow
+        self._latest_at = now
+
+    def _has_enough(self, flow: str) -> bool:
+        """Whether a namespace has as many urgent writes in flight as it may while another namespace writes."""
+        if not flow or self._of_flow[flow] < BESIDE_OTHERS:
+            return False
+        others_at = self._others_at if flow == self._latest else self._latest_at
+        return self._clock() < others_at + OTHERS_SECONDS
 
     def _look_again(self) -> None:
         """Have `_serve` called when the next of the ranks that wait may begin, if no answer comes before."""

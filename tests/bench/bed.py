@@ -71,12 +71,15 @@ class Bed:
     @contextmanager
     def world(self) -> Iterator[Scenario]:
         """An empty managed namespace; all of it is removed at the end."""
-        namespace = self.control_plane.namespace("bench", labels=MANAGED)
-        scenario = Scenario(self.control_plane.api, namespace)
+        scenario = self.lasting_world()
         try:
             yield scenario
         finally:
-            wait_until(lambda: _removed(scenario), timeout=600, describe=lambda: f"{namespace} is not empty")
+            wait_until(lambda: _removed(scenario), timeout=600, describe=lambda: f"{scenario.namespace} is not empty")
+
+    def lasting_world(self) -> Scenario:
+        """An empty managed namespace that is left to the end of the bed: to remove thousands of Jobs takes minutes."""
+        return Scenario(self.control_plane.api, self.control_plane.namespace("bench", labels=MANAGED))
 
     @asynccontextmanager
     async def client(self, *, as_controller: bool = False) -> AsyncIterator[Client]:

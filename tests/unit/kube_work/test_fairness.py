@@ -30,6 +30,17 @@ def test_within_a_flow_the_lower_rank_goes_first() -> None:
     assert [queue.pop() for _ in range(len(queue))] == ["a0", "b2", "a1", "a1 too", "a2"]
 
 
+def test_a_barred_flow_keeps_its_turn() -> None:
+    """It is passed by, and is next when it is not barred any more."""
+    queue: FairQueue[str] = FairQueue()
+    for item, flow in (("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b")):
+        queue.add(item, flow)
+    assert queue.pop(barred=lambda flow: flow == "a") == "b0"
+    with pytest.raises(KeyError):
+        queue.pop(barred=lambda _: True)
+    assert [queue.pop() for _ in range(3)] == ["a0", "b1", "a1"]
+
+
 steps = st.lists(st.tuples(st.sampled_from(["add", "remove", "pop"]), st.integers(0, 9), st.sampled_from("abc")))
 
 

@@ -6,7 +6,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from app.kube.gate import LATER, PATIENCE_ANSWERS, PATIENCE_SECONDS, STILL_SECONDS, Gate, Rank
+from app.kube.gate import (
+    BESIDE_OTHERS,
+    LATER,
+    OTHERS_SECONDS,
+    PATIENCE_ANSWERS,
+    PATIENCE_SECONDS,
+    STILL_SECONDS,
+    Gate,
+    Rank,
+)
 from app.kube.window import FIRST
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
@@ -78,6 +87,53 @@ async def test_no_more_are_in_flight_than_the_window_has_places(gate: Gate) -> N
     assert gate.waiting(Rank.START) == 0
     assert gate.stats.waited[Rank.START] == pytest.approx(2)
     assert gate.stats.turns[Rank.START] == FIRST + 1
+
+
+class TestANamespaceWithManyWrites:
+    """A flood of starts in one namespace."""
+
+    @staticmethod
+    def _writes(gate: Gate, flow: str, count: int, *, seconds: float) -> list[asyncio.Task[None]]:
+        async def write() -> None:
+            async with gate.turn(Rank.START, flow):
+                await asyncio.sleep(seconds)
+
+        return [asyncio.create_task(write()) for _ in range(count)]
+
+    async def test_has_few_in_flight_while_another_namespace_writes(self, gate: Gate) -> None:
+        """So that a write of the other waits behind few in the server; what is in flight already is not cut."""
+        flood = self._writes(gate, "flood", 100, seconds=1)
+        await asyncio.sleep(0.5)
+        assert gate.in_flight(Rank.START) == FIRST
+        other = self._writes(gate, "other", 1, seconds=1)
+        await asyncio.sleep(0.6)
+        assert gate.in_flight(Rank.START) == BESIDE_OTHERS + 1
+        await asyncio.gather(*flood, *other)
+
+    async def test_has_the_whole_window_when_the_other_has_written_nothing_for_a_while(self, gate: Gate) -> None:
+        """It is served on meanwhile."""
+        other = self._writes(gate, "other", 1, seconds=0.1)
+        flood = self._writes(gate, "flood", 300, seconds=1)
+        await asyncio.sleep(OTHERS_SECONDS - 0.5)
+        assert gate.in_flight(Rank.START) == BESIDE_OTHERS
+        await asyncio.sleep(1)
+        assert gate.in_flight(Rank.START) == FIRST
+        await asyncio.gather(*flood, *other)
+
+    async def test_holds_up_no_write_that_belongs_to_no_namespace(self, gate: Gate) -> None:
+        """Nor do such writes make it one of several."""
+        flood = self._writes(gate, "flood", 20, seconds=1)
+        free = self._writes(gate, "", 20, seconds=1)
+        await asyncio.sleep(0.5)
+        assert gate.in_flight(Rank.START) == FIRST
+        await asyncio.gather(*flood, *free)
+
+    async def test_shares_the_window_with_others_that_have_many_too(self, gate: Gate) -> None:
+        """With eight of them the whole window is in use."""
+        floods = [self._writes(gate, f"flood-{number}", 30, seconds=1) for number in range(8)]
+        await asyncio.sleep(0.5)
+        assert gate.in_flight(Rank.START) == FIRST
+        await asyncio.gather(*(each for flood in floods for each in flood))
 
 
 class TestWritesThatCanWait:
