@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +22,8 @@ from app.kube.transport import Transport
 
 Plain = dict[str, Any]
 
+_GIVEN: Final = "given"
+"""The name of the entries of a kubeconfig that the options make."""
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -99,17 +100,20 @@ async def session(where: Where, command: str) -> AsyncIterator[Session]:
             raise WireError(f"no API server answers at {transport.server}: {error}") from error
 
 
-def configuration(where: Where) -> tuple[Plain, Plain]:
-    """The merged kubeconfig with the options over it, and its context. Raises InvalidValue."""
-    paths = where.kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
-    nothing: Plain = {"clusters": [], "users": [], "contexts": [], "current-context": ""}
-    files = [path for path in paths.split(os.pathsep) if Path(path).expanduser().is_file()]
-    config = deepcopy(auth.merge(files or [paths])) if files or not where.server else nothing
+async def _access(where: Where) -> tuple[auth.Access, str]:
+    """The API server and identity, and the namespace."""
+    config, namespace = configuration(where)
+    return await auth.from_kubeconfig(config), where.namespace or namespace or "default"
+
+
+def configuration(where: Where) -> tuple[Plain, str]:
+    """A kubeconfig of one context, with the options over it, and the namespace of the context. Raises InvalidValue."""
+    config = _found(where)
     chosen = where.context or config["current-context"]
     context = _entry(config, "contexts", chosen, "context") if chosen else {}
-    context = {**context, **{key: given for key in ("cluster", "user") if (given := getattr(where, key))}}
-    cluster = _entry(config, "clusters", context["cluster"], "cluster") if context.get("cluster") else {}
-    user = _entry(config, "users", context["user"], "user") if context.get("user") else {}
+    cluster_name, user_name = where.cluster or context.get("cluster"), where.user or context.get("user")
+    cluster = _entry(config, "clusters", cluster_name, "cluster") if cluster_name else {}
+    user = _entry(config, "users", user_name, "user") if user_name else {}
     if where.server:
         cluster["server"] = where.server
     if where.certificate_authority:
@@ -119,27 +123,36 @@ def configuration(where: Where) -> tuple[Plain, Plain]:
         cluster["insecure-skip-tls-verify"] = True
     if where.token:
         user = {key: value for key, value in user.items() if key.startswith("as")} | {"token": where.token}
-    given = {"as": where.act_as, "as-groups": where.as_group, "as-uid": where.as_uid}
-    user |= {key: value for key, value in given.items() if value}
-    context |= {"cluster": "chosen", "user": "chosen"}
+    impersonated = {"as": where.act_as, "as-groups": where.as_group, "as-uid": where.as_uid}
+    user |= {key: value for key, value in impersonated.items() if value}
+    name = chosen or (_GIVEN if cluster else "")
     merged = {
-        "clusters": [{"name": "chosen", "cluster": cluster}],
-        "users": [{"name": "chosen", "user": user}],
-        "contexts": [{"name": "chosen", "context": context}],
-        "current-context": "chosen",
+        "clusters": [{"name": _GIVEN, "cluster": cluster}],
+        "users": [{"name": _GIVEN, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": _GIVEN, "user": _GIVEN}}],
+        "current-context": name,
     }
-    return (merged if chosen or where.server else {**merged, "current-context": ""}), context
+    return merged, context.get("namespace") or ""
 
 
-async def _access(where: Where) -> tuple[auth.Access, str]:
-    """The API server and identity, and the namespace."""
-    named = where.kubeconfig or os.environ.get("KUBECONFIG")
+def _found(where: Where) -> Plain:
+    """The merged kubeconfig files, or the pod's service account where there are none; nothing if --server is given."""
+    named = where.kubeconfig or os.environ.get("KUBECONFIG", "")
     if not named and auth.in_cluster(os.environ):
-        mounted = auth.SERVICE_ACCOUNT / "namespace"
-        own = mounted.read_text().strip() if mounted.exists() else "default"
-        return auth.service_account(os.environ), where.namespace or own
-    config, context = configuration(where)
-    return await auth.from_kubeconfig(config), where.namespace or context.get("namespace") or "default"
+        mounted = auth.SERVICE_ACCOUNT
+        server = auth.service_account(os.environ).server
+        cluster = {"server": server, "certificate-authority": str(mounted / "ca.crt")}
+        namespace = (mounted / "namespace").read_text().strip() if (mounted / "namespace").exists() else ""
+        return {
+            "clusters": [{"name": _GIVEN, "cluster": cluster}],
+            "users": [{"name": _GIVEN, "user": {"tokenFile": str(mounted / "token")}}],
+            "contexts": [{"name": _GIVEN, "context": {"cluster": _GIVEN, "user": _GIVEN, "namespace": namespace}}],
+            "current-context": _GIVEN,
+        }
+    paths = (named or str(Path.home() / ".kube" / "config")).split(os.pathsep)
+    if where.server and not any(Path(path).expanduser().is_file() for path in paths):
+        return {"clusters": [], "users": [], "contexts": [], "current-context": ""}
+    return auth.merge(paths)
 
 
 def _entry(config: Plain, section: str, name: str, inner: str) -> Plain:
