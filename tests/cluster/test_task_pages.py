@@ -327,7 +327,7 @@ def test_kubectl_plugin(control_plane: ControlPlane, team_a: Scenario) -> None:
     team_a.job("vast", queue="default", cpu="400")
     team_a.wait_pending("vast")
     page = Reader("kubectl-plugin.md", control_plane)
-    page.see(r"job-vast-\w+ +job +vast +default +team-a +PENDING +0 ")
+    page.see(r"job-vast-\w+ +job +vast +default +team-a +PENDING ")
     page.see(r"team-a +any-node +cpu +\S+ +\d+")
     page.do()
     page.do()
