@@ -27,7 +27,7 @@ from app.api.errors import InvalidValue, NotLeading, TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
-from app.cli import commands, config
+from app.cli import config
 from app.cli.serve import Settings
 from app.controllers import definitions
 from app.controllers.certificates import Certificates
@@ -540,12 +540,3 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield from _leaves(error)
         else:
             yield error
-
-
-def main() -> None:
-    """Entry point of the `turnstile` command."""
-    commands.create(serving=run, run=uvloop.run, clock=now)()
-
-
-if __name__ == "__main__":
-    main()

@@ -72,7 +72,7 @@ class Installation:
         port: int | None = None,
         arguments: tuple[str, ...] = (),
         election: Sequence[str] | None = None,
-        program: Sequence[str] = ("app.main",),
+        program: Sequence[str] = ("app",),
     ) -> Process:
         """Start `turnstile serve` under the service account of its role; `all` uses the controller's.
 

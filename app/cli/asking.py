@@ -12,6 +12,7 @@ from app.api.errors import InvalidValue
 from app.api.meta import Kind
 from app.cli.cluster import Run, connected
 from app.cli.config import load_or_exit, text_of
+from app.cli.progress import progress
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.jobs.options import JobOptions
@@ -67,7 +68,8 @@ class Source:
             async with connected(self.kubeconfig, self.context, command) as transport:
                 return await snapshots.read(transport, namespace, also=also)
 
-        found: Snapshot = run(read())
+        with progress("reading the cluster"):
+            found: Snapshot = run(read())
         return snapshots.Documents(snapshot=found)
 
     def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:

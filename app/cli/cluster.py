@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from app import __version__
 from app.api.errors import ApiError, InvalidValue, TurnstileError, WireError
-from app.kube.transport import Transport
+
+if TYPE_CHECKING:
+    from app.kube.transport import Transport
 
 UNABLE: Final = 2
 """Exit code: the command could not do its work."""
@@ -23,8 +25,10 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig; it
 
 
 @asynccontextmanager
-async def connected(kubeconfig: str | None, context: str | None, command: str) -> AsyncIterator[Transport]:
+async def connected(kubeconfig: str | None, context: str | None, command: str) -> "AsyncIterator[Transport]":
     """A connection to the cluster for a command. A WireError of the block names the server."""
+    from app.kube.transport import Transport  # half a second of imports, for commands that have a cluster to ask
+
     agent = f"turnstile/{__version__} ({command})"
     async with await Transport.connect(kubeconfig, context, user_agent=agent) as transport:
         try:

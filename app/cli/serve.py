@@ -122,8 +122,8 @@ def _default_namespace() -> str:
     return mounted.read_text().strip() if mounted.exists() else "turnstile-system"
 
 
-def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
-    """Add the command to `app`; its exit code is the result of `run`."""
+def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
+    """Add the command to `app`; its exit code is the result of `serving`."""
 
     @app.command()
     def serve(
@@ -359,4 +359,4 @@ def register(app: typer.Typer, run: Callable[[Settings], int]) -> None:
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
         )
-        raise typer.Exit(run(settings))
+        raise typer.Exit(serving(settings))

@@ -434,6 +434,20 @@ def test_when(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
+def test_kubectl_plugin(control_plane: ControlPlane, team_a: Scenario) -> None:
+    """Workloads and usage are listed, a queue is stopped and resumed, and a Job is deleted by its Workload."""
+    team_a.job("vast", queue="default", cpu="400")
+    team_a.wait_pending("vast")
+    page = Reader("kubectl-plugin.md", control_plane)
+    page.see(r"job-vast-\w+ +job +vast +default +team-a +PENDING ")
+    page.see(r"team-a +any-node +cpu +\S+ +\d+")
+    page.do()
+    page.do()
+    page.do(WORKLOAD=team_a.workload_of("vast")["metadata"]["name"])
+    team_a.api.wait_gone(resource_path("batch/v1", "jobs", "vast", namespace="team-a"))
+    page.end()
+
+
 def sentences() -> list[tuple[str, str]]:
     """Sentences of the page's table, each with the condition that bears it."""
     rows = re.findall(r"^\| (`.*?) \| ", (TASKS / "why-a-job-waits.md").read_text().split("## ")[1], re.MULTILINE)

@@ -196,7 +196,8 @@ def run(cp: ControlPlane, pod: Json, arguments: Sequence[str], *, checkout: Path
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(base64.b64decode(text) if kind == "secret" else text.encode())
     given = [argument.replace("/etc/turnstile", str(files)) for argument in arguments]
-    return cp.start_process(name, [sys.executable, "-m", "app.main", *given, "--kubeconfig", kubeconfig], cwd=checkout)
+    program = "app" if (checkout / "app" / "__main__.py").exists() else "app.main"  # the latter in older checkouts
+    return cp.start_process(name, [sys.executable, "-m", program, *given, "--kubeconfig", kubeconfig], cwd=checkout)
 
 
 @dataclass(frozen=True)

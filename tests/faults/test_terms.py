@@ -160,7 +160,7 @@ async def candidate(world: World, proxy: Proxy, directory: Path) -> AsyncIterato
             }
         )
     )
-    command = [sys.executable, "-m", "app.main", "serve", "--role", "controller", "--kubeconfig", str(path)]
+    command = [sys.executable, "-m", "app", "serve", "--role", "controller", "--kubeconfig", str(path)]
     command += ["--namespace", world.namespace, "--managed-namespace-label", "kueue-managed=true"]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

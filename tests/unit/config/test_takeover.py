@@ -130,7 +130,7 @@ def test_what_cannot_be_taken_over_is_an_error(text: str, complaint: str) -> Non
 )
 def test_the_command_tells_by_its_exit_code(body: str, code: int, says: str) -> None:
     """The values go to standard output, unless there are none, and what is to be known of them beside it."""
-    command = [sys.executable, "-m", "app.main", "config", "convert", "-"]
+    command = [sys.executable, "-m", "app", "config", "convert", "-"]
     done = subprocess.run(command, input=HEAD + body, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == code
     assert done.stderr.startswith(says)
