@@ -64,7 +64,8 @@ def test_names_fit_where_a_label_must(manifests: list[Manifest]) -> None:
 def test_namespaced_objects_are_in_the_release_namespace(manifests: list[Manifest]) -> None:
     """Nothing is put anywhere else, or left to the caller's default namespace."""
     cluster_wide = (
-        "APIService", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration", *POLICIES
+        "APIService", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema",
+        "PriorityLevelConfiguration", *POLICIES
     )  # fmt: skip
     for manifest in manifests:
         if manifest["metadata"]["name"].endswith("-visibility-server-auth-reader"):
