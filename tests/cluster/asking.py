@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from app import main
+from app.__main__ import main as entry
 from app.api.clusterqueue import ClusterQueue
 from app.insight.whatif import WhatIf
 
@@ -45,4 +46,4 @@ class Asking(main.Turnstile):
 
 if __name__ == "__main__":
     main.Turnstile = Asking  # type: ignore[misc]
-    main.main()
+    entry()

@@ -1,12 +1,14 @@
 """The health checks for Flux in examples/gitops, evaluated by the CEL of an API server."""
 
 import re
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import yaml
 
 from testbed import Api, ControlPlane
-from testbed.client import wait_until
+from testbed.client import resource_path, wait_until
 from testbed.errors import ApiError
 from tests.cluster.schema_server import Json, thing, update
 from tests.documents import ROOT
@@ -47,7 +49,7 @@ def policy(check: Json) -> Json:
 
 
 @pytest.fixture(scope="module")
-def flux(schema_server: ControlPlane) -> Api:
+def flux(schema_server: ControlPlane) -> Iterator[Api]:
     """An API server that answers each write of a status with the state in which Flux sees the object."""
     api = schema_server.api
     for check in CHECKS:
@@ -57,7 +59,17 @@ def flux(schema_server: ControlPlane) -> Api:
         spec = {"policyName": name, "validationActions": ["Deny"]}
         binding = {"apiVersion": ADMISSION, "kind": "ValidatingAdmissionPolicyBinding"}
         api.create({**binding, "metadata": {"name": name}, "spec": spec})
-    return api
+    yield api
+    for check in CHECKS:  # other modules write statuses to the same API server
+        name = policy(check)["metadata"]["name"]
+        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            api.delete(resource_path(ADMISSION, plural, name))
+    for kind in SPECS:
+        wait_until(partial(_is_free, api, kind), timeout=30, describe=lambda: "the policies are still in force")
+
+
+def _is_free(api: Api, kind: str) -> bool:
+    return not state(api, kind, "True")
 
 
 def state(api: Api, kind: str, active: str | None, *, generation: int = 1, **spec: str) -> str:

@@ -335,7 +335,7 @@ def test_warnings(control_plane: ControlPlane, team_a: Scenario) -> None:
     """The user is warned, and then refused."""
     page = Reader("warnings.md", control_plane)
     page.do()
-    told = r"pod set main asks 400 cpu for a pod, largest flavor of ClusterQueue team-a \(any-node\) has [48]0"
+    told = r"pod set main asks 400 cpu for a pod, largest flavor of ClusterQueue team-a \(any-node\) has [468]0"
     assert re.search(f"^Warning: {told}", page.warned, re.MULTILINE)
     page.do()
     page.do()
@@ -409,7 +409,7 @@ def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a:
 def test_what_if(control_plane: ControlPlane, team_a: Scenario) -> None:
     """A Job, a smaller quota, a queue that is deleted, a drained pool, and a pipeline: all are told."""
     page = Reader("what-if.md", control_plane)
-    team_a.job("waits", queue="default", cpu="41")
+    team_a.job("waits", queue="default", cpu="81")  # more than both teams have
     team_a.wait_pending("waits")
     page.see("Workload team-a/job-train-[0-9a-f]+ would be admitted now in ClusterQueue team-a with flavor any-node")
     page.see("would never be admitted .*requested 200", "would be admitted now")
@@ -427,7 +427,7 @@ def test_what_if(control_plane: ControlPlane, team_a: Scenario) -> None:
 def test_when(control_plane: ControlPlane, team_a: Scenario) -> None:
     """Before anything has finished, there is no forecast but a reason; the backtest prints its coverage."""
     page = Reader("when.md", control_plane)
-    team_a.job("waits", queue="default", cpu="41")
+    team_a.job("waits", queue="default", cpu="81")  # more than both teams have
     team_a.wait_pending("waits")
     page.see("team-a/job-waits-[0-9a-f]+: no forecast: ", NAME="waits")
     page.see("In the 80% interval: ")
