@@ -107,8 +107,8 @@ class TestTables:
 
     def test_nothing_is_said_so(self, turnstile: Program, team: str) -> None:
         """An empty list is no error: a sentence on standard error names the namespace."""
-        done = turnstile("list", "wl", "-n", "default")
-        assert (done.code, done.out, done.err) == (0, "", "No resources found in default namespace.\n")
+        done = turnstile("list", "wl", "-n", "nobody-lists-here")
+        assert (done.code, done.out, done.err) == (0, "", "No resources found in nobody-lists-here namespace.\n")
 
 
 class TestFilters:

@@ -2,8 +2,10 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from testbed import ControlPlane
@@ -11,6 +13,7 @@ from testbed.peers import KUEUE
 
 PROGRAMS: Final[Mapping[str, Callable[[], list[str]]]] = {
     "kueuectl": lambda: [str(KUEUE.ensure()["kueuectl"])],
+    "kubectl-turnstile": lambda: [str(Path(sys.executable).with_name("kubectl-turnstile"))],
 }
 """What to write before the command, by the name of the program."""
 
