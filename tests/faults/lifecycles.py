@@ -14,8 +14,8 @@ from testbed.client import Json, condition, resource_path, wait_until
 from testbed.components import RUN_FOR
 from tests.cluster import test_admission_checks as checks
 from tests.cluster import test_limits_edited as limits
-from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
-from tests.cluster.serving import PRIORITY, phases, stateful_set
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job_path
+from tests.cluster.serving import PRIORITY, phases, stateful_set, template
 from tests.cluster.test_deployments import deployment
 
 PATIENT: Final = """
@@ -39,6 +39,19 @@ objectRetentionPolicies:
   workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}
 """
 )
+LOSING: Final = (
+    PATIENT
+    + """
+waitForPodsReady:
+  timeout: 10m
+  recoveryTimeout: 1s
+  requeuingStrategy: {backoffBaseSeconds: 1}
+"""
+)
+RECOVERING: Final = PATIENT + "waitForPodsReady: {timeout: 10m}\n"
+EXPLICIT: Final = PATIENT + "featureGates: {UnadmittedWorkloadsExplicitStatus: true}\n"
+NOWHERE: Final[Json] = {"nodeSelector": {"no": "such-node"}}
+"""Of a pod: there is no node for it."""
 WAIT: Final = 120.0
 """Seconds for a step, at most: several controllers may have died in it, on a busy machine."""
 
@@ -100,7 +113,7 @@ def _gone(scenario: Scenario, name: str) -> None:
     )
 
 
-def _pod(scenario: Scenario, name: str, **annotations: str) -> None:
+def _pod(scenario: Scenario, name: str, *, spec: Json | None = None, **annotations: str) -> None:
     group = {"kueue.x-k8s.io/pod-group-name": "ring"} if annotations else {}
     container = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}
     scenario.create(
@@ -113,7 +126,7 @@ def _pod(scenario: Scenario, name: str, **annotations: str) -> None:
                 "labels": {QUEUE: "team", **group},
                 "annotations": annotations,
             },
-            "spec": {"restartPolicy": "Never", "containers": [container]},
+            "spec": {"restartPolicy": "Never", "containers": [container], **(spec or {})},
         }
     )
 
@@ -183,9 +196,7 @@ def _answer(scenario: Scenario, full: str, state: str, **more: object) -> None:
 def pods_not_ready(scenario: Scenario) -> None:
     """A Job without a node is stopped, waits, is tried again, and deactivated."""
     _queue(scenario)
-    stuck = job("stuck", namespace=scenario.namespace, queue="team")
-    stuck["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
-    scenario.create(stuck)
+    scenario.job("stuck", queue="team", template=NOWHERE)
     _is(scenario, "stuck", "Evicted", reason="DeactivatedDueToRequeuingLimitExceeded")
 
 
@@ -455,6 +466,74 @@ def reclaim(scenario: Scenario) -> None:
     _running(scenario, 2)
 
 
+def pods_lost(scenario: Scenario) -> None:
+    """The pod of a Job is ready no more; the Job is stopped, waits, and runs again with another pod."""
+    _queue(scenario)
+    scenario.job("loses", queue="team")
+    _told_ready(scenario, "loses", "True", "Started")
+    pod = _ready(scenario, "loses", "False")
+    _is(scenario, "loses", "Requeued", reason="BackoffFinished")
+    scenario.api.wait_gone(pod, timeout=WAIT)
+    _told_ready(scenario, "loses", "True", "Started")
+    _running(scenario, 1)
+
+
+def pods_recovered(scenario: Scenario) -> None:
+    """The pod of a Job is ready no more, and ready again in time."""
+    _queue(scenario)
+    scenario.job("wavers", queue="team")
+    _told_ready(scenario, "wavers", "True", "Started")
+    _ready(scenario, "wavers", "False")
+    _told_ready(scenario, "wavers", "False", "WaitForRecovery")
+    _ready(scenario, "wavers", "True")
+    _told_ready(scenario, "wavers", "True", "Recovered")
+
+
+def _ready(scenario: Scenario, name: str, status: str) -> str:
+    """Let the condition Ready of the pod of a Job have that status, as its kubelet does; the URL path of the pod."""
+    (pod,) = scenario.pods_of(name)
+    path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=scenario.namespace)
+    others = [each for each in pod["status"]["conditions"] if each["type"] != "Ready"]
+    changed = {**condition(pod, "Ready"), "status": status}
+    scenario.api.patch(f"{path}/status", {"status": {"conditions": [*others, changed]}})
+    return path
+
+
+def _told_ready(scenario: Scenario, name: str, status: str, reason: str) -> None:
+    def told(workload: Json) -> bool:
+        found = condition(workload, "PodsReady")
+        return (found.get("status"), found.get("reason")) == (status, reason)
+
+    scenario.wait_workload(name, told, timeout=WAIT)
+
+
+def pod_not_ready(scenario: Scenario) -> None:
+    """A Pod without a node is deleted."""
+    _queue(scenario)
+    _pod(scenario, "stuck", spec=NOWHERE)
+    scenario.api.wait_gone(resource_path("v1", "pods", "stuck", namespace=scenario.namespace), timeout=WAIT)
+    path = resource_path(GROUP, "workloads", namespace=scenario.namespace)
+    wait_until(lambda: not scenario.api.items(path), timeout=WAIT, describe=lambda: "the Workload of the Pod is left")
+
+
+def set_not_ready(scenario: Scenario) -> None:
+    """The pods of a StatefulSet have no node: they are deleted, wait, are tried again, and are given up."""
+    _queue(scenario)
+    stateful_set(scenario, "db", replicas=2, template=template("db", **NOWHERE))
+    _is(scenario, "db", "Evicted", reason="DeactivatedDueToRequeuingLimitExceeded", owner="StatefulSet")
+    _wait_phases(scenario, "db", (0, 2))
+
+
+def told_from_the_start(scenario: Scenario) -> None:
+    """A Job says that it waits before its queue is opened, runs then, and ends."""
+    queue = _queue(scenario, stopPolicy="Hold")
+    scenario.job("waits", queue="team", run_for="100ms")
+    for kind in ("QuotaReserved", "Admitted"):
+        scenario.wait_workload("waits", lambda w, kind=kind: condition(w, kind).get("status") == "False", timeout=WAIT)  # type: ignore[misc]
+    scenario.patch_queue(queue, {"stopPolicy": "None"})
+    _is(scenario, "waits", "Finished")
+
+
 LIFECYCLES: Final = (
     Lifecycle(check_retry, always=True),
     Lifecycle(preemption, always=True),
@@ -479,4 +558,9 @@ LIFECYCLES: Final = (
     Lifecycle(namespace_deletion),
     Lifecycle(orphans),
     Lifecycle(reclaim),
+    Lifecycle(pods_lost, LOSING),
+    Lifecycle(pods_recovered, RECOVERING),
+    Lifecycle(pod_not_ready, IMPATIENT),
+    Lifecycle(set_not_ready, IMPATIENT),
+    Lifecycle(told_from_the_start, EXPLICIT),
 )

@@ -235,6 +235,13 @@ class JobCondition(Object):
     message: str = ""
 
 
+def suspended_at(conditions: Sequence[JobCondition]) -> int | None:
+    """The index of the condition by which a kind's controller says that a job is suspended; None if it does not say
+    that."""
+    found = (index for index, each in enumerate(conditions) if (each.type, each.status) == ("Suspended", "True"))
+    return next(found, None)
+
+
 class _Metadata(Object):
     annotations: dict[str, str] = {}
 

@@ -19,7 +19,7 @@ from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at
 from app.jobs.integration import Asked, Change, Right, Stop
 
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
@@ -140,7 +140,7 @@ class JobSets(TemplatedJob[JobSet]):
         if not stop.announce:
             return stop
         steps = stop.steps
-        if (index := _suspended_at(job)) is not None:
+        if (index := suspended_at(job.status.conditions)) is not None:
             unread = JsonPatch()
             unread.replace("status", "conditions", index, "status", value="False")
             rest = [replace(each, fresh=False) for each in steps if isinstance(each, Change)]
@@ -149,7 +149,7 @@ class JobSets(TemplatedJob[JobSet]):
 
     def read_stop(self, job: JobSet) -> bool:
         """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""
-        return _suspended_at(job) is not None or job.spec.managed_by not in (None, _CONTROLLER)
+        return suspended_at(job.status.conditions) is not None or job.spec.managed_by not in (None, _CONTROLLER)
 
     def pods_ready(self, job: JobSet) -> bool:
         """Whether every replica is ready or has succeeded, of the replicated Jobs that need not wait until another one
@@ -184,18 +184,17 @@ class JobSets(TemplatedJob[JobSet]):
 
     def significant(self, job: JobSet) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, the reclaimable pods, and whether a stop was read."""
-        return job.spec, self.finished(job), self.active(job), self.reclaimable(job), _suspended_at(job)
+        return (
+            job.spec,
+            self.finished(job),
+            self.active(job),
+            self.reclaimable(job),
+            suspended_at(job.status.conditions),
+        )
 
     def managed_by(self, job: JobSet) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
-
-
-def _suspended_at(job: JobSet) -> int | None:
-    """The index of the condition by which the JobSet controller says that the JobSet is suspended; None if it does not
-    say that."""
-    conditions = enumerate(job.status.conditions)
-    return next((index for index, each in conditions if (each.type, each.status) == ("Suspended", "True")), None)
 
 
 def _restarts(job: JobSet) -> bool:

@@ -5,6 +5,7 @@ import pytest
 from app.api.conditions import timestamp
 from app.api.core import Job
 from app.api.workload import Workload
+from app.controllers.charges import UNREAD_SECONDS
 from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers.test_children import SET, Nursery
 
@@ -64,7 +65,7 @@ def test_for_some_seconds_if_no_controller_runs() -> None:
     cluster = Evicted([])
     cluster.settle(SET)
     assert cluster.reserved
-    cluster.later(seconds=10)
+    cluster.later(seconds=UNREAD_SECONDS)
     cluster.settle(SET)
     assert not cluster.reserved
 
