@@ -83,6 +83,37 @@ def test_while_a_child_runs_that_was_made_before() -> None:
     assert not cluster.reserved
 
 
+def test_until_the_job_controller_has_read_that_a_child_is_suspended() -> None:
+    """It may be making the child's pods, and until then it says what it said before the start."""
+    cluster = Evicted(RESUMED)
+    cluster.job_controller = False
+    cluster.child(pods=1, pod_set="workers", suspend=True)
+    before = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-01-02T03:03:00Z"}
+    cluster.patch(Job, "team/child", {"status": {"conditions": [before]}})
+    cluster.settle(SET)
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert cluster.reserved
+    after = {**before, "lastTransitionTime": timestamp(cluster.now)}
+    cluster.patch(Job, "team/child", {"status": {"conditions": [after]}})
+    cluster.settle(SET)
+    assert not cluster.reserved
+
+
+def test_not_for_ever_until_the_job_controller_has_read_it() -> None:
+    """It says nothing if a child was resumed and suspended again before it had read the child."""
+    cluster = Evicted(SUSPENDED)
+    cluster.job_controller = False
+    cluster.child(pods=1, pod_set="workers", suspend=True)
+    cluster.settle(SET)
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert cluster.reserved
+    cluster.later(seconds=UNREAD_SECONDS)
+    cluster.settle(SET)
+    assert not cluster.reserved
+
+
 def test_a_child_that_is_left_running_is_suspended_after_some_seconds() -> None:
     """First it is left to the JobSet controller, which may not run."""
     cluster = Evicted(RESUMED)
