@@ -6,7 +6,7 @@ import pytest
 
 from testbed.client import Json
 from tests.faults.following import GAP, Change
-from tests.faults.forbidden import RULES, Deadlines, World
+from tests.faults.forbidden import OWNER_KIND, RULES, Deadlines, World
 from tests.faults.overshoot import FOR_QUEUE, Overshoot
 
 KINDS = (
@@ -146,6 +146,16 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     assert stuck(workloads=[held], jobs=[child]) == {"not_collected"}
     kept = {**gone, "metadata": gone["metadata"] | {"deletionTimestamp": LATER, "finalizers": ["kueue.x-k8s.io/x"]}}
     assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
+
+
+def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:
+    """Its Workload is then an orphan, with the deadline of one: its kind may have been removed in the meantime."""
+    left = workload("a", QuotaReserved="False", Evicted="True")
+    left["status"]["conditions"][1]["reason"] = "DeactivatedDueToRequeuingLimitExceeded"
+    left["spec"]["active"] = False
+    left["metadata"]["annotations"] = {OWNER_KIND: "batch/v1, Kind=Job"}
+    assert "deactivated_and_kept" in stuck(jobs=[job("a", suspend=True)], workloads=[left])
+    assert stuck(workloads=[left]) == {"orphaned", "not_collected"}
 
 
 def of_job(name: str, revision: int, *, at: float) -> Change:
