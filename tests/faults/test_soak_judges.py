@@ -6,7 +6,7 @@ import pytest
 
 from testbed.client import Json
 from tests.faults.following import GAP, Change
-from tests.faults.forbidden import OWNER_KIND, RULES, Deadlines, World
+from tests.faults.forbidden import RULES, Deadlines, World
 from tests.faults.overshoot import FOR_QUEUE, Overshoot
 
 KINDS = (
@@ -153,7 +153,6 @@ def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:
     left = workload("a", QuotaReserved="False", Evicted="True")
     left["status"]["conditions"][1]["reason"] = "DeactivatedDueToRequeuingLimitExceeded"
     left["spec"]["active"] = False
-    left["metadata"]["annotations"] = {OWNER_KIND: "batch/v1, Kind=Job"}
     assert "deactivated_and_kept" in stuck(jobs=[job("a", suspend=True)], workloads=[left])
     assert stuck(workloads=[left]) == {"orphaned", "not_collected"}
 
