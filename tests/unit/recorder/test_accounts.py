@@ -16,6 +16,7 @@ from app.recorder.accounts import Account, By, Figures, accounts, summed
 from app.recorder.database import Database
 from app.recorder.facts import Pair, Quota, Record, of_change
 from app.recorder.holdings import Holding, holdings
+from app.recorder.location import Location
 from app.recorder.quotatree import Tree
 from app.recorder.reading import Reader, Recorded, reading
 from tests.unit.engine import builders as b
@@ -27,11 +28,11 @@ CPU: Pair = ("default", "cpu")
 def figures_of(records: list[Record], since: float, until: float, *, user_label: str = "") -> dict[Account, Figures]:
     """The accounts of records that were stored and read back."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "recorder.db"
-        database = Database(path)
+        place = Location.of(str(Path(folder) / "recorder.db"))
+        database = Database(place, now=T0)
         database.store(records)
         database.close()
-        with reading(path) as reader:
+        with reading(place) as reader:
             return of_reader(reader, since, until, user_label=user_label)
 
 

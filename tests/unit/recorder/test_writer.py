@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from app.api.errors import InvalidValue
 from app.recorder.facts import Fact, Quota, Record
+from app.recorder.location import Location
 from app.recorder.reading import Reader, reading
 from app.recorder.writer import Retention, Settled, Writer
 from testbed.client import wait_until
@@ -27,10 +28,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def writing(path: Path, *, now: float = T0, retention: Retention | None = None, **options: Any) -> Iterator[Writer]:
+def writing(
+    place: Location | Path, *, now: float = T0, retention: Retention | None = None, **options: Any
+) -> Iterator[Writer]:
     """A writer that runs, and is closed in the end."""
     quick = {"gather_seconds": 0.01, "again_seconds": (0.02, 0.05), "trim_seconds": 0.05} | options
-    writer = Writer(path, retention=retention or Retention(days=None, mib=None), clock=lambda: now, **quick)
+    location = Location.of(str(place)) if isinstance(place, Path) else place
+    writer = Writer(location, retention=retention or Retention(days=None, mib=None), clock=lambda: now, **quick)
     writer.start()
     try:
         yield writer
@@ -38,17 +42,27 @@ def writing(path: Path, *, now: float = T0, retention: Retention | None = None, 
         writer.close()
 
 
-def store(path: Path, records: list[Record], **options: Any) -> None:
+def store(place: Location | Path, records: list[Record], **options: Any) -> None:
     """Have records written by a process that ends in order."""
-    with writing(path, **options) as writer:
+    with writing(place, **options) as writer:
         for record in records:
             writer.put(record)
 
 
-def read(path: Path, name: str = "w") -> list[str]:
+def opened(place: Location | Path) -> AbstractContextManager[Reader]:
+    """A reader."""
+    return reading(Location.of(str(place)) if isinstance(place, Path) else place)
+
+
+def read(place: Location | Path, name: str = "w") -> list[str]:
     """What happened to a Workload, of all that had the name."""
-    with reading(path) as reader:
+    with opened(place) as reader:
         return [entry.what for workload in reader.named("team", name) for entry in reader.timeline(workload.uid)]
+
+
+def url(place: Location) -> str:
+    """As a command takes it."""
+    return place.url or str(place)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -63,53 +77,55 @@ TOLD = [
 
 
 class TestWhatIsStored:
-    def test_is_read_back(self, path: Path) -> None:
+    def test_is_read_back(self, place: Location) -> None:
         """After the Workload and the process are gone."""
-        store(path, recorded(life()))
-        assert read(path) == TOLD
-        with reading(path) as reader:
+        store(place, recorded(life()))
+        assert read(place) == TOLD
+        with opened(place) as reader:
             (workload,) = reader.of_owner("team", "job", "job-w")
             assert (workload.name, workload.over, workload.gone) == ("w", T0 + 60, T0 + 64)
 
     @pytest.mark.parametrize("cut", range(1, 9))
-    def test_is_stored_once_by_leaders_that_follow_each_other(self, path: Path, cut: int) -> None:
+    def test_is_stored_once_by_leaders_that_follow_each_other(
+        self, place: Location, places: Callable[[], Location], cut: int
+    ) -> None:
         """The second one begins with what the last version shows, and goes on from there."""
-        store(path, recorded(life()[:cut]))
-        store(path, recorded(life()[cut - 1 :], start=T0 + 8 * (cut - 1)))
-        with_one = path.with_name("one.db")
+        store(place, recorded(life()[:cut]))
+        store(place, recorded(life()[cut - 1 :], start=T0 + 8 * (cut - 1)))
+        with_one = places()
         store(with_one, recorded(life()))
-        assert read(path) == read(with_one)
+        assert read(place) == read(with_one)
 
-    def test_by_two_leaders_at_once(self, path: Path) -> None:
+    def test_by_two_leaders_at_once(self, place: Location, places: Callable[[], Location]) -> None:
         """A leader that has just lost the Lease may still write."""
-        with writing(path) as first, writing(path) as second:
+        with writing(place) as first, writing(place) as second:
             for record in recorded(life()):
                 first.put(record)
                 second.put(record)
-        with_one = path.with_name("one.db")
+        with_one = places()
         store(with_one, recorded(life()))
-        assert read(path) == read(with_one)
+        assert read(place) == read(with_one)
 
-    def test_what_is_missing_is_recorded_as_deleted(self, path: Path) -> None:
+    def test_what_is_missing_is_recorded_as_deleted(self, place: Location) -> None:
         """Workloads that were deleted while no leader recorded hold nothing from when that is noticed."""
-        store(path, [*recorded(life("a")[:4]), *recorded(life("b")[:4]), Quota("Cohort", "all", T0, "", ())])
-        with writing(path) as writer:
-            writer.settle(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
-            writer.settle(Settled(["uid-b"], [], T0 + 100))
-        assert read(path, "a")[-1] == "deleted"
-        assert "deleted" not in read(path, "b")
-        with reading(path) as reader:
+        store(place, [*recorded(life("a")[:4]), *recorded(life("b")[:4]), Quota("Cohort", "all", T0, "", ())])
+        with writing(place) as writer:
+            writer.put(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
+            writer.put(Settled(["uid-b"], [], T0 + 100))
+        assert read(place, "a")[-1] == "deleted"
+        assert "deleted" not in read(place, "b")
+        with opened(place) as reader:
             assert [workload.over for workload in reader.named("team", "a")] == [T0 + 99]
             assert [(quota.at, quota.gone) for quota in reader.quotas()] == [(T0, False), (T0 + 100, True)]
 
-    def test_survives_a_kill(self, path: Path) -> None:
+    def test_survives_a_kill(self, place: Location) -> None:
         """All that was committed is there, and the next process goes on with the same file."""
         program = """
 import os, sys, time
-from pathlib import Path
+from app.recorder.location import Location
 from app.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import life, recorded
-writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, gather_seconds=0.01)
+writer = Writer(Location.of(sys.argv[1]), retention=Retention(days=None), clock=time.time, gather_seconds=0.01)
 writer.start()
 for record in recorded(life()[:4]):
     writer.put(record)
@@ -117,11 +133,11 @@ while writer.stats.written < writer.stats.put:
     time.sleep(0.01)
 os.kill(os.getpid(), 9)
 """
-        done = subprocess.run([sys.executable, "-c", program, path], check=False, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program, url(place)], check=False, timeout=60)
         assert done.returncode == -9
-        assert read(path) == TOLD[:5]
-        store(path, recorded(life()[3:], start=T0 + 24))
-        assert read(path) == TOLD
+        assert read(place) == TOLD[:5]
+        store(place, recorded(life()[3:], start=T0 + 24))
+        assert read(place) == TOLD
 
 
 class TestAFileThatFails:
@@ -196,7 +212,7 @@ class TestAFileThatFails:
         with writing(path) as writer:
             until(lambda: writer.stats.failures > 0)
             assert "another program's database" in writer.stats.failing
-        with pytest.raises(InvalidValue, match="is no recorder's file"), reading(path):
+        with pytest.raises(InvalidValue, match="is no recorder's file"), opened(path):
             pass
 
     def test_of_a_newer_version_is_left_as_it_is(self, path: Path) -> None:
@@ -212,11 +228,11 @@ class TestAFileThatFails:
         """A process that may write no file larger than a limit, until the limit is raised."""
         program = """
 import resource, sys, time
-from pathlib import Path
+from app.recorder.location import Location
 from app.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import life, recorded
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))
+writer = Writer(Location.of(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))
 writer.start()
 for number in range(200):
     for record in recorded(life(f"w-{number}")):
@@ -253,27 +269,27 @@ class TestAQueueThatIsFull:
 
 
 class TestWhatIsOld:
-    def test_is_deleted_after_some_days(self, path: Path) -> None:
+    def test_is_deleted_after_some_days(self, place: Location) -> None:
         """Counted from the end of the Workload; one that is not over stays, however old."""
         done, runs = recorded(life("done")), recorded(life("runs")[:4])
         day = 86400.0
-        with writing(path, now=T0 + 10 * day, retention=Retention(days=3, mib=None)) as writer:
+        with writing(place, now=T0 + 10 * day, retention=Retention(days=3, mib=None)) as writer:
             for record in [*done, *runs]:
                 writer.put(record)
             until(lambda: writer.stats.written == writer.stats.put)
-            until(lambda: read(path, "done") == [])
-        assert read(path, "runs") == TOLD[:5]
+            until(lambda: read(place, "done") == [])
+        assert read(place, "runs") == TOLD[:5]
 
-    def test_quotas_that_held_since_stay(self, path: Path) -> None:
+    def test_quotas_that_held_since_stay(self, place: Location) -> None:
         """The last one before the horizon holds until the next one."""
         day = 86400.0
         amounts = [(("x", "cpu", number, None, None),) for number in range(3)]
         quotas = [Quota("ClusterQueue", "a", T0 + at * day, "", amounts[at]) for at in range(3)]
-        with writing(path, now=T0 + 4.5 * day, retention=Retention(days=3, mib=None)) as writer:
+        with writing(place, now=T0 + 4.5 * day, retention=Retention(days=3, mib=None)) as writer:
             for quota in quotas:
                 writer.put(quota)
             until(lambda: writer.stats.written == writer.stats.put)
-            with reading(path) as reader:
+            with opened(place) as reader:
                 until(lambda: [quota.amounts for quota in reader.quotas()] == amounts[1:])
 
     def test_is_deleted_when_the_file_is_too_large(self, path: Path) -> None:
@@ -289,7 +305,7 @@ class TestWhatIsOld:
         with closing(sqlite3.connect(path)) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert path.stat().st_size < size
-        with reading(path) as reader:
+        with opened(path) as reader:
             left = {workload.name for workload in reader.newest(at_most=2000)}
         assert "w-0" not in left
 
@@ -297,16 +313,16 @@ class TestWhatIsOld:
 class TestAReader:
     def test_of_a_file_that_is_not_there(self, path: Path) -> None:
         """A sentence that says what to name."""
-        with pytest.raises(InvalidValue, match="no such file"), reading(path):
+        with pytest.raises(InvalidValue, match="no such file"), opened(path):
             pass
 
-    def test_while_a_leader_writes(self, path: Path) -> None:
+    def test_while_a_leader_writes(self, place: Location) -> None:
         """It sees what was committed, and holds up no write."""
-        with writing(path) as writer:
+        with writing(place) as writer:
             for record in recorded(life("a")):
                 writer.put(record)
             until(lambda: writer.stats.written == writer.stats.put)
-            with reading(path) as reader:
+            with opened(place) as reader:
                 assert self._names(reader) == ["a"]
                 for record in recorded(life("b")):
                     writer.put(record)
