@@ -5,6 +5,7 @@ tell a password.
 """
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, ClassVar, Final, TypeVar
@@ -89,11 +90,11 @@ class Postgres(Connection):
             with self.transaction():
                 if not self.run(found, self._schema):  # another process may have been first
                     self.run(f"CREATE SCHEMA {_quoted(self._schema)}")
-        elif not rows or not (write or self.version):
-            cure = f"nothing is recorded in its schema {self._schema} yet: see the controller's log"
-            raise InvalidValue("--recorder", self._name, cure)
-        elif not rows[0][0]:
+        elif rows and not rows[0][0]:
             cure = f"you may not read it: have USAGE on schema {self._schema} and SELECT on its tables granted to you"
+            raise InvalidValue("--recorder", self._name, cure)
+        elif not write and not self.version:
+            cure = f"nothing is recorded in its schema {self._schema} yet: see the controller's log"
             raise InvalidValue("--recorder", self._name, cure)
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Row]:
@@ -115,7 +116,9 @@ class Postgres(Connection):
             raise InvalidValue("--recorder", self._name, _CURE) from error
         except TimeoutError as error:
             raise Unavailable("the server does not answer") from error
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
+        except OSError as error:
+            raise Unavailable(os.strerror(error.errno) if error.errno else str(error)) from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             raise Unavailable(str(error) or type(error).__name__) from error
 
     def _alone(self) -> None:

@@ -1,13 +1,13 @@
-"""Places for records: files, and databases of PostgreSQL. A test that asks for `place` is done with both."""
+"""Places for records: files, and schemas in PostgreSQL. A test that asks for `place` is done with both."""
 
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.recorder.location import Location
+from tests.postgres import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -16,8 +16,8 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Locat
     if request.param == "sqlite":
         numbers = count()
         return lambda: Location.of(str(tmp_path / f"recorder-{next(numbers)}.db"))
-    server: Any = request.getfixturevalue("postgres_server")
-    return lambda: Location.of(server.database())
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return lambda: Location.of(server.schema())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from app.api.errors import InvalidValue
 from app.recorder.facts import Fact, Quota, Record
@@ -118,26 +119,62 @@ class TestWhatIsStored:
             assert [workload.over for workload in reader.named("team", "a")] == [T0 + 99]
             assert [(quota.at, quota.gone) for quota in reader.quotas()] == [(T0, False), (T0 + 100, True)]
 
-    def test_survives_a_kill(self, place: Location) -> None:
-        """All that was committed is there, and the next process goes on with the same file."""
+    def test_survives_a_kill_in_the_middle_of_writing(self, place: Location) -> None:
+        """Of each transaction all is there or nothing, and the next process, which begins with what objects show, makes
+        the rest up."""
         program = """
-import os, sys, time
+import sys, time
+from app.recorder import writer
 from app.recorder.location import Location
-from app.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import life, recorded
-writer = Writer(Location.of(sys.argv[1]), retention=Retention(days=None), clock=time.time, gather_seconds=0.01)
-writer.start()
-for record in recorded(life()[:4]):
-    writer.put(record)
-while writer.stats.written < writer.stats.put:
-    time.sleep(0.01)
-os.kill(os.getpid(), 9)
+writer.BATCH = 7
+made = writer.Writer(Location.of(sys.argv[1]), retention=writer.Retention(days=None), clock=time.time, gather_seconds=0)
+made.start()
+print("begins", flush=True)
+for number in range(10_000):
+    for record in recorded(life(f"w-{number}")[:4]):
+        made.put(record)
+        while len(made) > 1000:
+            time.sleep(0.001)
 """
-        done = subprocess.run([sys.executable, "-c", program, url(place)], check=False, timeout=60)
-        assert done.returncode == -9
-        assert read(place) == TOLD[:5]
-        store(place, recorded(life()[3:], start=T0 + 24))
-        assert read(place) == TOLD
+        command = [sys.executable, "-c", program, url(place)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            until(lambda: self._written(place) > 20)
+            process.kill()
+        names = [f"w-{number}" for number in range(60)]
+        assert all(told == TOLD[: len(told)] for told in self._told(place, names))
+        store(place, [record for each in names for record in recorded(life(each))])
+        assert all(told == TOLD for told in self._told(place, names))
+        if place.file is not None:
+            with closing(sqlite3.connect(place.file)) as other:
+                assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+    def _told(self, place: Location, names: list[str]) -> list[list[str]]:
+        with opened(place) as reader:
+            found = [workload.uid for name in names for workload in reader.named("team", name)]
+            return [[entry.what for entry in reader.timeline(uid)] for uid in found]
+
+    def _written(self, place: Location) -> int:
+        try:
+            with opened(place) as reader:
+                return len(reader.newest(at_most=1000))
+        except InvalidValue:
+            return 0
+
+    def test_a_record_that_is_refused_costs_no_other(self, place: Location) -> None:
+        """The batch is written without it, and the log tells which it is."""
+        bad = Fact("uid-w", "waiting", T0, 2**40, "bad", True, "Pending", "the attempt is too large for PostgreSQL")
+        with structlog.testing.capture_logs() as lines, writing(place) as writer:
+            records = recorded(life())
+            for record in (*records[:3], bad, *records[3:]):
+                writer.put(record)
+            until(lambda: writer.stats.written + writer.stats.dropped == writer.stats.put)
+        assert [line for line in read(place) if line != "waiting"] == [line for line in TOLD if line != "waiting"]
+        if place.url:  # SQLite takes any number
+            assert writer.stats.dropped == 1
+            assert ["bad" in line["record"] for line in lines if line["event"] == "recorder.record_refused"] == [True]
 
 
 class TestAFileThatFails:
@@ -179,6 +216,21 @@ class TestAFileThatFails:
             until(lambda: writer.stats.written == writer.stats.put)
         assert read(path, "b") == TOLD
         assert path.with_name("recorder.db.damaged").exists()
+
+    @pytest.mark.parametrize("head", [bytes(16), b"SQLite format 3\x00"])
+    def test_whose_beginning_is_lost_is_set_aside(self, path: Path, head: bytes) -> None:
+        """A loss of power may leave zeros, or pages of another time; the log says what was done."""
+        store(path, recorded(life("a")))
+        with path.open("r+b") as file:
+            file.write(head + bytes(200))
+        with structlog.testing.capture_logs() as lines, writing(path) as writer:
+            for record in recorded(life("b")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+        assert read(path, "b") == TOLD
+        (told,) = [line for line in lines if line["event"] == "recorder.damaged"]
+        assert (told["store"], told["set_aside"]) == (str(path), f"{path}.damaged")
+        assert Path(told["set_aside"]).exists()
 
     def test_that_is_deleted_is_made_anew(self, path: Path) -> None:
         """And the leader is told to record all again, by the count of files that were opened."""
@@ -256,7 +308,7 @@ print("dropped", writer.stats.dropped)
 
 class TestAQueueThatIsFull:
     def test_drops_and_counts(self, path: Path) -> None:
-        """Who puts records in is not held up; what is written later is what fitted."""
+        """The code that puts records in is not held up; what is written later is what fitted."""
         late = path.parent / "late" / "recorder.db"
         with writing(late, waiting=10) as writer:
             until(lambda: writer.stats.failures > 0)
@@ -264,6 +316,8 @@ class TestAQueueThatIsFull:
                 writer.put(record)
             stats = writer.stats
             assert (stats.put, stats.dropped) == (10, len(recorded(life())) * 3 - 10)
+            writer.put(Settled([], [], T0))
+            assert len(writer) <= 10
             late.parent.mkdir()
             until(lambda: stats.written == 10)
 
