@@ -280,6 +280,7 @@ matchExpressions:
 {{- $certificateFiles := and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self") -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 {{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
+{{- $database := and $recorder (dig "recorder" "postgres" "secretName" "" $values) -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -354,8 +355,13 @@ spec:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         {{- if $recorder }}
-        # For `kubectl exec POD -- turnstile timeline`.
-        - {name: TURNSTILE_RECORDER, value: /var/lib/turnstile/recorder.db}
+        # For the controller, and for `kubectl exec POD -- turnstile timeline`.
+        - name: TURNSTILE_RECORDER
+          {{- if $database }}
+          valueFrom: {secretKeyRef: {name: {{ $database }}, key: {{ $values.recorder.postgres.secretKey | quote }}}}
+          {{- else }}
+          value: /var/lib/turnstile/recorder.db
+          {{- end }}
         {{- end }}
       ports:
         {{- index . 3 | nindent 8 }}
@@ -369,7 +375,9 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if $recorder }}
+        {{- if $database }}
+        - {name: recorder, mountPath: /etc/turnstile-recorder, readOnly: true}
+        {{- else if $recorder }}
         - {name: recorder, mountPath: /var/lib/turnstile}
         {{- end }}
         {{- if or $certificateFiles $clients $top.Values.config }}
@@ -378,7 +386,10 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- if $recorder }}
+    {{- if $database }}
+    - name: recorder
+      secret: {secretName: {{ $database }}}
+    {{- else if $recorder }}
     - name: recorder
       {{- toYaml $values.recorder.volume | nindent 6 }}
     {{- end }}
