@@ -54,7 +54,7 @@ class Rights:
 
     async def sight(self, user: User, named: Collection[str] = ()) -> Sight:
         """What a user may see; `named` are words of the request that may be names of namespaces."""
-        kinds = (*TREE, *LINES, Lease)
+        kinds: tuple[type[Kind], ...] = (*TREE, *LINES, Lease)
         listed = await asyncio.gather(*(self.may(user, "list", kind) for kind in kinds))
         unlisted = frozenset(kind for kind, may in zip(kinds, listed, strict=True) if not may)
         if unlisted.isdisjoint(LINES):

@@ -1,0 +1,33 @@
+"""One request for the page: what its sender may see, and where the page is for the sender's browser."""
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.web.sight import EVERYTHING, Sight
+
+KEY: Final = "turnstile.visit"
+"""Where the scope of a request has it."""
+
+
+async def everything(_: Collection[str]) -> Sight:
+    """The sight of a reader whose own rights the objects were read with."""
+    return EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """`root` is what the paths of all pages begin with, `events` the address of their events, to which parameters are
+    added. Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
+
+    sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
+    """What the sender may see now, given words of the request that may name namespaces."""
+    root: str = ""
+    events: str = "/events?"
+    seconds: float = float("inf")
+    rights: str = "with the rights of the person who started it"
+    """Whose rights the page is made with, for its foot."""
+
+
+HERE: Final = Visit()
+"""Of a page on the reader's own machine."""
