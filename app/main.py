@@ -23,7 +23,7 @@ from app.api.apiextensions import CustomResourceDefinition
 from app.api.apiregistration import APIService
 from app.api.config import Loaded
 from app.api.core import Secret
-from app.api.errors import InvalidValue, NotLeading, TurnstileError
+from app.api.errors import NotLeading, TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
@@ -46,7 +46,7 @@ from app.http.connections import Connections
 from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
-from app.http.tls import ServingCertificate, follow_files
+from app.http.tls import ServingCertificate
 from app.insight.question import Question
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
@@ -56,10 +56,12 @@ from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process import logs
+from app.process.certificate import keep
 from app.process.copy import Copy
 from app.process.follow import Follower
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.page import ClusterPage
 from app.process.usual import UsualMetrics
 from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
@@ -123,6 +125,7 @@ class Turnstile:
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         serves = settings.role.webhook or settings.visibility_bind is not None
+        self._secrets: Store[Secret] | None = None
         if settings.tls_cert is None and (serves or settings.manage_certificates):
             self._secrets = self.caches.of(
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
@@ -137,7 +140,8 @@ class Turnstile:
                 CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
             )
             self._api_services: Store[APIService] = Store()
-            if settings.visibility_bind is not None and settings.manage_certificates:
+            registered = settings.visibility_bind is not None or settings.page_registered
+            if registered and settings.manage_certificates:
                 self._api_services = self.caches.of(
                     APIService, params={"labelSelector": definitions.LABEL_SELECTOR}, optional=True
                 )
@@ -149,6 +153,7 @@ class Turnstile:
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
         self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         visibility = self._visibility(cluster) if cluster is not None else None
+        page = self._page() if settings.role.page else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry, engine=settings.engine)
             if settings.role.webhook
@@ -171,6 +176,8 @@ class Turnstile:
                     roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
                 if visibility is not None and settings.visibility_bind is not None:
                     roles.create_task(self._show_pending(visibility, settings.visibility_bind), name="visibility")
+                if page is not None:
+                    roles.create_task(self._show_page(page, settings.bind), name="page")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
                 if settings.metrics_bind not in (None, settings.health_bind):
@@ -280,21 +287,8 @@ class Turnstile:
     async def _certificate(self, certificate: ServingCertificate) -> None:
         """Load the serving certificate from the files or the Secret, and reload it on change."""
         settings = self.settings
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            await follow_files(certificate, cert=settings.tls_cert, key=settings.tls_key)
-            return
-        self._take_certificate(certificate, self._secrets.get(self._secret_key))
-        self._secrets.subscribe(lambda key, old, new: self._take_certificate(certificate, new))
-        await self.stop.wait()
-
-    def _take_certificate(self, certificate: ServingCertificate, secret: Secret | None) -> None:
-        if secret is None or secret.metadata.key != self._secret_key or not secret.data.get("tls.crt"):
-            return
-        try:
-            if certificate.load(secret.data["tls.crt"], secret.data.get("tls.key", b"")):
-                log.info("certificate.loaded", secret=self._secret_key)
-        except InvalidValue as error:
-            log.warning("certificate.unusable", secret=self._secret_key, error=str(error))
+        files = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+        await keep(certificate, files=files, secrets=self._secrets, key=self._secret_key, stop=self.stop)
 
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
@@ -330,6 +324,25 @@ class Turnstile:
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(visibility.certificate), name="certificate")
             await visibility.run(address, stop=self.stop, drain_seconds=self.settings.drain_seconds)
+            source.cancel()
+
+    def _page(self) -> ClusterPage:
+        settings = self.settings
+        return ClusterPage(
+            self.transport,
+            self.caches,
+            engine=settings.engine,
+            registry=settings.registry,
+            jobs=lambda: self.options,
+            clock=now,
+            lease=(settings.namespace, f"{settings.name}-controller"),
+        )
+
+    async def _show_page(self, page: ClusterPage, address: tuple[str, int]) -> None:
+        self._certificates["page"] = page.certificate
+        async with asyncio.TaskGroup() as group:
+            source = group.create_task(self._certificate(page.certificate), name="certificate")
+            await page.run(address, health=self._health(page.certificate), stop=self.stop)
             source.cancel()
 
     def _health(self, certificate: ServingCertificate | None = None) -> Health:
@@ -455,7 +468,7 @@ class Turnstile:
                 serve_older=self._serve_older,
             )
         ]
-        if settings.manage_certificates:
+        if self._secrets is not None and settings.manage_certificates:
             controllers += Certificates(
                 namespace=settings.namespace,
                 secret_name=self._secret_name,
@@ -463,6 +476,7 @@ class Turnstile:
                 hosts=(
                     *service_hosts(f"{settings.name}-webhook-service", settings.namespace),
                     *service_hosts(f"{settings.name}-visibility-server", settings.namespace),
+                    *service_hosts(f"{settings.name}-page", settings.namespace),
                     *settings.webhook_hosts,
                 ),
                 secrets=self._secrets,

@@ -18,6 +18,11 @@ VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 INSIGHT_GROUP: Final = "insight.turnstile.dev"
 INSIGHT_VERSION: Final = "v1alpha1"
 """The API group below which the API server passes requests on to the page in the cluster."""
+API_SERVICES: Final = (
+    *(f"{version}.{VISIBILITY_GROUP}" for version in VISIBILITY_VERSIONS),
+    f"{INSIGHT_VERSION}.{INSIGHT_GROUP}",
+)
+"""The APIServices of an installation."""
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"

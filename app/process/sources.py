@@ -28,14 +28,14 @@ class Followed:
 
     def __init__(
         self,
-        transport: Transport,
+        caches: Caches,
         scopes: Mapping[type[Kind], str],
         lease: tuple[str, str],
         *,
         also: Iterable[type[Kind]] = (),
     ) -> None:
         """`also` are kinds that questions are about, beside those that decisions depend on."""
-        self.caches = Caches(transport)
+        self.caches = caches
         self.stores: dict[type[Kind], Store[Any]] = {}
         for kind in (*FEEDING, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)

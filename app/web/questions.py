@@ -103,7 +103,7 @@ class Asked:
 class Questions:
     """Answers them from one world."""
 
-    def __init__(self, world: World, beside: Beside, registry: Registry, options: JobOptions) -> None:
+    def __init__(self, world: World, beside: Beside, registry: Registry, options: Callable[[], JobOptions]) -> None:
         self._world = world
         self._beside = beside
         self._registry = registry
@@ -212,7 +212,7 @@ class Questions:
         if hidden := next(_hidden(given, asked.sight), ""):
             return 403, hidden.encode()
         told = what_if(
-            Composer(asked.snapshot, self._registry, self._options, asked.now.timestamp()),
+            Composer(asked.snapshot, self._registry, self._options(), asked.now.timestamp()),
             self._world.options,
             given,
             source="body",

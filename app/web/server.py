@@ -120,6 +120,7 @@ class PageServer:
                 drain_seconds=0.0,
                 grace_seconds=1.0,
                 on_listening=on_listening,
+                chunks=True,
             )
             for task in tasks:
                 task.cancel()
