@@ -45,8 +45,8 @@ async def serve(
     TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
     and answers carry `Connection: close`; after `drain_seconds` no new connection is accepted, after `grace_seconds`
     more the remaining connections are cut. Cancellation skips both. `on_listening` is called with the address; port 0
-    picks a free port. With `chunks` a client with a certificate may send a body without a declared length, in chunks: the
-    application has to count. Raises OSError if the address cannot be bound.
+    picks a free port. With `chunks` a client with a certificate that the server knows may send a body without a
+    declared length: the application has to count. Raises OSError if the address cannot be bound.
     """
     listener = listen(host, port)
     try:

@@ -52,7 +52,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         inside = renderer.inside(shown.template, shown.content)
         here = f"{path}?{urlencode(params)}" if params else path
         follows = site.alive if shown.follows is None else shown.follows
-        follow = f"{visit.events}{urlencode({'of': here, 'seen': inside.digest})}" if follows else ""
+        follow = f"/events?{urlencode({'of': here, 'seen': inside.digest})}" if follows else ""
         around = {
             "title": shown.title,
             "path": path,

@@ -25,8 +25,8 @@ from app.web.visit import KEY, Visit
 
 GROUP: Final = f"/apis/{INSIGHT_GROUP}"
 API: Final = f"{GROUP}/{INSIGHT_VERSION}"
-ROOT: Final = f"{API}/page"
-EVENTS: Final = f"{API}/events"
+ROOT: Final = f"{API}/pages/turnstile/proxy"
+"""The API server reads it as the subresource `proxy` of an object: it is called by one right, and gets no deadline."""
 NAMESPACES: Final = f"{API}/namespaces/"
 FOLLOWED_SECONDS: Final = 300.0
 """Seconds after which the events of a page end: its browser asks for them again, and is authenticated again."""
@@ -79,8 +79,6 @@ class ClusterApp:
             await self._question(user, path.removeprefix(NAMESPACES), scope, receive, send)
         elif path == ROOT:
             await RedirectResponse(f"{ROOT}/", 307)(scope, receive, send)
-        elif path == EVENTS:
-            await self._page(user, "/events", scope, receive, send, behind=True)
         elif path.startswith(f"{ROOT}/"):
             await self._page(user, path.removeprefix(ROOT), scope, receive, send, behind=True)
         elif path.startswith(("/apis", "/openapi")):
@@ -105,7 +103,6 @@ class ClusterApp:
         visit = Visit(
             sight=sight,
             root=ROOT if behind else "",
-            events=f"{EVENTS}?watch=true&" if behind else "/events?",  # the API server sets a watch no deadline
             seconds=FOLLOWED_SECONDS,
             rights=f"with the rights of {user.name}",
         )

@@ -22,7 +22,7 @@ TEMPLATES: Final = Path(__file__).with_name("templates")
 MAIN: Final = "main"
 """The name of the part that is everything."""
 _MARK_OF: Final = "\x02{}\x03"
-_LINK: Final = re.compile(r'\b(?:href|src|action)="(?=/)')
+_LINK: Final = re.compile(r'\b(?:href|src|action|data-follow)="(?=/)')
 _MARK: Final = re.compile("\x02([0-9]+)\x03")
 
 

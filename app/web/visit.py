@@ -17,13 +17,12 @@ async def everything(_: Collection[str]) -> Sight:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """`root` is what the paths of all pages begin with, `events` the address of their events, to which parameters are
-    added. Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
+    """`root` is what the paths of all pages begin with. Events of a page end after `seconds`, so that its browser asks
+    again and is authenticated again."""
 
     sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
     """What the sender may see now, given words of the request that may name namespaces."""
     root: str = ""
-    events: str = "/events?"
     seconds: float = float("inf")
     rights: str = "with the rights of the person who started it"
     """Whose rights the page is made with, for its foot."""
