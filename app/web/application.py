@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from app.web.filters import FILTERS
-from app.web.fragments import Rendered, Renderer, event, rooted
+from app.web.fragments import Rendered, Renderer, event, relative
 from app.web.pages import Shown, Site, show
 from app.web.static import Static
 from app.web.visit import HERE, KEY, Visit
@@ -62,7 +62,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
             "alive": site.alive,
             "rights": visit.rights,
         }
-        html = rooted(renderer.page(inside, around), visit.root)
+        html = relative(renderer.page(inside, around), path)
         return HTMLResponse(html, shown.status, headers={"cache-control": "no-store"})
 
     async def _shown(visit: Visit, path: str, params: Mapping[str, str]) -> Shown:
@@ -87,7 +87,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
                 now = await render(visit, address.path, params)
                 changes, before = now.since(before), now
                 if changes:
-                    yield event(changes, now.digest, visit.root)
+                    yield event(changes, now.digest, address.path)
                 while not await _changed(news) and not stop.is_set() and loop.time() < until:
                     yield b": still here\n\n"
                 await asyncio.sleep(max(0.0, began + APART_SECONDS - loop.time()))

@@ -78,13 +78,13 @@ class ClusterApp:
         elif path.startswith(NAMESPACES):
             await self._question(user, path.removeprefix(NAMESPACES), scope, receive, send)
         elif path == ROOT:
-            await RedirectResponse(f"{ROOT}/", 307)(scope, receive, send)
+            await RedirectResponse("proxy/", 307)(scope, receive, send)
         elif path.startswith(f"{ROOT}/"):
-            await self._page(user, path.removeprefix(ROOT), scope, receive, send, behind=True)
+            await self._page(user, path.removeprefix(ROOT), scope, receive, send)
         elif path.startswith(("/apis", "/openapi")):
             raise Refused(404, "the server could not find the requested resource")
         else:
-            await self._page(user, path, scope, receive, send, behind=False)
+            await self._page(user, path, scope, receive, send)
 
     async def _user(self, scope: Scope) -> User:
         try:
@@ -96,13 +96,12 @@ class ClusterApp:
             raise Refused(401, "Unauthorized: come through the API server (kubectl proxy), or send a bearer token")
         return user
 
-    async def _page(self, user: User, path: str, scope: Scope, receive: Receive, send: Send, *, behind: bool) -> None:
+    async def _page(self, user: User, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         async def sight(named: Collection[str]) -> Sight:
             return await self._rights.sight(user, named)
 
         visit = Visit(
             sight=sight,
-            root=ROOT if behind else "",
             seconds=FOLLOWED_SECONDS,
             rights=f"with the rights of {user.name}",
         )

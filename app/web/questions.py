@@ -267,7 +267,8 @@ def _may_not(user: User, kind: type[Kind], where: str) -> str:
 
 async def _body(request: Request) -> bytes:
     """The body, counted while it arrives. Raises Refused."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in MEDIA_TYPES:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type and media_type not in MEDIA_TYPES:  # kubectl create --raw sends none
         raise Refused(415, f"send the manifests as one of {', '.join(MEDIA_TYPES)} (header content-type)")
     found = bytearray()
     async for piece in request.stream():

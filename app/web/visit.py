@@ -1,4 +1,4 @@
-"""One request for the page: what its sender may see, and where the page is for the sender's browser."""
+"""One request for the page: what its sender may see."""
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -17,12 +17,10 @@ async def everything(_: Collection[str]) -> Sight:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """`root` is what the paths of all pages begin with. Events of a page end after `seconds`, so that its browser asks
-    again and is authenticated again."""
+    """Events of a page end after `seconds`, so that its browser asks again and is authenticated again."""
 
     sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
     """What the sender may see now, given words of the request that may name namespaces."""
-    root: str = ""
     seconds: float = float("inf")
     rights: str = "with the rights of the person who started it"
     """Whose rights the page is made with, for its foot."""
