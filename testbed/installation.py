@@ -51,7 +51,8 @@ class Installation:
         self._gates = gates
         self._election = election
         self._namespaces = namespaces
-        with ReservedPort() as port, ReservedPort() as second, ReservedPort() as third:  # given back at once: Turnstile does not share its ports
+        # Given back at once: Turnstile does not share its ports.
+        with ReservedPort() as port, ReservedPort() as second, ReservedPort() as third:
             self.port = port.number
             self.visibility_port = second.number if visibility else None
             self.page_port = third.number if page else None

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -64,6 +64,8 @@ class ClusterApp:
         send = with_headers(send)
         try:
             await self._answer(scope, receive, send)
+        except ClientDisconnect:
+            return
         except Refused as refused:
             await refuse(send, refused, closing=self._health.draining)
 
@@ -110,6 +112,12 @@ class ClusterApp:
 
     async def _question(self, user: User, rest: str, scope: Scope, receive: Receive, send: Send) -> None:
         namespace, _, what = rest.partition("/")
-        sight = await self._rights.sight(user, (namespace,))
-        answer = await self._questions.answer(Request(scope, receive), user, sight, namespace, what)
+        try:
+            sight = await self._rights.sight(user, (namespace,))
+            answer = await self._questions.answer(Request(scope, receive), user, sight, namespace, what)
+        except (Refused, ClientDisconnect):
+            raise
+        except Exception:
+            _log.exception("question.failed", what=what, namespace=namespace)
+            raise Refused(500, "the question failed; the log of the page's process has the reason") from None
         await answer(scope, receive, send)

@@ -84,6 +84,8 @@ class Queue:
     loans: Mapping[FlavorResource, Loan]
     """What the members of its Cohort lend each other."""
     lines: tuple[Line, ...]
+    hidden_lines: int
+    """LocalQueues that the reader may not see."""
     waiting: Listed
     holding: Listed
 
@@ -98,22 +100,25 @@ def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERY
     state.ledger.settle()
     loans = quotas.loans(world, found.node)
     parent = found.node.parent
+    lines = _lines(world, name)
+    seen = [line for line in lines if sight.sees(line.namespace)]
     return Queue(
         row=overview.row(world, name, 0, loans, Held(world, sight)),
         cohorts=tuple(reversed(state.cohorts_above(name))),
         spec=found.api.spec,
         loans=overview.told(parent, loans) if parent is not None else {},
-        lines=tuple(sorted(_lines(world, name, sight), key=lambda line: (-line.pending, line.namespace, line.name))),
+        lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
+        hidden_lines=len(lines) - len(seen),
         waiting=_waiting(world, name, page, sight),
         holding=_holding(world, found.workloads, held, sight),
     )
 
 
-def _lines(world: World, name: str, sight: Sight) -> list[Line]:
+def _lines(world: World, name: str) -> list[Line]:
     state = world.state
     found = []
     for key, local in state.local_queues.items():
-        if local.api is None or local.cluster_queue != name or not sight.shows(key):
+        if local.api is None or local.cluster_queue != name:
             continue
         counts = state.local_queue_counts(key)
         usage = [

@@ -52,7 +52,7 @@ async def test_names_of_other_tenants_are_counted() -> None:
             assert "rival" not in answer.text, path
         said = words((await shown.get("/clusterqueues/main", sight=ONE_NAMESPACE)).text)
         assert "2 Workloads, in the order" in said
-        assert said.count("and 1 of namespaces that you may not see") == 2
+        assert said.count("and 1 of namespaces that you may not see") == 3
         said = words((await shown.get("/workloads/team/waits", sight=ONE_NAMESPACE)).text)
         assert "1 Workload before it in its ClusterQueue, 0 of them in its LocalQueue. and 1 of namespaces" in said
         assert "secret-run" in (await shown.get("/clusterqueues/main")).text
