@@ -18,9 +18,6 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
-from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
-from app.api.apiextensions import CustomResourceDefinition
-from app.api.apiregistration import APIService
 from app.api.config import Loaded
 from app.api.core import Secret
 from app.api.errors import NotLeading, TurnstileError
@@ -29,8 +26,6 @@ from app.api.meta import Kind
 from app.api.workload import Workload
 from app.cli import config
 from app.cli.serve import Settings
-from app.controllers import definitions
-from app.controllers.certificates import Certificates
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
@@ -41,7 +36,7 @@ from app.controllers.metrics import WorkloadMetrics
 from app.controllers.runner import Runner
 from app.controllers.tallies import Tallies
 from app.engine import State
-from app.http.certificates import own_certificate, service_hosts
+from app.http.certificates import own_certificate
 from app.http.connections import Connections
 from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
@@ -59,6 +54,8 @@ from app.process import logs
 from app.process.certificate import keep
 from app.process.copy import Copy
 from app.process.follow import Follower
+from app.process.installation import KINDS as INSTALLED
+from app.process.installation import Installation
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
 from app.process.page import ClusterPage
@@ -131,20 +128,13 @@ class Turnstile:
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )
         if settings.role.controller:
-            name = f"metadata.name={settings.name}-%s-webhook-configuration"
-            self._mutating = self.caches.of(MutatingWebhookConfiguration, params={"fieldSelector": name % "mutating"})
-            self._validating = self.caches.of(
-                ValidatingWebhookConfiguration, params={"fieldSelector": name % "validating"}
-            )
-            self._definition_store = self.caches.of(
-                CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
-            )
-            self._api_services: Store[APIService] = Store()
             registered = settings.visibility_bind is not None or settings.page_registered
-            if registered and settings.manage_certificates:
-                self._api_services = self.caches.of(
-                    APIService, params={"labelSelector": definitions.LABEL_SELECTOR}, optional=True
-                )
+            self._installed = Installation(
+                self.caches,
+                name=settings.name,
+                namespace=settings.namespace,
+                registered=registered and settings.manage_certificates,
+            )
 
     async def run(self) -> None:
         """Run the roles until `stop` is set."""
@@ -396,7 +386,7 @@ class Turnstile:
         kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
         stores = self.caches.stores
-        installation = {kind for kind in self._led if kind in _INSTALLATION}
+        installation = {kind for kind in self._led if kind in INSTALLED}
         needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
         catching_up = self.caches.catch_up(self._led)
         try:
@@ -458,35 +448,14 @@ class Turnstile:
         )
 
     def _installation(self) -> list[Controller]:
-        """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""
         settings = self.settings
-        controllers = [
-            definitions.controller(
-                configuration=f"{settings.name}-validating-webhook-configuration",
-                definitions=self._definition_store,
-                validating=self._validating,
-                serve_older=self._serve_older,
-            )
-        ]
-        if self._secrets is not None and settings.manage_certificates:
-            controllers += Certificates(
-                namespace=settings.namespace,
-                secret_name=self._secret_name,
-                prefix=settings.name,
-                hosts=(
-                    *service_hosts(f"{settings.name}-webhook-service", settings.namespace),
-                    *service_hosts(f"{settings.name}-visibility-server", settings.namespace),
-                    *service_hosts(f"{settings.name}-page", settings.namespace),
-                    *settings.webhook_hosts,
-                ),
-                secrets=self._secrets,
-                mutating=self._mutating,
-                validating=self._validating,
-                clock=now,
-                definitions=self._definition_store,
-                api_services=self._api_services,
-            ).controllers()
-        return controllers
+        return self._installed.controllers(
+            secrets=self._secrets if settings.manage_certificates else None,
+            secret_name=self._secret_name,
+            hosts=settings.webhook_hosts,
+            serve_older=self._serve_older,
+            clock=now,
+        )
 
     def _serve_older(self, kinds: Definition) -> bool:
         """Whether the older versions of a kind are to be served."""
@@ -500,10 +469,6 @@ FIRST_LISTS_SECONDS = 60.0
 
 LAST_WRITES_SECONDS = 1.0
 """Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
-
-
-_INSTALLATION = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
-"""Kinds that only the controllers of Turnstile's own installation read."""
 
 
 class _Ended(Exception):

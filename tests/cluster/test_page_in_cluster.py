@@ -13,6 +13,8 @@ from testbed.client import Json, unverified_tls, wait_until
 from testbed.installation import NAMESPACE
 from tests.cluster.page_served import API, PAGE, Served, role, served, teams
 from tests.cluster.scenario import Scenario, job
+from tests.cluster.test_task_pages import Reader
+from tests.documents import ROOT, steps
 
 __all__ = ["served", "teams"]
 
@@ -186,3 +188,18 @@ def test_a_page_outlives_its_server(served: Served, teams: tuple[Scenario, Scena
     wait_until(lambda: browser.get(f"{PAGE}/")[0] == 503, timeout=30, describe=lambda: "the API server says 503")
     served.process = served.start()
     browser.sees("/workloads", "1 Workload.")
+
+
+def test_the_commands_of_the_page_about_rest(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Each prints the answer that it is said to."""
+    mine, _ = teams
+    (block,) = [text for _, text in steps(ROOT / "docs" / "reference" / "rest.md")]
+    reader = Reader("page.md", served.cp)
+    told = [
+        json.loads(reader.run(line.replace("team-a", mine.namespace).replace("job/train", "job/waits")))
+        for line in block.splitlines()
+    ]
+    workload = f"{mine.namespace}/{mine.workload_of('waits')['metadata']['name']}"
+    assert told[0]["workload"] == workload
+    assert [each["workload"] for each in told[1]["forecasts"]] == [workload]
+    assert len(told[2]["asked"]) == 1
