@@ -10,7 +10,6 @@ until the operator has said anew that the job is suspended. Kueue does not wait,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import ClassVar, Final, TypeVar
 
@@ -22,8 +21,8 @@ from app.api.validation.errors import FieldError, duplicate, invalid
 from app.api.validation.labels import dns_label_faults
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at
-from app.jobs.integration import Asked, Change, Right, Stop
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from app.jobs.integration import Asked, Right, Stop
 
 J = TypeVar("J", bound="ReplicaJob")
 
@@ -169,9 +168,7 @@ class ReplicaJobs(TemplatedJob[J]):
         stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
         if not stop.announce or (index := suspended_at(job.status.conditions)) is None:
             return stop
-        unread = Change(JsonPatch().remove("status", "conditions", index), subresource="status", fresh=True)
-        rest = [replace(each, fresh=False) for each in stop.steps if isinstance(each, Change)]
-        return replace(stop, steps=[unread, *rest], complete=False)
+        return told_anew(stop, JsonPatch().remove("status", "conditions", index))
 
     def read_stop(self, job: J) -> bool:
         """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""

@@ -19,8 +19,8 @@ from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at
-from app.jobs.integration import Asked, Change, Right, Stop
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from app.jobs.integration import Asked, Right, Stop
 
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 _RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
@@ -139,13 +139,9 @@ class JobSets(TemplatedJob[JobSet]):
         stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
         if not stop.announce:
             return stop
-        steps = stop.steps
-        if (index := suspended_at(job.status.conditions)) is not None:
-            unread = JsonPatch()
-            unread.replace("status", "conditions", index, "status", value="False")
-            rest = [replace(each, fresh=False) for each in steps if isinstance(each, Change)]
-            steps = [Change(unread, subresource="status", fresh=True), *rest]
-        return replace(stop, steps=steps, complete=False)
+        if (index := suspended_at(job.status.conditions)) is None:
+            return replace(stop, complete=False)
+        return told_anew(stop, JsonPatch().replace("status", "conditions", index, "status", value="False"))
 
     def read_stop(self, job: JobSet) -> bool:
         """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""
@@ -184,13 +180,8 @@ class JobSets(TemplatedJob[JobSet]):
 
     def significant(self, job: JobSet) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, the reclaimable pods, and whether a stop was read."""
-        return (
-            job.spec,
-            self.finished(job),
-            self.active(job),
-            self.reclaimable(job),
-            suspended_at(job.status.conditions),
-        )
+        spec, outcome, active = job.spec, self.finished(job), self.active(job)
+        return spec, outcome, active, self.reclaimable(job), suspended_at(job.status.conditions)
 
     def managed_by(self, job: JobSet) -> str | None:
         """`spec.managedBy`."""
