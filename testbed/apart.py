@@ -22,9 +22,23 @@ ADDRESS: Final = "172.31.0.1"
 """Of the node, in its own network alone."""
 _VARIABLE: Final = "TESTBED_CGROUP"
 _PREFIX: Final = "turnstile-testbed-"
+_KERNEL_SETTINGS: Final = (
+    "vm/overcommit_memory=1",
+    "vm/panic_on_oom=0",
+    "kernel/panic=10",
+    "kernel/panic_on_oops=1",
+    "kernel/keys/root_maxkeys=1000000",
+    "kernel/keys/root_maxbytes=25000000",
+)
+"""What kubelet insists on. It reads them so in there; the kernel's own, which are the machine's, stay as they are."""
 _ARRANGE: Final = f"""
 for folder in /run /var/lib /var/log; do mount -t tmpfs tmpfs $folder; done
 for settings in kernel vm; do mount --bind -o ro /proc/sys/$settings /proc/sys/$settings; done
+for setting in {" ".join(_KERNEL_SETTINGS)}; do
+  told=$(mktemp /run/setting-XXXX)
+  echo "${{setting#*=}}" > "$told"
+  mount --bind -o ro "$told" "/proc/sys/${{setting%=*}}"
+done
 ip link set lo up
 ip link add node0 type bridge
 ip address add {ADDRESS}/32 dev node0

@@ -30,7 +30,7 @@ API_SERVER: Final = (
     "--bind-address=0.0.0.0",
     f"--advertise-address={apart.ADDRESS}",
     "--endpoint-reconciler-type=lease",
-    "--authorization-mode=Node,RBAC",
+    "--authorization-mode=Node",  # beside RBAC
     "--enable-admission-plugins=NodeRestriction",
     "--kubelet-preferred-address-types=InternalIP",
 )
@@ -135,6 +135,7 @@ class _Node:
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{pause}"
+restrict_oom_score_adj = true  # root may not be allowed to lower it
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{_CNI_PLUGINS}"
 conf_dir = "{self._directory / "cni"}"
@@ -157,8 +158,7 @@ conf_dir = "{self._directory / "cni"}"
             "failCgroupV1": False,
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": f"/{apart.cgroup()}",
-            # The kernel's settings are read-only here (testbed/apart.py): with this gate kubelet goes on without.
-            "featureGates": {"KubeletInUserNamespace": True},
+            "protectKernelDefaults": True,  # testbed/apart.py shows it those it wants
             "containerRuntimeEndpoint": f"unix://{_SOCKET}",
             "address": apart.ADDRESS,
             "tlsCertFile": str(self._directory / "tls.crt"),
