@@ -16,14 +16,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A control plane whose one node is real; every request is in its audit log."""
+    """A control plane whose one node is real."""
     if reason := why_not():
         pytest.skip(reason)
     if not archives():
         pytest.skip("a real node needs namespaces of its own: make test-node")
     arguments = {"kube-apiserver": realnode.API_SERVER}
     with (
-        ControlPlane(components=realnode.COMPONENTS, extra_arguments=arguments, audit=True) as cp,
+        ControlPlane(components=realnode.COMPONENTS, extra_arguments=arguments) as cp,
         realnode.running(cp, images=archives(), pause=BUSYBOX),
     ):
         yield cp

@@ -1,19 +1,30 @@
 """The release of the chart on the real node, in this order: its pods, what they do, an upgrade, uninstallation."""
 
-import itertools
+import math
+import os
+import re
+import subprocess
+import tarfile
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from testbed import ApiError, ControlPlane
-from testbed.client import Json, condition, resource_path, wait_until
-from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE
-from tests.cluster.scenario import Scenario, job_path
+from testbed.client import Json, condition, resource_path, unverified_tls, wait_until
+from testbed.installation import CHART, MANAGED, NAMESPACE, RELEASE, ROOT, metrics_token
+from tests.cluster.scenario import Scenario, job, job_path
 from tests.cluster.versions import wait_served
+from tests.faults.following import Follower
 from tests.node.images import BUSYBOX, TURNSTILE
 
 ROLES = ("controller", "webhook")
 IMAGE = ("--set", f"image.repository={TURNSTILE.partition(':')[0]},image.tag={TURNSTILE.partition(':')[2]}")
+RECORDING = (
+    "--set", "controller.recorder.enabled=true,controller.logLevel=debug,webhook.logLevel=debug",
+    "--set", "controller.extraArgs={--decision-log=/tmp/decisions.jsonl}",
+)  # fmt: skip
 WAIT = ("--namespace", NAMESPACE, "--wait", "--timeout", "150s")
 PODS = resource_path("v1", "pods", namespace=NAMESPACE)
 
@@ -38,9 +49,11 @@ def scenario(release: ControlPlane) -> Iterator[Scenario]:
     made.remove()
 
 
-def pods(cp: ControlPlane) -> list[Json]:
-    """The pods of the release that are not being deleted."""
-    return [pod for pod in cp.api.items(PODS) if "deletionTimestamp" not in pod["metadata"]]
+def exit_code(pod: Json) -> int | None:
+    """How the one container of a pod ended; None while it runs."""
+    (container,) = pod["status"].get("containerStatuses") or [{"state": {}}]
+    code: int | None = container["state"].get("terminated", {}).get("exitCode")
+    return code
 
 
 def program(*command: str) -> Json:
@@ -54,7 +67,7 @@ def program(*command: str) -> Json:
 
 def test_its_pods_are_ready(release: ControlPlane) -> None:
     """Two pods of each role run, ready by their own probes and never restarted."""
-    found = pods(release)
+    found = release.api.items(PODS)
     assert sorted(pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in found) == [
         *ROLES[:1] * 2,
         *ROLES[1:] * 2,
@@ -101,34 +114,83 @@ def test_pending_workloads_are_listed(release: ControlPlane, scenario: Scenario)
 
 
 def test_pods_are_rolled_while_jobs_are_created(release: ControlPlane, scenario: Scenario) -> None:
-    """During `helm upgrade` with another log level there are always ready pods of the webhook: no creation of a Job is
-    refused, and each is suspended. Afterwards all pods are new, and a Job is admitted by a new leader."""
-    before = {pod["metadata"]["uid"] for pod in pods(release)}
+    """During `helm upgrade` with a recorder, say, there are always ready pods of the webhook: no creation of a Job is
+    refused, and each is suspended. The old pods end by themselves when they are asked to. Afterwards all pods are new,
+    and a Job is admitted by a new leader."""
+    before = {pod["metadata"]["uid"] for pod in release.api.items(PODS)}
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 1}})
-    settings = [part for role in ROLES for part in ("--set", f"{role}.logLevel=debug")]
-    release.helm("upgrade", RELEASE, str(CHART), *IMAGE, *settings, "--namespace", NAMESPACE)
 
     def rolled() -> bool:
-        found = pods(release)
+        found = release.api.items(PODS)
         new = [pod for pod in found if pod["metadata"]["uid"] not in before]
         return len(new) == len(found) == 4 and all(condition(pod, "Ready").get("status") == "True" for pod in new)
 
-    numbers = itertools.count()
+    # Dry runs: the pods of hundreds of Jobs would take the node's time from those that are rolled.
+    asked = job("during", namespace=scenario.namespace, queue="team", template=program("true"))
 
     def create_and_look() -> bool:
-        created = scenario.job(f"during-{next(numbers)}", queue="team", template=program("true"))
-        assert created["spec"]["suspend"] is True
+        assert release.api.create(asked, dry_run=True)["spec"]["suspend"] is True
         return rolled()
 
-    wait_until(create_and_look, timeout=150, describe=lambda: release.kubectl("get", "pods", "-n", NAMESPACE))
+    with Follower(release.api, {"pods": PODS}) as follower:
+        release.helm("upgrade", RELEASE, str(CHART), *IMAGE, *RECORDING, "--namespace", NAMESPACE)
+        wait_until(create_and_look, timeout=240, describe=lambda: release.kubectl("get", "pods", "-n", NAMESPACE))
+        ends = {change.uid: exit_code(change.obj) for change in follower.take(math.inf) if change.obj is not None}
+    assert {uid: ends.get(uid) for uid in before} == dict.fromkeys(before, 0)
     scenario.job("after", queue="team", template=program("true"))
     scenario.wait_started("after", timeout=60)
+
+
+def test_commands_of_the_pages_run_in_the_leaders_pod(
+    release: ControlPlane, scenario: Scenario, tmp_path: Path
+) -> None:
+    """After the upgrade to a recorder and a decision log: the Lease names the leader's pod, where `turnstile timeline`
+    and `turnstile bundle` read the recorder's file, with the rights of the pod, and the decision log can be read."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 1}})
+    scenario.job("train", queue="team", template=program("sleep", "600"))
+    workload = scenario.wait_admitted("train", timeout=60)["metadata"]["name"]
+    timeline = (ROOT / "docs/tasks/timeline.md").read_text()
+    leader, told = re.findall(r"^\$ (.*)$", timeline, re.MULTILINE)
+    (bundle,) = re.findall(r"`(kubectl .* turnstile bundle .*)`", timeline)
+    (decisions,) = re.findall(r"`(kubectl .* cat .*)`", (ROOT / "docs/tasks/why-a-job-waits.md").read_text())
+
+    def shell(command: str) -> str:
+        script = "; ".join((leader, command.replace("team-a", scenario.namespace).replace(" POD ", " ${LEADER%-*} ")))
+        path = f"{release.tools['kubectl'].parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-euc", script], capture_output=True, text=True, check=False, cwd=tmp_path,
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(release.kubeconfig())},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    wait_until(lambda: "admitted" in shell(told), timeout=30, describe=lambda: shell(told))
+    assert shell(told).startswith(f"Workload {scenario.namespace}/{workload} ")
+    shell(bundle)
+    with tarfile.open(tmp_path / "bundle.tar.gz") as packed:
+        assert "turnstile-bundle/timelines.json" in packed.getnames()
+    assert workload in shell(decisions)
+
+
+def test_metrics_are_read_through_a_forwarded_port(release: ControlPlane) -> None:
+    """As on the page of the metrics: `kubectl port-forward` to the Deployment, and the token of an account that may."""
+    found = re.search(r"^kubectl (.*port-forward.*) &$", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE)
+    assert found
+    command = [release.tools["kubectl"], "--kubeconfig", release.kubeconfig(), *found[1].split()]
+    forward = release.start_process("port-forward", command)
+    wait_until(lambda: "Forwarding" in forward.tail(), timeout=30, describe=forward.tail)
+    request = urllib.request.Request(
+        "https://127.0.0.1:8443/metrics", headers={"Authorization": f"Bearer {metrics_token(release)}"}
+    )
+    with urllib.request.urlopen(request, context=unverified_tls(), timeout=20) as answer:
+        assert b"kueue_build_info" in answer.read()
+    forward.terminate()
 
 
 def test_uninstalled(release: ControlPlane) -> None:
     """Last: `helm uninstall` runs its Job on the node and leaves no pod; a Job that names a queue then starts."""
     release.helm("uninstall", RELEASE, *WAIT)
-    wait_until(lambda: not release.api.items(PODS), timeout=60, describe=lambda: str(pods(release)))
+    wait_until(lambda: not release.api.items(PODS), timeout=60, describe=lambda: release.kubectl("get", "pods", "-A"))
     scenario = Scenario(release.api, release.namespace(labels=MANAGED))
     assert not scenario.job("free", queue="team", template=program("true"))["spec"].get("suspend")
     release.api.wait_for(
