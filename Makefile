@@ -85,6 +85,10 @@ test-peers: build ## Run the tests with Kueue itself, which is built on demand: 
 test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)
 	@$(PY) -m pytest tests/image $(ARGS)
 
+.PHONY: test-node
+test-node: build ## Run the chart from the image on a real node, built on demand (root, Debian's containerd and others; else it says why not)
+	@$(PY) -m tests.node $(ARGS)
+
 .PHONY: test-browser
 test-browser: browser ## Run the tests of the page in a real Chromium (Debian's chromium; else they say why not)
 	@$(PY) -m pytest tests/browser $(ARGS)
