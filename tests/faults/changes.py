@@ -139,10 +139,13 @@ def trusted(configuration: Json) -> bool:
     return all(hook["clientConfig"].get("caBundle") for hook in configuration["webhooks"])
 
 
-def settings(*values: str) -> list[str]:
+def settings(*values: str, visibility: bool = False) -> list[str]:
     """Flags of helm for values, beside those that a release needs here."""
     # The API server does not ask a proxy for the way to an aggregated API.
-    usual = ("visibility.enabled=false", *(f"{role}.nodeSelector.pool=platform" for role in ROLES))
+    usual = (
+        f"visibility.enabled={str(visibility).lower()}",
+        *(f"{role}.nodeSelector.pool=platform" for role in ROLES),
+    )
     return [part for value in (*usual, *values) for part in ("--set", value)]
 
 
