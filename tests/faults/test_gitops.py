@@ -71,8 +71,8 @@ WAYS = {
     "Argo CD": Way(VALUES),
     "Argo CD, ServerSideApply=true": Way(VALUES, (*ON_THE_SERVER, "--field-manager=argocd-controller")),
     "Flux, Kustomization": Way(FLUX_VALUES, (*ON_THE_SERVER, "--field-manager=kustomize-controller")),
-    # helm-controller is Helm's library, and finds a drift by a dry run of server-side apply under Helm's name.
-    "Flux, HelmRelease": Way(FLUX_VALUES, (*ON_THE_SERVER, "--field-manager=helm"), helm=True),
+    # helm-controller is Helm's library, and finds a drift by a dry run of server-side apply.
+    "Flux, HelmRelease": Way(FLUX_VALUES, (*ON_THE_SERVER, "--field-manager=helm-controller"), helm=True),
 }
 
 
