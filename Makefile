@@ -78,7 +78,7 @@ test-operators: build ## Run the tests with real job operators, which are built 
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
 .PHONY: test-peers
-test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=1000 for a larger move)
+test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=60 for a smaller move)
 	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-image
