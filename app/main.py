@@ -188,8 +188,8 @@ class Turnstile:
             self._flight.close()
 
     def _flight_recorder(self) -> Writer | None:
-        path, retention = self.settings.recorder, self.settings.retention
-        return Writer(path, retention=retention, clock=lambda: now().timestamp()) if path is not None else None
+        place, retention = self.settings.recorder, self.settings.retention
+        return Writer(place, retention=retention, clock=lambda: now().timestamp()) if place is not None else None
 
     def _recording(self, cluster: ClusterView) -> Recording | None:
         """What one term records, if there is a flight recorder."""

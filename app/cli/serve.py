@@ -21,6 +21,7 @@ from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.process import configured
 from app.process.configured import Election, JobFlags
+from app.recorder.location import Location
 from app.recorder.writer import Retention
 
 WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
@@ -92,7 +93,7 @@ class Settings:
     log_format: str
     decision_log: Path | None
     decision_log_objects: bool
-    recorder: Path | None
+    recorder: Location | None
     retention: Retention
     audit_interval: float
 
@@ -102,6 +103,13 @@ def _address(value: str, flag: str) -> tuple[str, int]:
     if not separator or not port.isdigit() or int(port) > 65535:
         raise typer.BadParameter(f"{value!r} is not host:port, for example 127.0.0.1:9443", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- without a host it binds all interfaces
+
+
+def _recorder(text: str | None) -> Location | None:
+    try:
+        return Location.of(text) if text else None
+    except InvalidValue as error:
+        raise typer.BadParameter(f"{error.value!r} {error.cure}", param_hint="--recorder") from None
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -264,10 +272,14 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             ),
         ] = False,
         recorder: Annotated[
-            Path | None,
+            str | None,
             typer.Option(
-                help="File in which the leader records what happens to each Workload (SQLite), for `turnstile timeline`"
-                " and `turnstile usage`; none by default. Not on a network file system.",
+                envvar="TURNSTILE_RECORDER",
+                metavar="FILE|URL",
+                help="Where the leader records what happens to each Workload, for `turnstile timeline` and `turnstile"
+                " usage`; nowhere by default. A file (SQLite; not on a network file system), or a database of"
+                " PostgreSQL as postgresql://USER:PASSWORD@HOST/DATABASE: give that by the variable, which other"
+                " processes do not see.",
             ),
         ] = None,
         recorder_days: Annotated[
@@ -277,7 +289,8 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
         recorder_mib: Annotated[
             float,
             typer.Option(
-                help="MiB that --recorder may take: the Workloads that were over first are deleted; 0 for no limit.",
+                help="MiB that the file of --recorder may take: the Workloads that were over first are deleted; 0 for"
+                " no limit. A database has none.",
                 min=0.0,
             ),
         ] = Retention().mib or 0.0,
@@ -374,7 +387,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             log_format=log_format,
             decision_log=decision_log,
             decision_log_objects=decision_log_objects,
-            recorder=recorder,
+            recorder=_recorder(recorder),
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
         )

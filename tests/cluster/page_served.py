@@ -160,7 +160,7 @@ def teams(served: Served) -> Iterator[tuple[Scenario, Scenario]]:
     theirs.wait_admitted("secret-runs")
     theirs.job("secret-waits", queue="main", cpu="2")
     theirs.wait_pending("secret-waits")
-    mine.job("waits", queue="main", cpu="2")
+    mine.job("waits", queue="main", cpu="3")  # another amount: equal ones are not tried for themselves
     mine.wait_pending("waits")
     yield mine, theirs
     theirs.remove()

@@ -288,6 +288,7 @@ matchExpressions:
 {{- $certificateFiles := or (eq $role "page") (and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self")) -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 {{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
+{{- $database := and $recorder (dig "recorder" "postgres" "secretName" "" $values) -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -362,8 +363,13 @@ spec:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         {{- if $recorder }}
-        # For `kubectl exec POD -- turnstile timeline`.
-        - {name: TURNSTILE_RECORDER, value: /var/lib/turnstile/recorder.db}
+        # For the controller, and for `kubectl exec POD -- turnstile timeline`.
+        - name: TURNSTILE_RECORDER
+          {{- if $database }}
+          valueFrom: {secretKeyRef: {name: {{ $database }}, key: {{ $values.recorder.postgres.secretKey | quote }}}}
+          {{- else }}
+          value: /var/lib/turnstile/recorder.db
+          {{- end }}
         {{- end }}
       ports:
         {{- index . 3 | nindent 8 }}
@@ -377,7 +383,9 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if $recorder }}
+        {{- if $database }}
+        - {name: recorder, mountPath: /etc/turnstile-recorder, readOnly: true}
+        {{- else if $recorder }}
         - {name: recorder, mountPath: /var/lib/turnstile}
         {{- end }}
         {{- if or $certificateFiles $clients $top.Values.config }}
@@ -386,7 +394,10 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- if $recorder }}
+    {{- if $database }}
+    - name: recorder
+      secret: {secretName: {{ $database }}}
+    {{- else if $recorder }}
     - name: recorder
       {{- toYaml $values.recorder.volume | nindent 6 }}
     {{- end }}
