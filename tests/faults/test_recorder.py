@@ -40,7 +40,7 @@ def recorder(request: pytest.FixtureRequest, tmp_path: Path, turnstile: Turnstil
     else:
         server: PostgresServer = request.getfixturevalue("postgres_server")
         place = server.database()
-    turnstile.restart("--recorder", place)
+    turnstile.restart("--recorder", place, "--recorder-decisions")
     yield place
     turnstile.stop()
 
@@ -86,12 +86,12 @@ def test_the_timeline_of_a_job_that_is_gone(recorder: str, turnstile: Turnstile,
     scenario.wait_started("job")
     wait_told(recorder, scenario, "job", "admitted")
     turnstile.kill()
-    turnstile.start_with("--recorder", recorder)
+    turnstile.start_with("--recorder", recorder, "--recorder-decisions")
     scenario.job("high", queue="team", cpu="2", labels={PRIORITY: high})
     scenario.wait_started("high", timeout=30)
     wait_told(recorder, scenario, "job", "released")
     turnstile.kill()
-    turnstile.start_with("--recorder", recorder)
+    turnstile.start_with("--recorder", recorder, "--recorder-decisions")
     scenario.delete_job("high")
     scenario.wait_started("job", timeout=30)
     wait_until(lambda: scenario.pods_of("job"), timeout=20, describe=lambda: "the Job has no pods")
@@ -119,6 +119,11 @@ def test_the_timeline_of_a_job_that_is_gone(recorder: str, turnstile: Turnstile,
     assert f"by Workload {preemptor} of ClusterQueue {queue} (InClusterQueue)" in text
     assert f"in ClusterQueue {queue}: holds 2 cpu of {flavor}" in text
     assert "insufficient unused quota for cpu" in text
+    turnstile.stop()
+    terms = run("replay", "--recorder", recorder).splitlines()
+    assert len(terms) == 3
+    assert all("all the same" in term for term in terms)
+    assert run("usage", "--recorder", recorder, "--by", "queue,flavor").count(f"{queue}  {flavor}  cpu") == 1
 
 
 @pytest.fixture
