@@ -57,6 +57,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
             "follow": follow,
             "where": site.where,
             "alive": site.alive,
+            "recorded": site.recorder is not None,
         }
         return HTMLResponse(renderer.page(inside, around), shown.status, headers={"cache-control": "no-store"})
 

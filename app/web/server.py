@@ -11,6 +11,7 @@ from app.http.health import Health
 from app.http.server import serve
 from app.kube.lease import Lease
 from app.kube.store import Store
+from app.recorder.location import Location
 from app.web import guard
 from app.web.application import create
 from app.web.explanations import Beside, Explanations
@@ -48,6 +49,7 @@ class PageServer:
         alive: bool = True,
         lease: str = "",
         token: str = "",
+        recorder: Location | None = None,
     ) -> None:
         self.world = World(source, options, clock)
         self._explanations = Explanations(self.world, beside)
@@ -60,6 +62,7 @@ class PageServer:
             beside=beside,
             where=where,
             alive=alive,
+            recorder=recorder,
         )
 
     async def run(
