@@ -1,4 +1,4 @@
-"""`turnstile serve`: run the webhook, the controller, or both."""
+"""`turnstile serve`: run the webhook, the controller, or both; or the page."""
 
 import os
 import socket
@@ -33,6 +33,7 @@ class Role(StrEnum):
     ALL = "all"
     WEBHOOK = "webhook"
     CONTROLLER = "controller"
+    PAGE = "page"
 
     @property
     def webhook(self) -> bool:
@@ -43,6 +44,11 @@ class Role(StrEnum):
     def controller(self) -> bool:
         """Whether this process is a candidate for the Lease and, as leader, reconciles."""
         return self in (Role.ALL, Role.CONTROLLER)
+
+    @property
+    def page(self) -> bool:
+        """Whether this process serves the page; it does nothing else then."""
+        return self is Role.PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class Settings:
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
     visibility_bind: tuple[str, int] | None
+    page_registered: bool
     measured: MetricOptions
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
@@ -159,7 +166,9 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 help="Feature gates as A=true,B=false; not together with featureGates in the configuration file."
             ),
         ] = "",
-        bind: Annotated[str | None, typer.Option(help=f"host:port of the webhook (TLS); {WEBHOOK_ADDRESS}.")] = None,
+        bind: Annotated[
+            str | None, typer.Option(help=f"host:port of the webhook or the page (TLS); {WEBHOOK_ADDRESS}.")
+        ] = None,
         health_bind: Annotated[
             str | None, typer.Option(help="host:port of /healthz and /readyz without TLS; empty for none.")
         ] = None,
@@ -174,6 +183,13 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 " VisibilityOnDemand only."
             ),
         ] = None,
+        page_registered: Annotated[
+            bool,
+            typer.Option(
+                "--page-registered",
+                help="The page is registered with the API server: the leader writes the caBundle of its APIService.",
+            ),
+        ] = False,
         metrics_for_everybody: Annotated[
             bool,
             typer.Option(
@@ -309,9 +325,11 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             typer.Option(help=f"Seconds between attempts to get or renew the Lease; {Election().retry_period:g}."),
         ] = None,
     ) -> None:
-        """Answer admission reviews, keep quota, or both."""
+        """Answer admission reviews, keep quota, or both; or serve the page."""
         if (tls_cert is None) != (tls_key is None):
             raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
+        if role.page and tls_cert is None:
+            raise typer.BadParameter("--role page needs --tls-cert and --tls-key", param_hint="--tls-cert")
         if client_name and client_ca_file is None:
             raise typer.BadParameter("--client-name needs --client-ca-file", param_hint="--client-name")
         if recorder_decisions and (recorder is None or decision_log is not None):
@@ -350,6 +368,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             if metrics_bind is not None or loaded is None
             else configured.metrics_address(loaded),
             visibility_bind=visibility if "VisibilityOnDemand" in gates else None,
+            page_registered=page_registered,
             metrics_for_everybody=metrics_for_everybody,
             measured=configured.metric_options(loaded) if loaded is not None else MetricOptions(),
             webhook_hosts=tuple(webhook_host or ()),

@@ -68,6 +68,13 @@ true
 {{- dig "visibilityServer" "bindPort" .Values.visibility.port (default dict .Values.config) -}}
 {{- end -}}
 
+{{/* Whether there is a page in the cluster: "true" or empty. Not with values of an older chart. */}}
+{{- define "turnstile.page" -}}
+{{- if dig "enabled" false (default dict .Values.page) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "turnstile.neverIntercepted" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn
@@ -260,8 +267,9 @@ matchExpressions:
 {{- define "turnstile.reviewRules" -}}
 {{- $top := index . 0 -}}
 {{- $visibility := and (eq (index . 1) "controller") (include "turnstile.visibility" $top) -}}
-{{- if or $top.Values.metrics.authorization $visibility }}
-# Who reads the metrics{{ if $visibility }}, and the positions of pending Workloads{{ end }}.
+{{- $page := eq (index . 1) "page" -}}
+{{- if or $top.Values.metrics.authorization $visibility $page }}
+# Who reads the metrics{{ if $visibility }}, and the positions of pending Workloads{{ end }}{{ if $page }}, and what readers of the page may see{{ end }}.
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
@@ -277,7 +285,7 @@ matchExpressions:
 {{- $role := index . 1 -}}
 {{- $values := index $top.Values $role -}}
 {{- $fullname := include "turnstile.fullname" $top -}}
-{{- $certificateFiles := and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self") -}}
+{{- $certificateFiles := or (eq $role "page") (and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self")) -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 {{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
 {{- $database := and $recorder (dig "recorder" "postgres" "secretName" "" $values) -}}
@@ -398,6 +406,7 @@ spec:
       projected:
         sources:
           {{- if $certificateFiles }}
+          # Not the keys of its authority.
           - secret:
               name: {{ include "turnstile.secretName" $top }}
               items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]

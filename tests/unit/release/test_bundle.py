@@ -12,9 +12,9 @@ import pytest
 
 from app.api.core import Namespace
 from app.engine import Options
+from app.insight import documents
 from app.insight.explain import explain
 from app.insight.snapshot import Snapshot
-from app.process import snapshots
 from app.recorder.database import Database
 from app.recorder.facts import Fact
 from app.recorder.location import Location
@@ -104,7 +104,7 @@ class TestABundle:
             answer = explain(snapshot, Options(), b.NOW, "team/mine", sees=lambda _: True)
             return answer.sentence, [(each.flavor, each.available, each.nominal) for each in answer.blockers]
 
-        again = snapshots.parse(packed["objects.json"], "bundle").snapshot
+        again = documents.parse(packed["objects.json"], "bundle").snapshot
         assert told(again) == told(parts(tmp_path / "other").snapshot)
 
     def test_with_the_other_tenants(self, tmp_path: Path) -> None:
