@@ -40,8 +40,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         release: Annotated[str, typer.Option(help="Name of the Helm release: its Lease is shown.")] = "turnstile",
-        recorder: MaybeRecorder = None,
         install_namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "turnstile-system",
+        recorder: MaybeRecorder = None,
     ) -> None:
         """Serve a page on this machine that shows queues, quota, and why Workloads wait, and follows the cluster.
 
