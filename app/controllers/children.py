@@ -86,7 +86,9 @@ def have_read_stop(workload: Workload, cluster: ClusterView) -> bool:
     It is not waited for longer than for that of the job itself."""
     admitted = find_condition(workload.status.conditions, ADMITTED)
     since = instant(admitted.last_transition_time) if admitted is not None else None
-    for key in children_of(workload, cluster) if since is not None else ():
+    if since is None:
+        return True
+    for key in children_of(workload, cluster):
         framework, name = split_job_key(key)
         integration = cluster.registry.known[framework]
         child = cluster.jobs[integration.kind].get(name)
