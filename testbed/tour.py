@@ -85,7 +85,11 @@ class Tour:
     @property
     def promises(self) -> list[Promise | Question]:
         """All promises, and what questions promise, in the order of the tour."""
-        return [each for act in self.acts for each in (*act.promises, *act.questions)]
+        found: list[Promise | Question] = []
+        for act in self.acts:
+            found += act.promises
+            found += act.questions
+        return found
 
     @property
     def exit_code(self) -> int:
