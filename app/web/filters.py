@@ -14,6 +14,12 @@ def moment(value: str) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(value, shown)
 
 
+def ahead(value: str, classes: str = "ahead") -> Markup:
+    """A time to come as Kubernetes writes it; the page's script says that it is `in 2 h`, or of class `until` `2 h`."""
+    shown = value.replace("T", " ").removesuffix("Z")
+    return Markup('<time class="{}" datetime="{}">{} UTC</time>').format(classes, value, shown)
+
+
 def seconds(value: float) -> str:
     """A duration in its largest unit."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
@@ -34,6 +40,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
+    "ahead": ahead,
     "seconds": seconds,
     "percent": percent,
     "counted": counted,

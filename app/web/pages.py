@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
-from app.web import queues, supposing, workloads
+from app.web import forecasts, queues, supposing, workloads
 from app.web.explanations import Beside, Explanations, Kept
+from app.web.forecasts import Forecasts
 from app.web.health import Observer
 from app.web.overview import overview
 from app.web.world import World
@@ -36,6 +37,7 @@ class Site:
 
     world: World
     explanations: Explanations
+    forecasts: Forecasts
     observer: Observer
     beside: Beside
     where: str
@@ -71,9 +73,15 @@ async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
     found = queues.queue(site.world, names["name"], page=_number(params, "page"), held=_number(params, "held"))
     if found is None:
         return None
-    return Shown(
-        "queue.html", f"ClusterQueue {names['name']}", {"shown": found, "path": f"/clusterqueues/{names['name']}"}
-    )
+    starts = site.forecasts.get(each.key for each in found.waiting.entries if each.state == "pending")
+    content = {
+        "shown": found,
+        "path": f"/clusterqueues/{names['name']}",
+        "starts": starts,
+        "reasons": forecasts.reasons(starts.values()),
+    }
+    follows = True if any(kept.asking for kept in starts.values()) else None
+    return Shown("queue.html", f"ClusterQueue {names['name']}", content, follows=follows)
 
 
 async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
@@ -85,8 +93,9 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     found = workloads.workload(site.world, key, kept)
     if found is None:
         return None
-    follows = True if kept.asking else None
-    return Shown("workload.html", f"Workload {names['name']}", {"shown": found}, follows=follows)
+    start = site.forecasts.get([key])[key] if found.entry.state == "pending" else None
+    follows = True if kept.asking or (start is not None and start.asking) else None
+    return Shown("workload.html", f"Workload {names['name']}", {"shown": found, "start": start}, follows=follows)
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:

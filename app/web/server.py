@@ -14,6 +14,7 @@ from app.kube.store import Store
 from app.web import guard
 from app.web.application import create
 from app.web.explanations import Beside, Explanations
+from app.web.forecasts import Forecasts
 from app.web.health import Observer, Watch
 from app.web.pages import Site
 from app.web.world import Source, World
@@ -51,11 +52,13 @@ class PageServer:
     ) -> None:
         self.world = World(source, options, clock)
         self._explanations = Explanations(self.world, beside)
+        self._forecasts = Forecasts(self.world, beside)
         self._observer = Observer(self.world, source.watches, source.leases, lease)
         self._token = token
         self._site = Site(
             world=self.world,
             explanations=self._explanations,
+            forecasts=self._forecasts,
             observer=self._observer,
             beside=beside,
             where=where,
@@ -68,7 +71,7 @@ class PageServer:
         """Serve until `stop` is set. Raises OSError, in a group, if the address cannot be bound."""
         app = guard.Guard(create(self._site, stop), token=self._token)
         async with asyncio.TaskGroup() as group:
-            working = (self.world.follow(), self._explanations.run(), self._observer.run())
+            working = (self.world.follow(), self._explanations.run(), self._forecasts.run(), self._observer.run())
             tasks = [group.create_task(each) for each in working]
             await serve(
                 app,

@@ -223,13 +223,28 @@ def world() -> list[Json]:
         waits("platform", "job-purge-90e5c", "archive", "ClusterQueue archive is inactive", minutes=400,
               requests={cpu: "1", memory: "1Gi"}),
     ]  # fmt: skip
-    done = runs("vision", "job-augment-6e0d8", "training", "vision", "a100", pods=1, requests=a100, minutes=52)
-    done["status"]["conditions"].append(
-        {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "Job finished successfully",
-         "lastTransitionTime": at(3)}
-    )  # fmt: skip
-    objects.append(done)
+    for number, (namespace, line, what) in enumerate(
+        (("vision", "training", "augment"), ("language", "training", "filter"), ("language", "evaluation", "score"),
+         ("robotics", "simulation", "rollout"), ("platform", "batch", "lint")) * 7
+    ):  # fmt: skip
+        asks = {cpu: "2", memory: "4Gi"} if namespace == "platform" else a100
+        flavor = "any-node" if namespace == "platform" else "a100"
+        ended = 3 + 29 * number
+        lasted = 12 + 37 * number % 311
+        name = f"job-{what}-{number * 7919 % 0xFFFFF:05x}"
+        objects.append(
+            finished(runs(namespace, name, line, namespace, flavor, requests=asks, minutes=ended + lasted), ended)
+        )
     return with_statuses(objects)
+
+
+def finished(ran: Json, minutes: float) -> Json:
+    """The same Workload, which finished so many minutes ago."""
+    ran["status"]["conditions"].append(
+        {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "Job finished successfully",
+         "lastTransitionTime": at(minutes)}
+    )  # fmt: skip
+    return ran
 
 
 def with_statuses(objects: list[Json]) -> list[Json]:

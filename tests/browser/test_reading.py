@@ -27,6 +27,7 @@ def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
     expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
     expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
     expect(page.locator("#moments")).to_contain_text("Created")
+    expect(page.locator("#forecast")).to_contain_text("in 80 of 100 cases", timeout=60_000)
 
 
 def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:

@@ -16,6 +16,7 @@ from app.insight.snapshot import Snapshot
 from app.process.sources import Dumped
 from app.web.application import create
 from app.web.explanations import Explanations
+from app.web.forecasts import Forecasts
 from app.web.health import Observer
 from app.web.pages import Site
 from app.web.world import World
@@ -79,9 +80,15 @@ class Page:
         self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
         beside = AtOnce()
         self.explanations = Explanations(self.world, beside)
+        self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
         site = Site(
-            world=self.world, explanations=self.explanations, observer=self.observer, beside=beside, where="a test"
+            world=self.world,
+            explanations=self.explanations,
+            forecasts=self.forecasts,
+            observer=self.observer,
+            beside=beside,
+            where="a test",
         )
         self.app = create(site, asyncio.Event())
 
@@ -109,7 +116,8 @@ async def page(*objects: Kind) -> AsyncIterator[Page]:
         snapshot.put(each)
     found = Page(Dumped(snapshot))
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in (found.world.follow(), found.explanations.run())]
+        working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
+        tasks = [group.create_task(each) for each in working]
         await found.world.changed(0)
         yield found
         for task in tasks:

@@ -1,0 +1,140 @@
+"""Forecasts of when Workloads will be admitted, worked out beside the event loop and kept for a while.
+
+One answer is for all Workloads that open pages ask about at the time: to foretell one costs as much as to foretell all.
+Must never hold a request up.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from app.api.errors import TurnstileError
+from app.api.workload import Workload
+from app.insight.forecast import COURSES, Forecast, Forecaster, arrivals_of
+from app.insight.runtimes import RunTimes, runs_of
+from app.insight.whatif import stamp
+from app.web.explanations import Beside
+from app.web.world import World
+
+KEPT: Final = 1000
+APART_SECONDS: Final = 15.0
+"""Seconds between two forecasts of one Workload while the cluster changes, at least."""
+IDLE_PART: Final = 4.0
+"""And at least so many times as long as the last answer took: a large cluster costs a fifth of a core."""
+MANY: Final = 5000
+"""Workloads from which on fewer courses of events are drawn."""
+FEWER: Final = COURSES // 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """When a Workload will be admitted: in 80 of 100 cases from `earliest` to `latest`; empty where nothing tells."""
+
+    earliest: str
+    median: str
+    latest: str
+    reason: str
+    """Why there is no forecast, or no later end."""
+    based_on: tuple[str, ...]
+    made: str
+    """When that was foretold."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is known of one Workload."""
+
+    told: Start | None = None
+    error: str = ""
+    revision: int = -1
+    """Of the world that was asked."""
+    at: float = float("-inf")
+    asking: bool = False
+
+
+class Forecasts:
+    """Forecasts by Workload. `await run()` in a task of its own."""
+
+    def __init__(self, world: World, beside: Beside) -> None:
+        self._world = world
+        self._beside = beside
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._asked = asyncio.Event()
+        self._apart = APART_SECONDS
+
+    def get(self, keys: Iterable[str]) -> Mapping[str, Kept]:
+        """What is known by now. Newer forecasts are worked out if the world changed; the world tells when."""
+        now = asyncio.get_running_loop().time()
+        found = {}
+        for key in keys:
+            kept = found[key] = self._kept.setdefault(key, Kept())
+            self._kept.move_to_end(key)
+            if kept.revision != self._world.revision and not kept.asking and now >= kept.at + self._apart:
+                kept.asking = True
+                self._asked.set()
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+    async def run(self) -> None:
+        """Work out what is asked for, until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            wanted = {key: kept for key, kept in self._kept.items() if kept.asking}
+            if wanted:
+                await self._foretell(wanted)
+
+    async def _foretell(self, wanted: Mapping[str, Kept]) -> None:
+        world, loop = self._world, asyncio.get_running_loop()
+        revision, now, began = world.revision, world.now.timestamp(), loop.time()
+
+        def work() -> Iterator[list[Forecast]]:
+            snapshot = world.snapshot()
+            workloads = list(snapshot.of(Workload))
+            yield Forecaster(
+                snapshot=snapshot,
+                options=world.options,
+                now=now,
+                run_times=RunTimes(runs_of(workloads, now)),
+                arrivals=arrivals_of(snapshot),
+                courses=FEWER if len(workloads) > MANY else COURSES,
+            ).forecast(wanted)
+
+        error = ""
+        told: dict[str, Start] = {}
+        try:
+            async with aclosing(self._beside.answers(work)) as answers:
+                async for found in answers:
+                    told = {each.workload: _start(each, now) for each in found}
+        except TurnstileError as failed:
+            error = str(failed)
+        took = loop.time() - began
+        self._apart = max(APART_SECONDS, IDLE_PART * took)
+        for key, kept in wanted.items():
+            kept.told, kept.error = told.get(key, kept.told), error
+            kept.revision, kept.at, kept.asking = revision, loop.time(), False
+        world.tell()
+
+
+def _start(each: Forecast, now: float) -> Start:
+    earliest, median, latest = (
+        "" if seconds is None else stamp(now + seconds) for seconds in (each.earliest, each.median, each.latest)
+    )
+    return Start(
+        earliest=earliest,
+        median=median,
+        latest=latest,
+        reason=each.reason,
+        based_on=each.based_on,
+        made=stamp(now),
+    )
+
+
+def reasons(kept: Iterable[Kept]) -> list[str]:
+    """Why there are forecasts missing, or later ends: each reason once."""
+    told = {each.error or (each.told.reason if each.told is not None else "") for each in kept}
+    return sorted(told - {""})
