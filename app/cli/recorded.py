@@ -9,14 +9,13 @@ import typer
 
 from app.api.errors import InvalidValue
 
-RecorderFile = Annotated[
-    Path,
-    typer.Option(
-        "--recorder",
-        envvar="TURNSTILE_RECORDER",
-        help="File that `turnstile serve --recorder` writes; also when the controller does not run.",
-    ),
-]
+_OPTION: Final = typer.Option(
+    "--recorder",
+    envvar="TURNSTILE_RECORDER",
+    help="File that `turnstile serve --recorder` writes; also when the controller does not run.",
+)
+RecorderFile = Annotated[Path, _OPTION]
+OptionalRecorderFile = Annotated[Path | None, _OPTION]
 
 _AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

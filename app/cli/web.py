@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.cli.recorded import OptionalRecorderFile
 from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
@@ -32,6 +34,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         namespace: Annotated[
             str, typer.Option("--namespace", "-n", help="Where to read kinds that you may not list in all namespaces.")
         ] = "",
+        recorder: OptionalRecorderFile = None,
         state: State = None,
         config: ConfigFile = None,
         kubeconfig: Kubeconfig = None,
@@ -54,6 +57,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     clock,
                     port=port,
                     namespace=namespace,
+                    recorder=recorder,
                     lease=(install_namespace, f"{release}-controller"),
                 )
             )
@@ -66,6 +70,7 @@ async def _web(
     *,
     port: int,
     namespace: str,
+    recorder: Path | None,
     lease: tuple[str, str],
 ) -> None:
     stop = asyncio.Event()
@@ -79,7 +84,8 @@ async def _web(
     options = source.options()
     if source.state is not None:
         dump = Dumped(source.read(run, "web", "").snapshot)
-        page = PageServer(dump, options, clock, Aside(), where=f"the dump {source.state}", alive=False, token=token)
+        where = f"the dump {source.state}"
+        page = PageServer(dump, options, clock, Aside(), where=where, alive=False, recorder=recorder, token=token)
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
     async with connected(source.kubeconfig, source.context, "web") as transport:
@@ -87,7 +93,7 @@ async def _web(
             await transport.request("GET", "/version")
         found = Followed(transport, await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
-        page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)
+        page = PageServer(found, options, clock, Aside(), where=where, lease=of, recorder=recorder, token=token)
 
         async def follow() -> None:
             async with asyncio.TaskGroup() as group:

@@ -5,7 +5,7 @@ Must never write, and never hold the file so that the writer has to wait.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -139,6 +139,17 @@ class Reader:
             [*given, at_most],
         )
         return [_recorded(row) for row in found]
+
+    def gone(self, words: Sequence[str], *, at_most: int = 100) -> tuple[int, list[Recorded]]:
+        """How many Workloads were deleted whose namespace and name contain all of these words, in small letters, and
+        those that were deleted last, the latest first."""
+        where = " AND ".join(["gone IS NOT NULL", *["instr(namespace || '/' || name, ?)"] * len(words)])
+        (count,) = self._connection.execute(f"SELECT count(*) FROM workloads WHERE {where}", words).fetchone()  # noqa: S608 -- constants
+        found = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY gone DESC, created DESC LIMIT ?",  # noqa: S608 -- constants
+            [*words, at_most],
+        )
+        return count, [_recorded(row) for row in found]
 
     def _workloads(self, where: str, *given: object) -> Iterator[Recorded]:
         query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created"  # noqa: S608 -- constants

@@ -1,9 +1,9 @@
 """What templates need to write values for people."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 
 def moment(value: str) -> Markup:
@@ -18,6 +18,15 @@ def ahead(value: str, classes: str = "ahead") -> Markup:
     """A time to come as Kubernetes writes it; the page's script says that it is `in 2 h`, or of class `until` `2 h`."""
     shown = value.replace("T", " ").removesuffix("Z")
     return Markup('<time class="{}" datetime="{}">{} UTC</time>').format(classes, value, shown)
+
+
+def linked(text: str, keys: Iterable[str]) -> Markup:
+    """A sentence in which Workloads, named by key, are links to their pages."""
+    for key in sorted(keys, key=len, reverse=True):
+        before, found, after = text.partition(key)
+        if found:
+            return linked(before, keys) + Markup('<a href="/workloads/{0}">{0}</a>').format(key) + linked(after, keys)
+    return escape(text)
 
 
 def seconds(value: float) -> str:
@@ -41,6 +50,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
     "ahead": ahead,
+    "linked": linked,
     "seconds": seconds,
     "percent": percent,
     "counted": counted,

@@ -11,6 +11,7 @@ from app.web import forecasts, queues, supposing, workloads
 from app.web.explanations import Beside, Explanations, Kept
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
+from app.web.history import Gone, History, Lives
 from app.web.overview import overview
 from app.web.world import World
 
@@ -40,6 +41,8 @@ class Site:
     forecasts: Forecasts
     observer: Observer
     beside: Beside
+    history: History | None = None
+    """What the recorder's file tells; None if it is not read."""
     where: str
     """The cluster or dump that is shown."""
     alive: bool = True
@@ -87,7 +90,7 @@ async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
 async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     key = f"{names['namespace']}/{names['name']}"
     if key not in site.world.state.workloads:
-        return None
+        return await _recorded(site, names, params)
     now = params.get("events") == ""
     kept: Kept = site.explanations.get(key) if now else await site.explanations.soon(key, SOON_SECONDS)
     found = workloads.workload(site.world, key, kept)
@@ -95,13 +98,40 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
         return None
     start = site.forecasts.get([key])[key] if found.entry.state == "pending" else None
     follows = True if kept.asking or (start is not None and start.asking) else None
-    return Shown("workload.html", f"Workload {names['name']}", {"shown": found, "start": start}, follows=follows)
+    content = {"shown": found, "start": start, "history": await _lives(site, names)}
+    return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
+
+
+async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
+    """A Workload that is recorded: the one with the uid of the address, or else the newest one of that name."""
+    history = await _lives(site, names)
+    uid = names.get("uid", "")
+    if history is None or not (history.lives or history.error):
+        return None
+    life = history.of(uid) if uid else next(iter(history.lives), None)
+    if life is None and not history.error:
+        return None
+    info = site.world.state.workloads.get(f"{names['namespace']}/{names['name']}")
+    there = info is not None and life is not None and info.workload.metadata.uid == life.workload.uid
+    content = {"names": names, "life": life, "history": history, "there": there}
+    status = 200 if life is not None else 404
+    return Shown(
+        "recorded.html", f"Workload {names['name']}", {**content, "reading": site.world.source.missing()}, status
+    )
+
+
+async def _lives(site: Site, names: Params) -> Lives | None:
+    return None if site.history is None else await site.history.of(names["namespace"], names["name"])
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:
     wanted, state = params.get("q", "").strip(), params.get("state", "")
     found = workloads.search(site.world, wanted, state)
-    return Shown("search.html", "Workloads", {"shown": found, "wanted": wanted, "state": state, **_reading(site)})
+    gone: Gone | None = None
+    if site.history is not None and (state == "gone" or (wanted and not state)):
+        gone = await site.history.search(wanted)
+    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": site.history is not None}
+    return Shown("search.html", "Workloads", {**content, **_reading(site)})
 
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
@@ -146,6 +176,7 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     (f"/clusterqueues/(?P<name>{_NAME})", _queue),
     ("/workloads", _search),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
+    (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
     ("/what-if", _what_if),
     ("/health", _health),
 )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Protocol
 
 from app.engine import Options
@@ -16,6 +17,7 @@ from app.web.application import create
 from app.web.explanations import Beside, Explanations
 from app.web.forecasts import Forecasts
 from app.web.health import Observer, Watch
+from app.web.history import History
 from app.web.pages import Site
 from app.web.world import Source, World
 
@@ -36,7 +38,8 @@ class Watched(Source, Protocol):
 
 
 class PageServer:
-    """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader."""
+    """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader; `recorder`
+    is the recorder's file, which tells of all namespaces."""
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class PageServer:
         where: str,
         alive: bool = True,
         lease: str = "",
+        recorder: Path | None = None,
         token: str = "",
     ) -> None:
         self.world = World(source, options, clock)
@@ -61,6 +65,7 @@ class PageServer:
             forecasts=self._forecasts,
             observer=self._observer,
             beside=beside,
+            history=History(recorder) if recorder is not None else None,
             where=where,
             alive=alive,
         )

@@ -56,6 +56,7 @@ class Page:
     """Everything about a Workload."""
 
     entry: Entry
+    uid: str
     cluster_queue: str
     created: str
     active: bool
@@ -78,6 +79,7 @@ def workload(world: World, key: str, explained: Kept) -> Page | None:
     ref = given.spec.priority_class_ref
     return Page(
         entry=queues.entry(world, info),
+        uid=given.metadata.uid,
         cluster_queue=admission.cluster_queue if admission is not None else line,
         created=given.metadata.creation_timestamp or "",
         active=given.spec.active,

@@ -22,7 +22,8 @@ def at(minutes: float) -> str:
 
 def named(kind: str, name: str, namespace: str = "", **rest: Any) -> Json:
     """An object of Kueue's group."""
-    meta: Json = {"name": name, "uid": f"uid-{namespace}-{name}", "creationTimestamp": at(600), "resourceVersion": "1"}
+    uid, created = f"uid-{namespace}-{name}", at(21 * 24 * 60)
+    meta: Json = {"name": name, "uid": uid, "creationTimestamp": created, "resourceVersion": "1"}
     if namespace:
         meta["namespace"] = namespace
     return {"apiVersion": GROUP, "kind": kind, "metadata": meta, **rest}

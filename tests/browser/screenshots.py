@@ -4,12 +4,13 @@ import sys
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from tests.browser import demo
+from tests.browser import demo, recorded
 from tests.browser.conftest import CHROMIUM, Served, serve
 
 COLOURS = 256
@@ -41,7 +42,11 @@ SHOTS = (
 def main(folder: Path) -> None:
     """Take them all."""
     folder.mkdir(parents=True, exist_ok=True)
-    with contextmanager(serve)(demo.world()) as served, sync_playwright() as playwright:
+    with (
+        TemporaryDirectory() as temporary,
+        contextmanager(serve)(demo.world(), recorder=recorded.write(Path(temporary))) as served,
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         for shot in SHOTS:
             take(browser, served, shot, folder)

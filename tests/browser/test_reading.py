@@ -43,6 +43,21 @@ def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:
     expect(page.locator("#facts")).to_contain_text("admitted")
 
 
+def test_a_workload_that_is_gone(shown: Served, page: Any) -> None:
+    """The search finds what the flight recorder has kept of it: by whom it was preempted, and how it ended."""
+    page.goto(f"{shown.address}/workloads")
+    page.get_by_label("State").select_option("gone, and recorded")
+    page.get_by_label("Parts of a name or namespace").fill("robotics preempted")
+    page.get_by_role("button", name="Find").click()
+    page.get_by_role("link", name="job-preempted-1f0c3").click()
+    expect(page.locator(".notice")).to_contain_text("It is not there any more.")
+    by = "by Workload vision/job-track-ab310 of ClusterQueue vision (InCohortReclamation)"
+    expect(page.locator("#moments")).to_contain_text(by)
+    expect(page.locator("#moments li").first).to_contain_text("Deleted")
+    page.get_by_role("link", name="vision/job-track-ab310").click()
+    expect(page.locator("#facts")).to_contain_text("waiting")
+
+
 def test_only_queues_named(shown: Served, page: Any) -> None:
     """The filter leaves what matches, a Cohort with all its members."""
     page.goto(shown.address)

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from app.web.application import create
 from app.web.explanations import Explanations
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
+from app.web.history import History
 from app.web.pages import Site
 from app.web.world import World
 from tests.unit.engine import builders as b
@@ -74,7 +76,7 @@ async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped) -> None:
+    def __init__(self, source: Dumped, recorder: Path | None) -> None:
         self.source = source
         self._version = 1_000_000
         self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
@@ -88,6 +90,7 @@ class Page:
             forecasts=self.forecasts,
             observer=self.observer,
             beside=beside,
+            history=History(recorder) if recorder is not None else None,
             where="a test",
         )
         self.app = create(site, asyncio.Event())
@@ -109,12 +112,12 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind) -> AsyncIterator[Page]:
-    """A page that shows these objects, and works while the block runs."""
+async def page(*objects: Kind, recorder: Path | None = None) -> AsyncIterator[Page]:
+    """A page that shows these objects and what the recorder's file tells, and works while the block runs."""
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot))
+    found = Page(Dumped(snapshot), recorder)
     async with asyncio.TaskGroup() as group:
         working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
         tasks = [group.create_task(each) for each in working]
