@@ -37,8 +37,3 @@ def point(option: str, text: str, now: datetime) -> datetime:
         cure = "give now, so long ago such as 90m, 24h or 7d, a date such as 2026-01-31, or a time of RFC 3339"
         raise InvalidValue(option, text, cure) from None
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-
-
-def stamp(at: float) -> str:
-    """A point in time for people: UTC, in seconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

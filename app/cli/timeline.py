@@ -11,8 +11,9 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.asking import Namespace, named
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderFile, stamp
+from app.cli.recorded import RecorderFile
 from app.recorder.reading import Reader, reading
+from app.recorder.reports import stamp
 from app.recorder.timelines import Timeline, timeline_of, words
 
 _CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"

@@ -8,9 +8,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from app.api.errors import InvalidValue, Unanswered
 from app.web.filters import FILTERS
 from app.web.fragments import Rendered, Renderer, event
-from app.web.pages import Site, show
+from app.web.pages import Site, show, usage_table
 from app.web.static import Static
 
 APART_SECONDS: Final = 0.5
@@ -40,6 +41,19 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         stream = _followed(of, request.headers.get("last-event-id", seen))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    @app.get("/usage.csv")
+    async def csv(request: Request) -> Response:
+        try:
+            table = await usage_table(site, dict(request.query_params))
+        except InvalidValue as error:
+            return Response(f"{error.field} {error.value}: {error.cure}\n", 400, media_type="text/plain")
+        except Unanswered as error:
+            return Response(f"{error}\n", 503, media_type="text/plain")
+        if table is None:
+            return Response("no recorder's file is read: turnstile web --recorder FILE\n", 404, media_type="text/plain")
+        headers = {"content-disposition": 'attachment; filename="usage.csv"', "cache-control": "no-store"}
+        return Response(table, media_type="text/csv", headers=headers)
 
     @app.get("/{path:path}")
     async def page(request: Request) -> Response:

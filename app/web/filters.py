@@ -1,6 +1,7 @@
 """What templates need to write values for people."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -42,6 +43,18 @@ def percent(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") + "%"
 
 
+def figure(value: float | None) -> str:
+    """An amount that was measured, in three or more digits; a dash if it has no meaning."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value else "0"
+
+
+def day(value: str) -> str:
+    """A time as Kubernetes writes it, for axes: `25 Nov 09:00`."""
+    return datetime.fromisoformat(value).strftime("%d %b %H:%M").removeprefix("0")
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 Workload`, `2 Workloads`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
@@ -54,4 +67,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "seconds": seconds,
     "percent": percent,
     "counted": counted,
+    "figure": figure,
+    "day": day,
 }

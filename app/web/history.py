@@ -97,7 +97,7 @@ class History:
     """The file, as pages ask for it."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
         self._kept: OrderedDict[str, tuple[float, Lives]] = OrderedDict()
 
     async def of(self, namespace: str, name: str) -> Lives:
@@ -114,7 +114,7 @@ class History:
 
     def _read(self, namespace: str, name: str) -> Lives:
         try:
-            with reading(self._file) as reader:
+            with reading(self.file) as reader:
                 found = [timeline_of(reader, workload) for workload in reversed(reader.named(namespace, name))]
         except InvalidValue as error:
             return Lives(error=_said(error))
@@ -126,7 +126,7 @@ class History:
 
     def _search(self, wanted: Sequence[str]) -> Gone:
         try:
-            with reading(self._file) as reader:
+            with reading(self.file) as reader:
                 count, found = reader.gone(wanted, at_most=FOUND)
         except InvalidValue as error:
             return Gone(error=_said(error))

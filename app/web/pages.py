@@ -1,13 +1,13 @@
 """Which page an address means, and what it shows. Must never read the network."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
-from app.web import forecasts, queues, supposing, workloads
+from app.web import forecasts, queues, supposing, usage, workloads
 from app.web.explanations import Beside, Explanations, Kept
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
@@ -140,7 +140,7 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     try:
         answer = await supposing.answer(site.world, site.beside, form)
     except InvalidValue as refused:
-        error = (refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure)
+        error = _refusal(refused)
     except Unanswered as late:
         error = ("", str(late))
     state = site.world.state
@@ -150,6 +150,39 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     }
     content = {"form": form, "answer": answer, "error": error, **choices}
     return Shown("whatif.html", "What if", content, 400 if error else 200, follows=False)
+
+
+async def _usage(site: Site, _: Params, params: Params) -> Shown:
+    form, error, found = _form(usage.FIELDS, params), None, None
+    if site.history is not None:
+        try:
+            found = await usage.answer(site.history.file, site.beside, usage.asked(form, site.world.now))
+        except InvalidValue as refused:
+            error = _refusal(refused)
+        except Unanswered as late:
+            error = ("", str(late))
+    content = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+    known = (found.resources if found is not None else ()) or (form["resource"],)
+    content["resources"] = {each: each or "not known yet" for each in known}
+    choices = {"spans": usage.SPANS, "groupings": usage.GROUPINGS, "height": usage.HEIGHT}
+    return Shown("usage.html", "Usage", {**content, **choices}, 400 if error else 200, follows=False)
+
+
+async def usage_table(site: Site, params: Params) -> str | None:
+    """The table of usage as CSV; None if no recorder's file is read. Raises InvalidValue and Unanswered."""
+    if site.history is None:
+        return None
+    given = usage.asked(_form(usage.FIELDS, params), site.world.now)
+    return await usage.table(site.history.file, site.beside, given)
+
+
+def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
+    return {name: params.get(name, "").strip() for name in fields}
+
+
+def _refusal(refused: InvalidValue) -> tuple[str, str]:
+    """The field, and what is wrong with it."""
+    return refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
@@ -178,5 +211,6 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
     ("/what-if", _what_if),
+    ("/usage", _usage),
     ("/health", _health),
 )

@@ -21,6 +21,8 @@ PATHS = {
     "search with what is gone": "/workloads?q=preempted",
     "what if": "/what-if?queue=robotics/simulation&pods=6&requests=nvidia.com/gpu%3D1",
     "what if, wrong": "/what-if?queue=robotics/simulation&requests=lots",
+    "usage": "/usage",
+    "usage, wrong": "/usage?by=user",
     "health": "/health",
     "nothing": "/clusterqueues/none",
 }

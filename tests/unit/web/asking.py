@@ -79,7 +79,8 @@ class Page:
     def __init__(self, source: Dumped, recorder: Path | None) -> None:
         self.source = source
         self._version = 1_000_000
-        self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
+        self.now = datetime.fromtimestamp(b.NOW, UTC)
+        self.world = World(source, Options(), lambda: self.now)
         beside = AtOnce()
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
