@@ -15,6 +15,11 @@ def moment(value: str) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(value, shown)
 
 
+def clock(value: str) -> str:
+    """A time as Kubernetes writes it, to the second: `25 Nov 09:00:05 UTC`."""
+    return f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0") if value else ""
+
+
 def ahead(value: str, classes: str = "ahead") -> Markup:
     """A time to come as Kubernetes writes it; the page's script says that it is `in 2 h`, or of class `until` `2 h`."""
     shown = value.replace("T", " ").removesuffix("Z")
@@ -63,6 +68,7 @@ def counted(count: int, one: str, many: str = "") -> str:
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
     "ahead": ahead,
+    "clock": clock,
     "linked": linked,
     "seconds": seconds,
     "percent": percent,

@@ -40,6 +40,8 @@ GROUPS: Final = 8
 """Groups that have a plot of their own: those that held most."""
 HEIGHT: Final = 88
 """Of a plot, in pixels."""
+_ABOVE: Final = 3
+"""Pixels above the highest bar, so that a line on it is seen."""
 _DAY: Final = timedelta(days=1)
 
 
@@ -97,8 +99,8 @@ class Plot:
 
     def drawn(self) -> Iterator[tuple[str, float, float, float, float]]:
         """What is drawn: what it is, x and width in percent, y and height in pixels."""
-        scale = HEIGHT / (self.top + self.bottom) if self.top + self.bottom else 0.0
-        zero, wide = self.top * scale, 100 / max(1, len(self.bars))
+        scale = (HEIGHT - _ABOVE) / (self.top + self.bottom or 1.0)
+        zero, wide = _ABOVE + self.top * scale, 100 / len(self.bars)
         for number, bar in enumerate(self.bars):
             x, width = number * wide, wide * 0.86
             own, borrowed, lent = ((bar.held - bar.borrowed) * scale, bar.borrowed * scale, bar.lent * scale)
@@ -109,8 +111,8 @@ class Plot:
             if lent > 0 and self.bottom:
                 yield "lent", x, width, zero, lent
             if bar.nominal:
-                yield "mark", x, wide, zero - bar.nominal * scale, 1.5
-        yield "axis", 0, 100, zero, 1
+                yield "mark", x, wide, zero - bar.nominal * scale - 1, 2
+        yield "axis", 0, 100, min(zero, HEIGHT - 1), 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,17 +25,23 @@ class Shot(NamedTuple):
     scheme: str = "light"
     width: int = 1280
     height: int = 1000
+    awaits: tuple[str, ...] = ()
+    """What comes to the page a while after it."""
 
 
+EXPLAINED = (".remedies", "#forecast .answer")
 SHOTS = (
     Shot("page-overview", "/", height=1180),
     Shot("page-overview-dark", "/", scheme="dark", height=1180),
-    Shot("page-queue", "/clusterqueues/language", height=900),
-    Shot("page-workload", "/workloads/language/job-finetune-a3b77", height=820),
+    Shot("page-queue", "/clusterqueues/language", height=900, awaits=(".starts time",)),
+    Shot("page-workload", "/workloads/language/job-finetune-a3b77", height=1060, awaits=EXPLAINED),
     Shot("page-what-if", "/what-if?queue=robotics/simulation&pods=6&priority=10"
          "&requests=nvidia.com/gpu%3D1+cpu%3D12+memory%3D96Gi", height=720),
+    Shot("page-usage", "/usage", height=900),
+    Shot("page-timeline", "/workloads/robotics/job-preempted-1f0c3", height=880),
     Shot("page-health-dark", "/health", scheme="dark", height=820),
-    Shot("page-telephone", "/workloads/language/job-finetune-a3b77", scheme="dark", width=390, height=1080),
+    Shot("page-telephone", "/workloads/language/job-finetune-a3b77", scheme="dark", width=390, height=1080,
+         awaits=EXPLAINED),
 )  # fmt: skip
 
 
@@ -58,8 +64,8 @@ def take(browser: Any, served: Served, shot: Shot, folder: Path) -> None:
     context = browser.new_context(color_scheme=shot.scheme, viewport={"width": shot.width, "height": shot.height})
     page = context.new_page()
     page.goto(served.address + shot.path)
-    if shot.path.startswith("/workloads/"):
-        page.locator(".remedies").wait_for(timeout=60_000)
+    for part in shot.awaits:
+        page.locator(part).last.wait_for(timeout=60_000)
     page.evaluate("document.fonts.ready")
     picture = Image.open(BytesIO(page.screenshot()))
     picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(

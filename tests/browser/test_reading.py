@@ -36,7 +36,7 @@ def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:
     page.keyboard.press("/")
     page.keyboard.type("grasp")
     page.keyboard.press("Enter")
-    expect(page.locator("#found tbody tr")).to_have_count(1)
+    expect(page.locator("#found table").first.locator("tbody tr")).to_have_count(1)
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Workload job-grasp-30f11")

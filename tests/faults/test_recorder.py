@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,6 @@ def run(*arguments: str | Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture
-def recorder(tmp_path: Path, turnstile: Turnstile) -> Iterator[Path]:
-    """The file to which Turnstile records while the test runs."""
-    path = tmp_path / "recorder.db"
-    turnstile.restart("--recorder", str(path))
-    yield path
-    turnstile.stop()
 
 
 def told(recorder: Path, scenario: Scenario, job: str) -> Told:
