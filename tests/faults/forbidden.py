@@ -292,14 +292,17 @@ def finished_and_kept(world: World) -> Found:
 
 
 def deactivated_and_kept(world: World) -> Found:
-    """A job that Turnstile has deactivated is kept for longer than the retention policy says."""
+    """A job that Turnstile has deactivated is kept for longer than the retention policy says. Without any job, the
+    garbage collector is waited for: `orphaned`."""
+    orphans = {each["metadata"]["uid"] for each in world.ownerless()}
     for workload in world.workloads:
         evicted = condition(workload, "Evicted")
         deactivated = evicted.get("reason", "").startswith("DeactivatedDueTo") and evicted["status"] == "True"
         if not workload["metadata"].get("annotations", {}).get(OWNER_KIND, "Kind=Pod").endswith("Kind=Pod"):
             continue  # the pods of a set stay, as it would create them again
         over = deactivated and world.old(evicted["lastTransitionTime"], seconds=RETENTION_SECONDS)
-        if over and not workload["spec"].get("active", True) and not world.running_for(workload):
+        inactive = not workload["spec"].get("active", True)
+        if over and inactive and workload["metadata"]["uid"] not in orphans and not world.running_for(workload):
             yield workload, state_of(workload)
 
 

@@ -148,6 +148,15 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
 
 
+def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:
+    """Its Workload is then an orphan, with the deadline of one: its kind may have been removed in the meantime."""
+    left = workload("a", QuotaReserved="False", Evicted="True")
+    left["status"]["conditions"][1]["reason"] = "DeactivatedDueToRequeuingLimitExceeded"
+    left["spec"]["active"] = False
+    assert "deactivated_and_kept" in stuck(jobs=[job("a", suspend=True)], workloads=[left])
+    assert stuck(workloads=[left]) == {"orphaned", "not_collected"}
+
+
 def of_job(name: str, revision: int, *, at: float) -> Change:
     """A pod of the Job `train` comes."""
     made = pod(name)
