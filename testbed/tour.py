@@ -145,6 +145,7 @@ class Tour:
     def _serve_page(self, cp: ControlPlane, recorder: Path) -> str:
         """The address of the page, which can be looked at from now on."""
         command = [sys.executable, "-m", "app", "web", "--port", "0", "--kubeconfig", str(cp.kubeconfig())]
+        command += ["--recorder", str(recorder)]
         server = cp.start_process("page", command, cwd=ROOT)
         found: list[str] = []
 

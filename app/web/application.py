@@ -15,7 +15,8 @@ from app.web.pages import Site, show, usage_table
 from app.web.static import Static
 
 APART_SECONDS: Final = 0.5
-"""Seconds between two events of a page: what changes meanwhile is sent together."""
+"""Seconds between two renderings of a page while changes go on: what changes meanwhile is sent together. After a pause
+two may follow at once, so that news which change nothing of the page do not hold up a change that comes right after."""
 QUIET_SECONDS: Final = 15.0
 """Seconds after which something is sent that means nothing, so that a connection that has died is noticed."""
 READERS: Final = 64
@@ -84,17 +85,18 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         loop, me = asyncio.get_running_loop(), object()
         followed.add(me)
         before: Rendered | str = seen
+        due = loop.time()
         try:
             yield b"retry: 1000\n\n"
             while not stop.is_set():
-                news, began = site.world.news, loop.time()
+                news, due = site.world.news, max(due, loop.time()) + APART_SECONDS
                 now = await render(address.path, params)
                 changes, before = now.since(before), now
                 if changes:
                     yield event(changes, now.digest)
                 while not await _changed(news) and not stop.is_set():
                     yield b": still here\n\n"
-                await asyncio.sleep(max(0.0, began + APART_SECONDS - loop.time()))
+                await asyncio.sleep(max(0.0, due - APART_SECONDS - loop.time()))
         finally:
             followed.discard(me)
 
