@@ -1,4 +1,4 @@
-"""What if: a job that does not exist yet, or another quota, and what the next cycles would then decide.
+"""What if: a new job, a waiting one made otherwise, another quota, drained nodes; and what is decided then.
 
 The scheduler's own code decides, on a copy. What the change does is told by comparing with what it decides without it.
 """
@@ -17,6 +17,9 @@ from app.api.quantity import to_int
 from app.api.workload import PodSet, Workload, WorkloadSpec
 from app.engine.quota import amounts
 from app.insight import changes
+from app.insight.drain import Drained, DrainedFlavor, drained, selector
+from app.insight.proposals import Otherwise, Setting
+from app.insight.snapshot import Snapshot
 from app.insight.whatif import Fate, Outlook, WhatIf
 from app.web.explanations import Beside
 from app.web.world import World
@@ -26,7 +29,9 @@ NAME: Final = "what-if"
 LISTED: Final = 10_000
 """Fates that are compared at most."""
 SHOWN: Final = 50
-FIELDS: Final = ("queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal")
+FIELDS: Final = (
+    "workload", "queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal", "drain",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +48,20 @@ class Answer:
     """Workloads that would wait, and are admitted without it."""
     before: Outlook
     after: Outlook
+    drained: tuple[DrainedFlavor, ...] = ()
+    """Flavors whose nodes would go, and their quotas with them."""
 
 
 async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answer | None:
     """What a filled form asks; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
-    put = tuple(_supposed(world, {name: form.get(name, "").strip() for name in FIELDS}))
+    given = {name: form.get(name, "").strip() for name in FIELDS}
+    put = tuple(_supposed(world, given))
+    flavors: tuple[DrainedFlavor, ...] = ()
+    if given["drain"]:
+        if given["clusterqueue"]:
+            raise InvalidValue("drain", given["drain"], "changes quotas too: ask about one at a time")
+        drain = await _drained(world, beside, given["drain"])
+        put, flavors = (*put, *drain.quotas.put), drain.flavors
     if not put:
         return None
     without, before = await _told(world, beside, ())
@@ -64,7 +78,22 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answe
         waiting=tuple(fate for fate in news(fates.pending, without.pending) if fate.key in without.admitted),
         before=before,
         after=after,
+        drained=flavors,
     )
+
+
+async def _drained(world: World, beside: Beside, labels: str) -> Drained:
+    """What would go with the nodes that have these labels; which nodes there are is not read."""
+
+    def work() -> Iterator[Drained]:
+        yield drained(world.snapshot(), selector(labels))
+
+    try:
+        async with aclosing(beside.answers(work)) as answers:
+            (found,) = [part async for part in answers]
+    except InvalidValue as error:
+        raise InvalidValue("drain", labels, error.cure) from None
+    return found
 
 
 @dataclass(slots=True)
@@ -103,16 +132,22 @@ async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_F
 
 
 def _supposed(world: World, form: Mapping[str, str]) -> Iterator[Kind]:
-    if form["queue"] or form["requests"]:
+    if form["workload"]:
+        yield _otherwise(world, form)
+    elif form["queue"] or form["requests"]:
         yield _job(world, form)
     if form["clusterqueue"] or form["nominal"]:
         yield _quota(world, form)
 
 
-def _job(world: World, form: Mapping[str, str]) -> Workload:
+def _local(world: World, form: Mapping[str, str]) -> LocalQueue:
     local = world.of(LocalQueue).get(form["queue"])
     if local is None:
         raise InvalidValue("queue", form["queue"], "no such LocalQueue: give NAMESPACE/NAME")
+    return local
+
+
+def _requests(form: Mapping[str, str]) -> dict[str, str]:
     requests = {}
     for part in form["requests"].split():
         resource, equals, amount = part.partition("=")
@@ -120,6 +155,34 @@ def _job(world: World, form: Mapping[str, str]) -> Workload:
             raise InvalidValue("requests", part, "write what a pod asks for as cpu=4 memory=8Gi")
         _amount("requests", resource, amount)
         requests[resource] = amount
+    return requests
+
+
+def _otherwise(world: World, form: Mapping[str, str]) -> Workload:
+    """A Workload that waits, with what the form says of it."""
+    key = form["workload"]
+    found = world.of(Workload).get(key)
+    if found is None:
+        raise InvalidValue("workload", key, "no such Workload: give NAMESPACE/NAME")
+    if found.finished or found.quota_reserved:
+        raise InvalidValue("workload", key, "it does not wait: ask about one that does, or about a new job")
+    if form["queue"]:
+        local = _local(world, form).metadata
+        if local.namespace != found.metadata.namespace:
+            raise InvalidValue("queue", form["queue"], f"give a LocalQueue of namespace {found.metadata.namespace}")
+        found = changes.in_queue(found, local.name)
+    settings = [Setting("", resource, amount) for resource, amount in _requests(form).items()]
+    if form["pods"]:
+        settings.append(Setting("", "count", str(_whole("pods", form["pods"], least=1))))
+    try:
+        found = Otherwise(settings=settings).of(found, Snapshot())
+    except InvalidValue as error:
+        raise InvalidValue("requests", error.value, error.cure) from None
+    return changes.with_priority(found, _whole("priority", form["priority"])) if form["priority"] else found
+
+
+def _job(world: World, form: Mapping[str, str]) -> Workload:
+    local, requests = _local(world, form), _requests(form)
     if not requests:
         raise InvalidValue("requests", "", "say what a pod asks for, as cpu=4 memory=8Gi")
     template = PodTemplate(

@@ -143,7 +143,7 @@ def world() -> list[Json]:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kueue-managed": "true"}}}
             for name in ("vision", "language", "robotics", "platform")
         ),
-        *(named("ResourceFlavor", name, spec={}) for name in ("a100", "h100", "any-node")),
+        *(named("ResourceFlavor", name, spec={"nodeLabels": {"pool": name}}) for name in ("a100", "h100", "any-node")),
         named("Cohort", "research", spec={"resourceGroups": quotas(a100={gpu: "4", cpu: "48", memory: "384Gi"})}),
         named("Cohort", "models", spec={"parentName": "research"}),
         queue("vision", quotas(a100={gpu: "8", cpu: "96", memory: "768Gi"}), cohort="models", preemption=both),

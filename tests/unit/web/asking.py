@@ -16,7 +16,7 @@ from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.process.sources import Dumped
 from app.web.application import create
-from app.web.explanations import Explanations
+from app.web.explanations import Beside, Explanations
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
 from app.web.history import History
@@ -76,12 +76,11 @@ async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped, recorder: Path | None) -> None:
+    def __init__(self, source: Dumped, recorder: Path | None, beside: Beside) -> None:
         self.source = source
         self._version = 1_000_000
         self.now = datetime.fromtimestamp(b.NOW, UTC)
         self.world = World(source, Options(), lambda: self.now)
-        beside = AtOnce()
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
@@ -113,12 +112,15 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind, recorder: Path | None = None) -> AsyncIterator[Page]:
-    """A page that shows these objects and what the recorder's file tells, and works while the block runs."""
+async def page(*objects: Kind, recorder: Path | None = None, beside: Beside | None = None) -> AsyncIterator[Page]:
+    """A page that shows these objects and what the recorder's file tells, and works while the block runs.
+
+    Questions that change the ledger need a `beside` that answers on a copy.
+    """
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot), recorder)
+    found = Page(Dumped(snapshot), recorder, beside or AtOnce())
     async with asyncio.TaskGroup() as group:
         working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
         tasks = [group.create_task(each) for each in working]
