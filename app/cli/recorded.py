@@ -1,8 +1,7 @@
-"""What commands share that read the recorder's file: its option, and points in time."""
+"""What commands share that read what the flight recorder keeps: its option, and points in time."""
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -12,10 +11,12 @@ from app.api.errors import InvalidValue
 _OPTION: Final = typer.Option(
     "--recorder",
     envvar="TURNSTILE_RECORDER",
-    help="File that `turnstile serve --recorder` writes; also when the controller does not run.",
+    metavar="FILE|URL",
+    help="Where `turnstile serve --recorder` writes: a file, or postgresql://USER@HOST/DATABASE, read with your"
+    " rights there (PGPASSWORD and ~/.pgpass are looked at); also when the controller does not run.",
 )
-RecorderFile = Annotated[Path, _OPTION]
-OptionalRecorderFile = Annotated[Path | None, _OPTION]
+RecorderPlace = Annotated[str, _OPTION]
+OptionalRecorderPlace = Annotated[str | None, _OPTION]
 
 _AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -9,9 +9,11 @@ import orjson
 import typer
 
 from app.api.errors import InvalidValue
-from app.cli.asking import Namespace, named
+from app.cli.asking import Namespace
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderFile
+from app.cli.recorded import RecorderPlace
+from app.insight.targets import named
+from app.recorder.location import Location
 from app.recorder.reading import Reader, reading
 from app.recorder.reports import stamp
 from app.recorder.timelines import Timeline, timeline_of, words
@@ -34,7 +36,7 @@ def register(app: typer.Typer) -> None:
     def timeline(
         *,
         target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job that it is for.")],
-        recorder: RecorderFile,
+        recorder: RecorderPlace,
         namespace: Namespace = "default",
         output: Annotated[
             Output, typer.Option("--output", "-o", help="text for people, json for programs.")
@@ -42,10 +44,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Tell what happened to a Workload: when and why it waited, was admitted, preempted, by whom, and ended.
 
-        Read from the recorder's file, so it works after the Workload and its job are gone. Of several Workloads of one
-        name or job, all are told, the oldest first. Exit code 0: told; 2: unable.
+        Read from what the flight recorder keeps, so it works after the Workload and its job are gone. Of several
+        Workloads of one name or job, all are told, the oldest first. Exit code 0: told; 2: unable.
         """
-        with explained(), reading(recorder) as reader:
+        with explained(), reading(Location.of(recorder)) as reader:
             kind, name = named(target, _CURE)
             told = timelines(reader, kind, name, namespace)
         if output is Output.JSON:

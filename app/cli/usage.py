@@ -11,7 +11,8 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderFile, point
+from app.cli.recorded import RecorderPlace, point
+from app.recorder.location import Location
 from app.recorder.reading import reading
 from app.recorder.reports import BY, COLUMNS, Report, as_csv, reports
 
@@ -30,7 +31,7 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
     @app.command()
     def usage(
         *,
-        recorder: RecorderFile,
+        recorder: RecorderPlace,
         by: Annotated[
             str, typer.Option(help=f"One or several of {', '.join(BY)}, with commas: a row for each, and resource.")
         ] = "queue",
@@ -53,7 +54,7 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
 
         It is the integral of what was recorded, exact to the second. Exit code 0: reported; 2: unable.
         """
-        with explained(), reading(recorder) as reader:
+        with explained(), reading(Location.of(recorder)) as reader:
             now = clock()
             begin, end = point("--since", since, now), point("--until", until, now)
             names = fields(by, user_label)

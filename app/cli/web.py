@@ -5,7 +5,6 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -13,11 +12,13 @@ import typer
 from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
-from app.cli.recorded import OptionalRecorderFile
+from app.cli.recorded import OptionalRecorderPlace
+from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
 from app.process.sources import Dumped, Followed, namespaced
+from app.recorder.location import Location
 from app.web import guard
 from app.web.server import PageServer
 
@@ -34,7 +35,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         namespace: Annotated[
             str, typer.Option("--namespace", "-n", help="Where to read kinds that you may not list in all namespaces.")
         ] = "",
-        recorder: OptionalRecorderFile = None,
+        recorder: OptionalRecorderPlace = None,
         state: State = None,
         config: ConfigFile = None,
         kubeconfig: Kubeconfig = None,
@@ -57,7 +58,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     clock,
                     port=port,
                     namespace=namespace,
-                    recorder=recorder,
+                    recorder=Location.of(recorder) if recorder is not None else None,
                     lease=(install_namespace, f"{release}-controller"),
                 )
             )
@@ -70,7 +71,7 @@ async def _web(
     *,
     port: int,
     namespace: str,
-    recorder: Path | None,
+    recorder: Location | None,
     lease: tuple[str, str],
 ) -> None:
     stop = asyncio.Event()
@@ -91,7 +92,7 @@ async def _web(
     async with connected(source.kubeconfig, source.context, "web") as transport:
         with suppress(Forbidden):  # the server answers, and knows the user
             await transport.request("GET", "/version")
-        found = Followed(transport, await namespaced(transport, namespace), lease)
+        found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
         page = PageServer(found, options, clock, Aside(), where=where, lease=of, recorder=recorder, token=token)
 

@@ -14,7 +14,6 @@ from app.api.conditions import timestamp
 from app.engine.instants import Instant
 from app.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from app.recorder.holdings import holdings
-from app.recorder.lending import Tree
 from app.recorder.reading import Reader
 
 BY: Final[dict[str, By]] = {
@@ -44,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Usage between two points in time. `recorded_since` is the first instant that the file has."""
+    """Usage between two points in time. `recorded_since` is the instant from which all is recorded."""
 
     since: str
     until: str
@@ -64,7 +63,7 @@ def reports(
     """The usage between each two instants that follow on one another, by fields (keys of `BY`)."""
     changes = reader.changes_of_usage(edges[0], edges[-1])
     held = [each for found, entries in changes for each in holdings(found, entries)]
-    quotas, first = reader.quotas(), reader.span().first
+    quotas, first = reader.quotas(), reader.since()
     made = []
     for begin, end in pairwise(edges):
         found = accounts(held, quotas, begin, end, user_label=user_label)
@@ -81,20 +80,16 @@ def reports(
 def nominals(reader: Reader, edges: Sequence[Instant], resource: str) -> list[dict[str, float]]:
     """The nominal quotas of a resource in all flavors at the ends of these spans of time, in units, by ClusterQueue and
     `cohort NAME`."""
-    quotas, tree, found = iter(reader.quotas()), Tree(), list[dict[str, float]]()
-    _, each = unit_of(resource)
+    quotas, found = iter(reader.quotas()), list[dict[str, float]]()
+    amounts: dict[str, float] = {}
+    _, unit = unit_of(resource)
     following = next(quotas, None)
     for _, end in pairwise(edges):
         while following is not None and following.at < end:
-            tree.put(following)
+            name = following.name if following.kind == "ClusterQueue" else f"cohort {following.name}"
+            amounts[name] = sum(each[2] for each in following.amounts if each[1] == resource) / unit
             following = next(quotas, None)
-        amounts = {
-            name if kind == "ClusterQueue" else f"cohort {name}": sum(
-                amount for (_, of), amount in given.items() if of == resource
-            )
-            for (kind, name), given in tree.nominal.items()
-        }
-        found.append({name: amount / each for name, amount in amounts.items()})
+        found.append(dict(amounts))
     return found
 
 

@@ -1,6 +1,7 @@
 """Forecasts of when Workloads will be admitted, worked out beside the event loop and kept for a while.
 
-One answer is for all Workloads that open pages ask about at the time: to foretell one costs as much as to foretell all.
+One answer is for all Workloads that readers of equal rights ask about at the time: to foretell one costs as much as to
+foretell all.
 Must never hold a request up.
 """
 
@@ -12,11 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.api.errors import TurnstileError
-from app.api.workload import Workload
-from app.insight.forecast import COURSES, Forecast, Forecaster, arrivals_of
-from app.insight.runtimes import RunTimes, runs_of
+from app.insight.forecast import COURSES, Forecast, forecasts
 from app.insight.whatif import stamp
-from app.web.explanations import Beside
+from app.web.explanations import About, Beside
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 KEPT: Final = 1000
@@ -56,22 +56,22 @@ class Kept:
 
 
 class Forecasts:
-    """Forecasts by Workload. `await run()` in a task of its own."""
+    """Forecasts by Workload, and by what their readers see. `await run()` in a task of its own."""
 
     def __init__(self, world: World, beside: Beside) -> None:
         self._world = world
         self._beside = beside
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[About, Kept] = OrderedDict()
         self._asked = asyncio.Event()
         self._apart = APART_SECONDS
 
-    def get(self, keys: Iterable[str]) -> Mapping[str, Kept]:
+    def get(self, keys: Iterable[str], sight: Sight = EVERYTHING) -> Mapping[str, Kept]:
         """What is known by now. Newer forecasts are worked out if the world changed; the world tells when."""
         now = asyncio.get_running_loop().time()
         found = {}
         for key in keys:
-            kept = found[key] = self._kept.setdefault(key, Kept())
-            self._kept.move_to_end(key)
+            kept = found[key] = self._kept.setdefault((key, sight), Kept())
+            self._kept.move_to_end((key, sight))
             if kept.revision != self._world.revision and not kept.asking and now >= kept.at + self._apart:
                 kept.asking = True
                 self._asked.set()
@@ -84,25 +84,21 @@ class Forecasts:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            wanted = {key: kept for key, kept in self._kept.items() if kept.asking}
-            if wanted:
-                await self._foretell(wanted)
+            wanted: dict[Sight, dict[str, Kept]] = {}
+            for (key, sight), kept in self._kept.items():
+                if kept.asking:
+                    wanted.setdefault(sight, {})[key] = kept
+            for sight, of in wanted.items():
+                await self._foretell(sight, of)
 
-    async def _foretell(self, wanted: Mapping[str, Kept]) -> None:
+    async def _foretell(self, sight: Sight, wanted: Mapping[str, Kept]) -> None:
         world, loop = self._world, asyncio.get_running_loop()
         revision, now, began = world.revision, world.now.timestamp(), loop.time()
 
         def work() -> Iterator[list[Forecast]]:
-            snapshot = world.snapshot()
-            workloads = list(snapshot.of(Workload))
-            yield Forecaster(
-                snapshot=snapshot,
-                options=world.options,
-                now=now,
-                run_times=RunTimes(runs_of(workloads, now)),
-                arrivals=arrivals_of(snapshot),
-                courses=FEWER if len(workloads) > MANY else COURSES,
-            ).forecast(wanted)
+            snapshot = sight.narrowed(world.snapshot())
+            courses = FEWER if len(world.state.workloads) > MANY else COURSES
+            yield forecasts(snapshot, world.options, now, wanted, courses=courses, sees=sight.sees)
 
         error = ""
         told: dict[str, Start] = {}

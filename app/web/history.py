@@ -1,15 +1,15 @@
-"""What the recorder's file tells of Workloads, also of those that are gone. Must never read it in the event loop."""
+"""What the recorder tells of Workloads, also of those that are gone. Must never read it in the event loop."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from app.api.errors import InvalidValue
 from app.engine.instants import Instant
 from app.insight.whatif import stamp
+from app.recorder.location import Location
 from app.recorder.reading import Entry, Recorded, reading
 from app.recorder.timelines import Timeline, timeline_of, words
 
@@ -94,10 +94,10 @@ class Gone:
 
 
 class History:
-    """The file, as pages ask for it."""
+    """The recorder's records, as pages ask for them."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, place: Location) -> None:
+        self.place = place
         self._kept: OrderedDict[str, tuple[float, Lives]] = OrderedDict()
 
     async def of(self, namespace: str, name: str) -> Lives:
@@ -114,7 +114,7 @@ class History:
 
     def _read(self, namespace: str, name: str) -> Lives:
         try:
-            with reading(self.file) as reader:
+            with reading(self.place) as reader:
                 found = [timeline_of(reader, workload) for workload in reversed(reader.named(namespace, name))]
         except InvalidValue as error:
             return Lives(error=_said(error))
@@ -126,7 +126,7 @@ class History:
 
     def _search(self, wanted: Sequence[str]) -> Gone:
         try:
-            with reading(self.file) as reader:
+            with reading(self.place) as reader:
                 count, found = reader.gone(wanted, at_most=FOUND)
         except InvalidValue as error:
             return Gone(error=_said(error))

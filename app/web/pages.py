@@ -11,8 +11,9 @@ from app.web import forecasts, queues, supposing, usage, workloads
 from app.web.explanations import Beside, Explanations, Kept
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
-from app.web.history import Gone, History, Lives
+from app.web.history import History, Lives
 from app.web.overview import overview
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 SOON_SECONDS: Final = 0.4
@@ -47,6 +48,8 @@ class Site:
     """The cluster or dump that is shown."""
     alive: bool = True
     """Whether it can change; a dump cannot."""
+    sight: Sight = EVERYTHING
+    """What the reader of this page may see."""
 
 
 async def show(site: Site, path: str, params: Params) -> Shown:
@@ -54,6 +57,8 @@ async def show(site: Site, path: str, params: Params) -> Shown:
     for pattern, page in _PAGES:
         found = re.fullmatch(pattern, path)
         if found is not None:
+            if not (site.sight.whole or page in _BY_SIGHT):
+                return Shown("forbidden.html", "Not for you", {}, 403)
             shown = await page(site, found.groupdict(), params)
             if shown is not None:
                 return shown
@@ -68,15 +73,17 @@ def _number(params: Params, name: str) -> int:
 
 async def _overview(site: Site, _: Params, params: Params) -> Shown:
     wanted = params.get("q", "").strip()
-    found = overview(site.world, page=_number(params, "page"), wanted=wanted)
+    found = overview(site.world, page=_number(params, "page"), wanted=wanted, sight=site.sight)
     return Shown("overview.html", "Quota", {"shown": found, "wanted": wanted, **_reading(site)})
 
 
 async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
-    found = queues.queue(site.world, names["name"], page=_number(params, "page"), held=_number(params, "held"))
+    page, held = _number(params, "page"), _number(params, "held")
+    found = queues.queue(site.world, names["name"], page=page, held=held, sight=site.sight)
     if found is None:
         return None
-    starts = site.forecasts.get(each.key for each in found.waiting.entries if each.state == "pending")
+    waiting = [each.key for each in found.waiting.entries if each.state == "pending"]
+    starts = site.forecasts.get(waiting, site.sight)
     content = {
         "shown": found,
         "path": f"/clusterqueues/{names['name']}",
@@ -89,14 +96,15 @@ async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
 
 async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     key = f"{names['namespace']}/{names['name']}"
-    if key not in site.world.state.workloads:
+    sight = site.sight
+    if key not in site.world.state.workloads or not sight.shows(key):
         return await _recorded(site, names, params)
     now = params.get("events") == ""
-    kept: Kept = site.explanations.get(key) if now else await site.explanations.soon(key, SOON_SECONDS)
-    found = workloads.workload(site.world, key, kept)
+    kept: Kept = site.explanations.get(key, sight) if now else await site.explanations.soon(key, SOON_SECONDS, sight)
+    found = workloads.workload(site.world, key, kept, sight)
     if found is None:
         return None
-    start = site.forecasts.get([key])[key] if found.entry.state == "pending" else None
+    start = site.forecasts.get([key], sight)[key] if found.entry.state == "pending" else None
     follows = True if kept.asking or (start is not None and start.asking) else None
     content = {"shown": found, "start": start, "history": await _lives(site, names)}
     return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
@@ -120,17 +128,23 @@ async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
     )
 
 
+def _history(site: Site) -> History | None:
+    """What the recorder tells: of all namespaces, so for readers only who see everything."""
+    return site.history if site.sight.whole else None
+
+
 async def _lives(site: Site, names: Params) -> Lives | None:
-    return None if site.history is None else await site.history.of(names["namespace"], names["name"])
+    history = _history(site)
+    return None if history is None else await history.of(names["namespace"], names["name"])
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:
     wanted, state = params.get("q", "").strip(), params.get("state", "")
-    found = workloads.search(site.world, wanted, state)
-    gone: Gone | None = None
-    if site.history is not None and (state == "gone" or (wanted and not state)):
-        gone = await site.history.search(wanted)
-    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": site.history is not None}
+    found = workloads.search(site.world, wanted, state, site.sight)
+    history, gone = _history(site), None
+    if history is not None and (state == "gone" or (wanted and not state)):
+        gone = await history.search(wanted)
+    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": history is not None}
     return Shown("search.html", "Workloads", {**content, **_reading(site)})
 
 
@@ -138,15 +152,17 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     form = {name: params.get(name, "") for name in supposing.FIELDS}
     answer, error = None, None
     try:
-        answer = await supposing.answer(site.world, site.beside, form)
+        answer = await supposing.answer(site.world, site.beside, form, site.sight)
     except InvalidValue as refused:
         error = _refusal(refused)
     except Unanswered as late:
         error = ("", str(late))
     state = site.world.state
     choices = {
-        "queues": sorted(key for key, each in state.local_queues.items() if each.api is not None)[:500],
-        "cluster_queues": sorted(state.cluster_queues)[:500],
+        "queues": sorted(
+            key for key, each in state.local_queues.items() if each.api is not None and site.sight.shows(key)
+        )[:500],
+        "cluster_queues": sorted(state.cluster_queues)[:500] if site.sight.tree else [],
     }
     content = {"form": form, "answer": answer, "error": error, **choices}
     return Shown("whatif.html", "What if", content, 400 if error else 200, follows=False)
@@ -156,7 +172,7 @@ async def _usage(site: Site, _: Params, params: Params) -> Shown:
     form, error, found = _form(usage.FIELDS, params), None, None
     if site.history is not None:
         try:
-            found = await usage.answer(site.history.file, site.beside, usage.asked(form, site.world.now))
+            found = await usage.answer(site.history.place, site.beside, usage.asked(form, site.world.now))
         except InvalidValue as refused:
             error = _refusal(refused)
         except Unanswered as late:
@@ -170,10 +186,11 @@ async def _usage(site: Site, _: Params, params: Params) -> Shown:
 
 async def usage_table(site: Site, params: Params) -> str | None:
     """The table of usage as CSV; None if no recorder's file is read. Raises InvalidValue and Unanswered."""
-    if site.history is None:
+    history = _history(site)
+    if history is None:
         return None
     given = usage.asked(_form(usage.FIELDS, params), site.world.now)
-    return await usage.table(site.history.file, site.beside, given)
+    return await usage.table(history.place, site.beside, given)
 
 
 def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
@@ -186,18 +203,18 @@ def _refusal(refused: InvalidValue) -> tuple[str, str]:
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
-    return Shown("health.html", "Health", {"shown": site.observer.health(), **_reading(site)})
+    return Shown("health.html", "Health", {"shown": site.observer.health(site.sight), **_reading(site)})
 
 
 def _reading(site: Site) -> dict[str, Any]:
-    blind = ClusterQueue in site.world.source.unread()
+    blind = not site.sight.tree or ClusterQueue in site.world.source.unread()
     return {"reading": site.world.source.missing(), "unread": _unread(site), "blind": blind}
 
 
 def _unread(site: Site) -> dict[str, list[str]]:
     """Kinds that cannot be read, by the reason."""
     found: dict[str, list[str]] = {}
-    for kind, why in site.world.source.unread().items():
+    for kind, why in (site.sight.unread() | site.world.source.unread()).items():
         found.setdefault(why, []).append(kind.KIND)
     return found
 
@@ -214,3 +231,5 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     ("/usage", _usage),
     ("/health", _health),
 )
+_BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _what_if))
+"""Pages that leave out what their reader may not see. Others are for readers who see everything."""

@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
+
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue
@@ -22,6 +24,7 @@ from app.insight.proposals import Otherwise, Setting
 from app.insight.snapshot import Snapshot
 from app.insight.whatif import Fate, Outlook, WhatIf
 from app.web.explanations import Beside
+from app.web.sight import EVERYTHING, TREE, Sight
 from app.web.world import World
 
 NAME: Final = "what-if"
@@ -29,6 +32,7 @@ NAME: Final = "what-if"
 LISTED: Final = 10_000
 """Fates that are compared at most."""
 SHOWN: Final = 50
+LACKS: Final = "you may not list: ask an administrator for the ClusterRoles that view them"
 FIELDS: Final = (
     "workload", "queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal", "drain",
 )  # fmt: skip
@@ -46,15 +50,22 @@ class Answer:
     """Workloads that would be preempted, and are not without it."""
     waiting: tuple[Fate, ...]
     """Workloads that would wait, and are admitted without it."""
+    hidden: int
+    """Workloads for which something changes and that the reader may not see."""
     before: Outlook
     after: Outlook
     drained: tuple[DrainedFlavor, ...] = ()
     """Flavors whose nodes would go, and their quotas with them."""
 
 
-async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answer | None:
+async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
     """What a filled form asks; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
     given = {name: form.get(name, "").strip() for name in FIELDS}
+    if any(given.values()) and not sight.tree:
+        raise InvalidValue("", "", f"the answer depends on {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}")
+    for name, kind in (("queue", "LocalQueue"), ("workload", "Workload")):
+        if given[name] and not sight.shows(given[name]):
+            raise InvalidValue(name, given[name], f"there is no such {kind}")
     put = tuple(_supposed(world, given))
     flavors: tuple[DrainedFlavor, ...] = ()
     if given["drain"]:
@@ -68,17 +79,24 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answe
     fates, after = await _told(world, beside, put)
     jobs = {each.metadata.key for each in put if isinstance(each, Workload)}
 
+    hidden = 0
+
     def news(now: Mapping[str, Fate], then: Mapping[str, Fate]) -> tuple[Fate, ...]:
-        return tuple(fate for key, fate in now.items() if key not in then and key not in jobs)[:SHOWN]
+        nonlocal hidden
+        found = [fate for key, fate in now.items() if key not in then and key not in jobs]
+        seen = [fate for fate in found if sight.shows(fate.key)]
+        hidden += len(found) - len(seen)
+        return tuple(seen[:SHOWN])
 
     return Answer(
         job=next((found for key in jobs for found in (fates.admitted.get(key), fates.pending.get(key)) if found), None),
         admitted=news(fates.admitted, without.admitted),
         preempted=news(fates.preempted, without.preempted),
-        waiting=tuple(fate for fate in news(fates.pending, without.pending) if fate.key in without.admitted),
+        waiting=news({key: fate for key, fate in fates.pending.items() if key in without.admitted}, without.pending),
+        hidden=hidden,
         before=before,
         after=after,
-        drained=flavors,
+        drained=tuple(replace(each, workloads=tuple(filter(sight.shows, each.workloads))) for each in flavors),
     )
 
 

@@ -9,11 +9,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from app.api.errors import InvalidValue
 from app.engine.instants import Instant
+from app.recorder.location import Location
 from app.recorder.reading import reading
 from app.recorder.reports import Report, Row, as_csv, nominals, reports, stamp, unit_of
 from app.web.explanations import Beside
@@ -160,12 +160,12 @@ def _day(name: str, given: str) -> datetime:
         raise InvalidValue(name, given, "give a day as 2026-01-31") from None
 
 
-async def answer(file: Path, beside: Beside, given: Asked) -> Answer:
+async def answer(place: Location, beside: Beside, given: Asked) -> Answer:
     """What the file tells. Raises InvalidValue if it cannot be read, and Unanswered."""
     edges = given.edges
 
     def work() -> Iterator[Answer]:
-        with reading(file) as reader:
+        with reading(place) as reader:
             told = reports(reader, given.by, edges, user_label=given.label)
             resources = sorted({row.resource for each in told for row in each.rows})
             resource = given.resource or _usual(resources)
@@ -176,11 +176,11 @@ async def answer(file: Path, beside: Beside, given: Asked) -> Answer:
     return found
 
 
-async def table(file: Path, beside: Beside, given: Asked) -> str:
+async def table(place: Location, beside: Beside, given: Asked) -> str:
     """What the file tells, as CSV: a row for each step, group and resource."""
 
     def work() -> Iterator[str]:
-        with reading(file) as reader:
+        with reading(place) as reader:
             told = reports(reader, given.by, given.edges, user_label=given.label, resource=given.resource)
             yield as_csv(told, given.by)
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from app.api.meta import Kind, ObjectMeta
 from app.engine import Options
+from app.insight import documents
 from app.kube.lease import Lease, LeaseSpec
 from app.kube.store import Store
-from app.process import snapshots
 from app.process.aside import Aside
 from app.process.sources import Dumped
+from app.recorder.location import Location
 from app.web.server import PageServer
 from tests.browser import demo, recorded
 
@@ -68,7 +68,7 @@ class Served:
     def put(self, plain: demo.Json) -> None:
         """An object exists, or changed."""
         plain["metadata"]["resourceVersion"] = str(int(plain["metadata"].get("resourceVersion", "1")) + 1)
-        for kind, objects in snapshots.parse(demo.as_list([plain]), "test").snapshot.objects.items():
+        for kind, objects in documents.parse(demo.as_list([plain]), "test").snapshot.objects.items():
             for each in objects.values():
                 self.do(lambda kind=kind, each=each: self.source.stores[kind].observe(each))
 
@@ -78,10 +78,10 @@ class Served:
 
 
 def serve(
-    objects: list[demo.Json], *, alive: bool = True, token: str = "", recorder: Path | None = None
+    objects: list[demo.Json], *, alive: bool = True, token: str = "", recorder: Location | None = None
 ) -> Iterator[Served]:
     """A page over these objects, until the generator is closed."""
-    served = Served(Dumped(snapshots.parse(demo.as_list(objects), "test").snapshot))
+    served = Served(Dumped(documents.parse(demo.as_list(objects), "test").snapshot))
     served.source.leases = Store()
     served.source.leases.observe(
         Lease(

@@ -8,9 +8,10 @@ from random import Random
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.workload import Workload
-from app.process import snapshots
+from app.insight import documents
 from app.recorder.database import Database
 from app.recorder.facts import Record, of_change, of_quota
+from app.recorder.location import Location
 from tests.browser import demo
 from tests.browser.demo import NOW, Json
 
@@ -26,24 +27,24 @@ VICTIM = "robotics/job-preempted-1f0c3"
 """A Workload that was preempted, started again, ended and was deleted."""
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path) -> Location:
     """Write the file."""
-    path = folder / "recorder.sqlite"
-    database = Database(path)
+    place = Location(str(folder / "recorder.sqlite"))
+    database = Database(place, now=NOW.timestamp() - DAYS * 86400)
     database.store([*_quotas(), *_now(), *_week()])
     database.close()
-    return path
+    return place
 
 
 def _quotas() -> Iterator[Record]:
-    snapshot = snapshots.parse(demo.as_list(demo.world()), "demo").snapshot
+    snapshot = documents.parse(demo.as_list(demo.world()), "demo").snapshot
     for each in (*snapshot.of(ClusterQueue), *snapshot.of(Cohort)):
         yield from of_quota(None, each, NOW.timestamp())
 
 
 def _now() -> Iterator[Record]:
     """What is there now, as a leader sees it that begins."""
-    snapshot = snapshots.parse(demo.as_list(demo.world()), "demo").snapshot
+    snapshot = documents.parse(demo.as_list(demo.world()), "demo").snapshot
     for each in snapshot.of(Workload):
         yield from of_change(None, each, NOW.timestamp())
 
@@ -120,5 +121,5 @@ def _copy(workload: Json) -> Json:
 
 
 def _parsed(plain: Json) -> Workload:
-    (found,) = snapshots.parse(demo.as_list([plain]), "demo").snapshot.of(Workload)
+    (found,) = documents.parse(demo.as_list([plain]), "demo").snapshot.of(Workload)
     return found

@@ -106,6 +106,11 @@ class World:
             if not finished(each) and owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}
         ]
 
+    def may_run(self, workload: Json) -> bool:
+        """Whether pods of a Workload run, or may still be made by Jobs that an owner left behind."""
+        orphan = any(each is workload for each in self.ownerless())
+        return bool(self.running_for(workload)) or (orphan and bool(self.left_by_owners(workload)))
+
     def queue_of(self, workload: Json) -> str:
         """The ClusterQueue where a Workload may be admitted; empty if its queues are stopped or missing."""
         name = f"{workload['metadata']['namespace']}/{workload['spec'].get('queueName', '')}"
@@ -174,16 +179,16 @@ def without_workload(world: World) -> Found:
 
 
 def evicted_with_quota(world: World) -> Found:
-    """A Workload is evicted and has quota, though its pods are gone."""
+    """A Workload is evicted and has quota, though its pods are gone and nothing can make others."""
     for workload in world.workloads:
-        if holds(workload) and is_true(workload, "Evicted") and not world.running_for(workload):
+        if holds(workload) and is_true(workload, "Evicted") and not world.may_run(workload):
             yield workload, state_of(workload)
 
 
 def inactive_with_quota(world: World) -> Found:
-    """A deactivated Workload has quota, though its pods are gone."""
+    """A deactivated Workload has quota, though its pods are gone and nothing can make others."""
     for workload in world.workloads:
-        if holds(workload) and not workload["spec"].get("active", True) and not world.running_for(workload):
+        if holds(workload) and not workload["spec"].get("active", True) and not world.may_run(workload):
             yield workload, state_of(workload)
 
 

@@ -144,6 +144,9 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     held = workload("a", QuotaReserved="True", Admitted="True")
     child = {"metadata": meta("child", ownerReferences=held["metadata"]["ownerReferences"]), "spec": {}}
     assert stuck(workloads=[held], jobs=[child]) == {"not_collected"}
+    evicted = workload("a", QuotaReserved="True", Admitted="True", Evicted="True")
+    assert stuck(workloads=[evicted], jobs=[child]) == {"not_collected"}
+    assert stuck(workloads=[evicted]) == {"orphaned", "not_collected", "evicted_with_quota"}
     kept = {**gone, "metadata": gone["metadata"] | {"deletionTimestamp": LATER, "finalizers": ["kueue.x-k8s.io/x"]}}
     assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
 

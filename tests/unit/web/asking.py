@@ -1,11 +1,10 @@
 """Asks the page's application without a network."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,12 +14,15 @@ from app.api.meta import Kind
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.process.sources import Dumped
+from app.recorder.location import Location
 from app.web.application import create
 from app.web.explanations import Beside, Explanations
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
 from app.web.history import History
 from app.web.pages import Site
+from app.web.sight import EVERYTHING, Sight
+from app.web.visit import HERE, KEY, Visit
 from app.web.world import World
 from tests.unit.engine import builders as b
 
@@ -45,7 +47,9 @@ class Answer:
     text: str
 
 
-async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -> Answer:
+async def ask(
+    app: ASGIApp, path: str, *, method: str = "GET", body: bytes = b"", visit: Visit = HERE, **headers: str
+) -> Answer:
     """The answer to one request; headers are given with `_` for `-`."""
     given = {"host": "localhost:8765", **{name.replace("_", "-"): value for name, value in headers.items()}}
     path, _, query = path.partition("?")
@@ -58,11 +62,12 @@ async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -
         "scheme": "http",
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        KEY: visit,
     }
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -76,7 +81,7 @@ async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped, recorder: Path | None, beside: Beside) -> None:
+    def __init__(self, source: Dumped, recorder: Location | None, beside: Beside) -> None:
         self.source = source
         self._version = 1_000_000
         self.now = datetime.fromtimestamp(b.NOW, UTC)
@@ -95,9 +100,13 @@ class Page:
         )
         self.app = create(site, asyncio.Event())
 
-    async def get(self, path: str) -> Answer:
-        """A page."""
-        return await ask(self.app, path)
+    async def get(self, path: str, *, sight: Sight = EVERYTHING) -> Answer:
+        """A page, as a reader gets it who sees this."""
+
+        async def seen(_: Collection[str]) -> Sight:
+            return sight
+
+        return await ask(self.app, path, visit=Visit(sight=seen))
 
     async def put(self, *objects: Kind) -> None:
         """Objects exist or changed, and the page knows."""
@@ -112,7 +121,7 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind, recorder: Path | None = None, beside: Beside | None = None) -> AsyncIterator[Page]:
+async def page(*objects: Kind, recorder: Location | None = None, beside: Beside | None = None) -> AsyncIterator[Page]:
     """A page that shows these objects and what the recorder's file tells, and works while the block runs.
 
     Questions that change the ledger need a `beside` that answers on a copy.

@@ -6,20 +6,21 @@ import pytest
 
 from app.api.workload import Workload
 from app.recorder.database import Database
-from tests.unit.recorder.lives import life, recorded
+from app.recorder.location import Location
+from tests.unit.recorder.lives import T0, life, recorded
 from tests.unit.web.asking import page
 from tests.unit.web.test_pages import busy, words
 
 pytestmark = pytest.mark.asyncio
 
 
-def written(folder: Path, *versions: Workload | None) -> Path:
+def written(folder: Path, *versions: Workload | None) -> Location:
     """The file of a leader that saw these versions."""
-    path = folder / "recorder.sqlite"
-    database = Database(path)
+    place = Location(str(folder / "recorder.sqlite"))
+    database = Database(place, now=T0)
     database.store(recorded(versions))
     database.close()
-    return path
+    return place
 
 
 async def test_a_workload_that_is_there(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ async def test_without_a_recorder() -> None:
 
 async def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """The pages say so and go on."""
-    async with page(*busy(), recorder=tmp_path / "none") as shown:
+    async with page(*busy(), recorder=Location(str(tmp_path / "none"))) as shown:
         said = words((await shown.get("/workloads/team/waits")).text)
         assert f"the flight recorder's file cannot be read. {tmp_path / 'none'}: there is no such file" in said
         assert "there is no such file" in words((await shown.get("/workloads?q=waits")).text)
