@@ -66,7 +66,7 @@ async def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """The pages say so and go on."""
     async with page(*busy(), recorder=Location(str(tmp_path / "none"))) as shown:
         said = words((await shown.get("/workloads/team/waits")).text)
-        assert f"the flight recorder's file cannot be read. {tmp_path / 'none'}: there is no such file" in said
+        assert f"the flight recorder cannot be read. {tmp_path / 'none'}: there is no such file" in said
         assert "there is no such file" in words((await shown.get("/workloads?q=waits")).text)
         answer = await shown.get("/workloads/team/none")
         assert answer.status == 404
