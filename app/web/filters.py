@@ -17,7 +17,10 @@ def moment(value: str) -> Markup:
 
 def clock(value: str) -> str:
     """A time as Kubernetes writes it, to the second: `25 Nov 09:00:05 UTC`."""
-    return f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0") if value else ""
+    try:
+        return f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0")
+    except ValueError:  # none, or what only a dump can have
+        return value
 
 
 def ahead(value: str, classes: str = "ahead") -> Markup:

@@ -6,7 +6,7 @@ to what is borrowed, and below the axis what was lent.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -129,7 +129,8 @@ class Answer:
     all: Plot | None = None
     plots: tuple[Plot, ...] = ()
     rows: tuple[Row, ...] = ()
-    steps: tuple[str, ...] = field(default=())
+    steps: tuple[str, ...] = ()
+    """When the steps of time begin."""
 
 
 def asked(form: Mapping[str, str], now: datetime) -> Asked:
