@@ -1,8 +1,7 @@
 """Forecasts of when Workloads will be admitted, worked out beside the event loop and kept for a while.
 
-One answer is for all Workloads that readers of equal rights ask about at the time: to foretell one costs as much as to
-foretell all.
-Must never hold a request up.
+One answer is for all Workloads that readers of equal rights ask about at the time: to foretell one costs about as
+much as to foretell all of one tree of Cohorts. Must never hold a request up.
 """
 
 import asyncio
