@@ -36,7 +36,7 @@ SHOTS = (
     Shot("page-queue", "/clusterqueues/language", height=900, awaits=(".starts time",)),
     Shot("page-workload", "/workloads/language/job-finetune-a3b77", height=1060, awaits=EXPLAINED),
     Shot("page-what-if", "/what-if?queue=robotics/simulation&pods=6&priority=10"
-         "&requests=nvidia.com/gpu%3D1+cpu%3D12+memory%3D96Gi", height=720),
+         "&requests=nvidia.com/gpu%3D1+cpu%3D12+memory%3D96Gi", height=800),
     Shot("page-usage", "/usage", height=900),
     Shot("page-timeline", "/workloads/robotics/job-preempted-1f0c3", height=880),
     Shot("page-health-dark", "/health", scheme="dark", height=820),
