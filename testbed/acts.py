@@ -11,6 +11,7 @@ from testbed.promises import (
     Invariant,
     Judge,
     Promise,
+    Question,
     all_of,
     borrows,
     is_in,
@@ -71,6 +72,30 @@ _RAYJOB: dict[str, Any] = {
         },
     },
 }
+
+
+def _job(name: str, *, pods: int, seconds: int) -> dict[str, Any]:
+    """A Job of team-a, each pod with a CPU."""
+    container = {
+        "name": "main",
+        "image": "busybox:1.37",
+        "command": ["sleep", str(seconds)],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team-a", "labels": {"kueue.x-k8s.io/queue-name": "default"}},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+LEFT = (_job("simulation", pods=4, seconds=3600), _job("analysis", pods=6, seconds=60))
+"""Jobs that are there after the tour, to be looked at: the second waits for the first."""
 
 _ANY: tuple[State, ...] = ("Waiting", "Admitted", "Running", "Finished")
 _ALL = (
@@ -253,6 +278,43 @@ def acts() -> list[Act]:
                 ),
             ],
             objects=(_RAYJOB,),
+        ),
+        Act(
+            "weekly needs six CPUs while nightly leaves four: what its owner would ask",
+            (),
+            [
+                Promise("nightly runs", _on_demand("team-a/nightly")),
+                Promise(
+                    "weekly waits for two CPUs more",
+                    is_in("team-a/weekly", "Waiting", saying=("insufficient", "2 more needed")),
+                ),
+            ],
+            objects=(_job("nightly", pods=4, seconds=30), _job("weekly", pods=6, seconds=5)),
+            questions=(
+                Question(
+                    "explain says what is short, who holds it, and what would help",
+                    ("explain", "job/weekly", "-n", "team-a"),
+                    ("on-demand", "Each of these alone would admit it now", "job-nightly"),
+                ),
+                Question(
+                    "what-if says that weekly would start with four pods",
+                    ("what-if", "job/weekly", "-n", "team-a", "--set", "count=4"),
+                    ("would be admitted now",),
+                ),
+                Question(
+                    "when forecasts its start from the run times of the Jobs before",
+                    ("when", "job/weekly", "-n", "team-a"),
+                    ("with 80% between", "From the run times of"),
+                ),
+            ),
+        ),
+        Act(
+            "nightly ends",
+            (),
+            [
+                Promise("weekly runs", _on_demand("team-a/weekly"), seconds=60),
+                Promise("weekly finishes", is_in("team-a/weekly", "Finished"), seconds=60),
+            ],
         ),
     ]
 

@@ -16,7 +16,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from testbed.promises import Invariant, Promise
+from testbed.promises import Invariant, Promise, Question
 from testbed.snapshot import Row, Snapshot
 
 WIDE = 120
@@ -74,15 +74,20 @@ class Board:
                 self.say(f"{key} is gone")
         self._last = snapshot
 
-    def kept(self, promise: Promise) -> None:
+    def answer(self, command: str, answer: str) -> None:
+        """A command and what it printed."""
+        self._print(Text(f"\n$ {command}", style="bold"))
+        self._print(Text(f"{answer.rstrip()}\n"))
+
+    def kept(self, promise: Promise | Question) -> None:
         """A promise has come true."""
         self.say(f"✓ {promise.sentence}", style="green")
 
-    def broken(self, promise: Promise) -> None:
+    def broken(self, promise: Promise | Question) -> None:
         """A promise has run out of time."""
         self.say(f"✗ {promise.sentence}: {promise.missing}", style="bold red")
 
-    def check_list(self, promises: Sequence[Promise], invariants: Sequence[Invariant]) -> None:
+    def check_list(self, promises: Sequence[Promise | Question], invariants: Sequence[Invariant]) -> None:
         """The table for the last time, and how each promise went."""
         self._stop()
         if self.console.is_terminal:
@@ -101,11 +106,13 @@ class Board:
                 note = f" ✗ {invariant.sentence}: {invariant.breach or 'never looked at'}"
                 self._print(Text(note, style="bold red"))
 
-    def invite(self, commands: Sequence[str], *, log: Path) -> None:
+    def invite(self, commands: Sequence[str], *, page: str, log: Path) -> None:
         """Tell people how to try things themselves."""
         self.console.print(Rule("Yours to try, in another terminal"))
         for command in commands:
             self._print(Text(f"  {command}"))
+        self.console.print(Rule("Yours to look at, in a browser"))
+        self._print(Text(f"  {page}"))
         self._print(Text(f"Turnstile's log is {log}. Ctrl-C ends everything.", style="dim"))
 
     def _print(self, text: Text) -> None:

@@ -46,6 +46,33 @@ class Promise:
 
 
 @dataclass(slots=True)
+class Question:
+    """What a person would ask the command line at this moment, and words that its answer must have."""
+
+    sentence: str
+    arguments: tuple[str, ...]
+    """Of `turnstile`."""
+    words: tuple[str, ...]
+    kept_after: float | None = None
+    missing: str = "never asked"
+
+    @property
+    def kept(self) -> bool:
+        """Whether it was answered as promised."""
+        return self.kept_after is not None
+
+    def answered(self, answer: str, *, code: int, seconds: float) -> None:
+        """Judge what the command printed."""
+        lacking = [word for word in self.words if word not in answer]
+        if code:
+            self.missing = f"it ended with {code}"
+        elif lacking:
+            self.missing = f"its answer does not say {', '.join(lacking)}"
+        else:
+            self.kept_after = seconds
+
+
+@dataclass(slots=True)
 class Invariant:
     """Must hold at every snapshot; the first breach is remembered."""
 
@@ -69,13 +96,15 @@ class Invariant:
 class Act:
     """Files of examples/ (and further objects) that are applied, and what must follow before the next act begins.
 
-    With `stand_ins`, JobSets and RayJobs are known from then on, and what stands in for their operators plays.
+    Questions are asked when the promises have come true. With `stand_ins`, JobSets and RayJobs are known from then on,
+    and what stands in for their operators plays.
     """
 
     title: str
     files: tuple[str, ...]
     promises: list[Promise] = field(default_factory=list)
     objects: tuple[dict[str, Any], ...] = ()
+    questions: tuple[Question, ...] = ()
     stand_ins: bool = False
 
 

@@ -1,15 +1,18 @@
 """`python -m testbed.tour [--once]`: a real control plane, Turnstile on it, and two teams that share a quota.
 
-What `make run` does. It installs the chart, starts `turnstile serve`, applies examples file by file, and
-checks every promise it makes on the way; then it stays until Ctrl-C, so that people can try things. With `--once` it
-ends with 0 when all promises were kept, else with 1 and names those that were not. It imports nothing of `app`:
-Turnstile runs as a user would run it, with the rights the chart gives it.
+What `make run` does. It installs the chart, starts `turnstile serve` and `turnstile web`, applies examples file by
+file, checks every promise it makes on the way, and asks the command line about a Job that waits; then it stays until
+Ctrl-C, so that people can look at the page and try things. With `--once` it ends with 0 when all promises were kept,
+else with 1 and names those that were not. It imports nothing of `app`: Turnstile runs as a user would run it, with the
+rights the chart gives it.
 """
 
 import argparse
 import json
+import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,12 +23,13 @@ from typing import NoReturn
 import yaml
 
 from testbed import ControlPlane, TestbedError, build
-from testbed.acts import ON_DEMAND, SPOT, acts, invariants
+from testbed.acts import LEFT, ON_DEMAND, SPOT, acts, invariants
 from testbed.board import Board
+from testbed.client import wait_until
 from testbed.components import RUN_FOR
 from testbed.installation import NAMESPACE, ROOT, Installation
 from testbed.processes import Process
-from testbed.promises import Act, Promise
+from testbed.promises import Act, Promise, Question
 from testbed.snapshot import Json, Snapshot, read
 from testbed.stand_ins import StandIns
 
@@ -34,6 +38,8 @@ LOOK_EVERY = 0.25
 READY_WITHIN = 60
 APART = 1.1
 """Seconds between acts: queues are in the order of creation, which Kubernetes remembers in whole seconds."""
+ANSWER_WITHIN = 60
+"""Seconds for a command that is asked something; on an idle machine it takes one or two."""
 POD_SECONDS = 10
 """How long a pod runs that does not say it itself: nothing runs on a simulated node."""
 
@@ -77,9 +83,13 @@ class Tour:
         self._applied = 0.0
 
     @property
-    def promises(self) -> list[Promise]:
-        """All promises in the order of the tour."""
-        return [promise for act in self.acts for promise in act.promises]
+    def promises(self) -> list[Promise | Question]:
+        """All promises, and what questions promise, in the order of the tour."""
+        found: list[Promise | Question] = []
+        for act in self.acts:
+            found += act.promises
+            found += act.questions
+        return found
 
     @property
     def exit_code(self) -> int:
@@ -98,14 +108,16 @@ class Tour:
             self._refusals = Refusals(cp.audit_log)
             self._add_nodes(cp)
             self._stand_ins = StandIns(cp.api)
-            turnstile = self._start_turnstile(cp)
+            recorder = cp.directory / "recorder.sqlite"
+            turnstile = self._start_turnstile(cp, recorder)
             try:
+                page = self._serve_page(cp, recorder)
                 for act in self.acts:
                     self._play(act, cp, turnstile)
                 self.ended = True
                 self.board.check_list(self.promises, self.invariants)
                 if not once:
-                    self._stay(cp, turnstile)
+                    self._stay(cp, turnstile, page, recorder)
             finally:
                 turnstile.terminate()
 
@@ -115,12 +127,12 @@ class Tour:
             cp.add_node(f"spot-{number}", labels=SPOT, taints=["capacity=spot:NoSchedule"], cpu=4, memory="16Gi")
         self.board.say("four simulated nodes are ready: two on-demand, two spot (tainted)")
 
-    def _start_turnstile(self, cp: ControlPlane) -> Process:
+    def _start_turnstile(self, cp: ControlPlane, recorder: Path) -> Process:
         say = self.board.say
         say("installing the chart; its webhooks call a port of this machine", style="bold")
         installation = Installation(cp)
         installation.install()
-        turnstile = installation.start()
+        turnstile = installation.start(arguments=("--recorder", str(recorder)))
         say(
             "starting turnstile serve --role all, with the rights of the service account turnstile-controller",
             style="bold",
@@ -129,6 +141,32 @@ class Tour:
         installation.wait_ready(turnstile, timeout=READY_WITHIN)
         say(f"Turnstile is ready after {time.monotonic() - began:.1f} s and the webhooks trust its certificate")
         return turnstile
+
+    def _serve_page(self, cp: ControlPlane, recorder: Path) -> str:
+        """The address of the page, which can be looked at from now on."""
+        command = [sys.executable, "-m", "app", "web", "--port", "0", "--kubeconfig", str(cp.kubeconfig())]
+        command += ["--recorder", str(recorder)]
+        server = cp.start_process("page", command, cwd=ROOT)
+        found: list[str] = []
+
+        def listens() -> bool:
+            server.require_running()
+            found[:] = re.findall(r"http://\S+", server.tail())
+            return bool(found)
+
+        wait_until(listens, timeout=READY_WITHIN, describe=lambda: f"no address was printed:\n{server.tail()}")
+        self.board.say(f"turnstile web shows it all at {found[0]}")
+        return found[0]
+
+    def _ask(self, question: Question, cp: ControlPlane) -> None:
+        """Ask what a person would ask in a terminal, and show the answer."""
+        began = time.monotonic()
+        command = [sys.executable, "-m", "app", *question.arguments, "--kubeconfig", str(cp.kubeconfig())]
+        asked = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False, process_group=0
+        )
+        self.board.answer(" ".join(("turnstile", *question.arguments)), asked.stdout + asked.stderr)
+        question.answered(asked.stdout, code=asked.returncode, seconds=time.monotonic() - began)
 
     def _play(self, act: Act, cp: ControlPlane, turnstile: Process) -> None:
         """Apply what the act brings and watch until each of its promises has come true or run out of time."""
@@ -152,22 +190,36 @@ class Tour:
             self.board.show(snapshot)
             for promise in [promise for promise in due if promise.is_over(now)]:
                 due.remove(promise)
-                (self.board.kept if promise.kept else self.board.broken)(promise)
+                self._told(promise)
             if not due:
-                return
+                break
             time.sleep(LOOK_EVERY)
+        for question in act.questions:
+            self._ask(question, cp)
+            self._told(question)
 
-    def _stay(self, cp: ControlPlane, turnstile: Process) -> None:
+    def _told(self, promise: Promise | Question) -> None:
+        (self.board.kept if promise.kept else self.board.broken)(promise)
+
+    def _stay(self, cp: ControlPlane, turnstile: Process, page: str, recorder: Path) -> None:
         """Keep everything up, and the table true, until interrupted."""
-        tools = cp.tools["kubectl"].parent
+        for document in LEFT:
+            cp.api.apply(_timed(document))
+            time.sleep(APART)
+        tools = [] if shutil.which("kubectl") else [cp.tools["kubectl"].parent]
+        path = ":".join(str(folder) for folder in (Path(sys.executable).parent, *tools))
         self.board.invite(
             [
-                f"export KUBECONFIG={cp.kubeconfig()}",
-                *([] if shutil.which("kubectl") else [f"export PATH=$PATH:{tools}"]),
+                f"export KUBECONFIG={cp.kubeconfig()} TURNSTILE_RECORDER={recorder} PATH=$PATH:{path}",
                 "kubectl get workloads --all-namespaces",
                 "kubectl describe clusterqueue team-a",
                 "kubectl -n team-a create job mine --image=busybox:1.37 -- sleep 5",
+                "turnstile explain job/analysis -n team-a",
+                "turnstile what-if --drop job/simulation -n team-a",
+                "turnstile timeline job/features -n team-a",
+                "turnstile usage --by namespace --resource cpu",
             ],
+            page=page,
             log=turnstile.log,
         )
         while True:

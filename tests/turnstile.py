@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,15 @@ def turnstile(installation: Turnstile) -> Turnstile:
     """Turnstile, running."""
     installation.start()
     return installation
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, turnstile: Turnstile) -> Iterator[Path]:
+    """The file to which Turnstile records while the test runs."""
+    path = tmp_path / "recorder.db"
+    turnstile.restart("--recorder", str(path))
+    yield path
+    turnstile.stop()
 
 
 @pytest.fixture(scope="session")

@@ -8,16 +8,15 @@ import typer
 
 from app.api.errors import InvalidValue
 
-RecorderPlace = Annotated[
-    str,
-    typer.Option(
-        "--recorder",
-        envvar="TURNSTILE_RECORDER",
-        metavar="FILE|URL",
-        help="Where `turnstile serve --recorder` writes: a file, or postgresql://USER@HOST/DATABASE, read with your"
-        " rights there (PGPASSWORD and ~/.pgpass are looked at); also when the controller does not run.",
-    ),
-]
+_OPTION: Final = typer.Option(
+    "--recorder",
+    envvar="TURNSTILE_RECORDER",
+    metavar="FILE|URL",
+    help="Where `turnstile serve --recorder` writes: a file, or postgresql://USER@HOST/DATABASE, read with your"
+    " rights there (PGPASSWORD and ~/.pgpass are looked at); also when the controller does not run.",
+)
+RecorderPlace = Annotated[str, _OPTION]
+OptionalRecorderPlace = Annotated[str | None, _OPTION]
 
 _AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -39,8 +38,3 @@ def point(option: str, text: str, now: datetime) -> datetime:
         cure = "give now, so long ago such as 90m, 24h or 7d, a date such as 2026-01-31, or a time of RFC 3339"
         raise InvalidValue(option, text, cure) from None
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-
-
-def stamp(at: float) -> str:
-    """A point in time for people: UTC, in seconds."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import orjson
 import typer
 
 from app.api.errors import InvalidValue
-from app.api.quantity import from_int
 from app.cli.asking import Namespace
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderPlace, stamp
+from app.cli.recorded import RecorderPlace
 from app.insight.targets import named
 from app.recorder.location import Location
-from app.recorder.reading import Entry, Reader, Recorded, reading
+from app.recorder.reading import Reader, reading
+from app.recorder.reports import stamp
+from app.recorder.timelines import Timeline, timeline_of, words
 
 _CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
 _WORKLOAD: Final = ("workload", "workloads", "wl")
@@ -26,14 +27,6 @@ class Output(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class Timeline(msgspec.Struct, frozen=True):
-    """A Workload and what happened to it. `names` has other Workloads that entries mention by uid."""
-
-    workload: Recorded
-    entries: list[Entry]
-    names: dict[str, str]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,14 +63,7 @@ def timelines(reader: Reader, kind: str, name: str, namespace: str) -> list[Time
     if not found:
         cure = "no Workload of it is recorded: is the namespace right, and was the recorder on then?"
         raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
-    return [_timeline(reader, workload) for workload in found]
-
-
-def _timeline(reader: Reader, workload: Recorded) -> Timeline:
-    entries = reader.timeline(workload.uid)
-    mentioned = {uid for entry in entries if (uid := entry.detail.get("preemptor"))}
-    others = {uid: other for uid in mentioned if (other := reader.workload(uid)) is not None}
-    return Timeline(workload, entries, {uid: f"{other.namespace}/{other.name}" for uid, other in others.items()})
+    return [timeline_of(reader, workload) for workload in found]
 
 
 def as_json(told: list[Timeline]) -> str:
@@ -92,43 +78,8 @@ def shown(told: Timeline) -> Iterator[str]:
     yield f"Workload {workload.namespace}/{workload.name} (uid {workload.uid}){owner}"
     for entry in told.entries:
         head = f"  {stamp(entry.at)}  {entry.what:<9}"
-        first, *more = _words(entry, told) or [""]
+        first, *more = words(entry, told) or [""]
         yield f"{head} {first}".rstrip()
         yield from (" " * (len(head) + 1) + each for each in more)
     if workload.over is None:
         yield "  it is not over yet, as far as is recorded"
-
-
-def _words(entry: Entry, told: Timeline) -> list[str]:
-    detail, said = entry.detail, f"{entry.reason}: {entry.message}" if entry.message else entry.reason
-    match entry.what:
-        case "created":
-            return [f"in LocalQueue {told.workload.local_queue or '(none)'}, priority {told.workload.priority}"]
-        case "reserved" | "usage":
-            holds = f"holds {amounts(detail)}" if detail.get("usage") else "holds nothing"
-            return [f"in ClusterQueue {detail['cluster_queue']}: {holds}"] if detail else []
-        case "tried":
-            lines = [f"{detail.get('outcome', '')}: {entry.message}"]
-            lines += [detail["short"]] if "short" in detail else []
-            return lines + [f"preempts Workload {key} ({why})" for _, key, why in detail.get("preempts", ())]
-        case "evicted":
-            return [said, *_preempted(detail, told)]
-        case "check":
-            return [f"{detail.get('check', '')} is {said}"]
-        case "admitted" | "ready":
-            return []
-        case _:
-            return [said] if said else []
-
-
-def _preempted(detail: dict[str, Any], told: Timeline) -> Iterator[str]:
-    if uid := detail.get("preemptor"):
-        name = told.names.get(uid, f"with uid {uid}")
-        yield f"by Workload {name} of ClusterQueue {detail['cluster_queue']} ({detail['why']})"
-
-
-def amounts(detail: dict[str, Any]) -> str:
-    """What is held, as `2 cpu of flavor spot, 4 nvidia.com/gpu of flavor a100`."""
-    return ", ".join(
-        f"{from_int(resource, amount)} {resource} of {flavor}" for flavor, resource, amount in detail["usage"]
-    )

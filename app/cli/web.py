@@ -12,11 +12,13 @@ import typer
 from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.cli.recorded import OptionalRecorderPlace
 from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
 from app.process.sources import Dumped, Followed, namespaced
+from app.recorder.location import Location
 from app.web import guard
 from app.web.server import PageServer
 
@@ -33,6 +35,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         namespace: Annotated[
             str, typer.Option("--namespace", "-n", help="Where to read kinds that you may not list in all namespaces.")
         ] = "",
+        recorder: OptionalRecorderPlace = None,
         state: State = None,
         config: ConfigFile = None,
         kubeconfig: Kubeconfig = None,
@@ -55,6 +58,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     clock,
                     port=port,
                     namespace=namespace,
+                    recorder=Location.of(recorder) if recorder is not None else None,
                     lease=(install_namespace, f"{release}-controller"),
                 )
             )
@@ -67,6 +71,7 @@ async def _web(
     *,
     port: int,
     namespace: str,
+    recorder: Location | None,
     lease: tuple[str, str],
 ) -> None:
     stop = asyncio.Event()
@@ -80,7 +85,8 @@ async def _web(
     options = source.options()
     if source.state is not None:
         dump = Dumped(source.read(run, "web", "").snapshot)
-        page = PageServer(dump, options, clock, Aside(), where=f"the dump {source.state}", alive=False, token=token)
+        where = f"the dump {source.state}"
+        page = PageServer(dump, options, clock, Aside(), where=where, alive=False, recorder=recorder, token=token)
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
     async with connected(source.kubeconfig, source.context, "web") as transport:
@@ -88,7 +94,7 @@ async def _web(
             await transport.request("GET", "/version")
         found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
-        page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)
+        page = PageServer(found, options, clock, Aside(), where=where, lease=of, recorder=recorder, token=token)
 
         async def follow() -> None:
             async with asyncio.TaskGroup() as group:

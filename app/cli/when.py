@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import orjson
 import typer
@@ -15,6 +15,8 @@ from app.insight.forecast import COURSES, Forecast, forecasts, pending, plain
 from app.insight.targets import named, workload_of
 
 _CURE = "give KIND/NAME, as job/train or workload/job-train-4f2a1, or --all"
+_SHORT: Final = 120.0
+"""Seconds below which they are said, and not minutes."""
 
 
 def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
@@ -97,10 +99,12 @@ def _at(seconds: float | None, now: datetime) -> str:
     """In how long, and at what time."""
     assert seconds is not None
     when = now + timedelta(seconds=seconds)
-    return f"{_long(seconds)} ({when:%a %H:%M})"
+    return f"{_long(seconds)} ({when:%a %H:%M})" if seconds >= _SHORT else f"{_long(seconds)} ({when:%H:%M:%S})"
 
 
 def _long(seconds: float) -> str:
+    if seconds < _SHORT:
+        return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 100:
         return f"{minutes} min"

@@ -116,7 +116,7 @@ class Runs:
         self.ended = len(self._ends)
 
     def __str__(self) -> str:
-        return f"{self.ended} runs of {self.common}"
+        return f"{self.ended} {'run' if self.ended == 1 else 'runs'} of {self.common}"
 
     def longer(self, elapsed: float) -> int:
         """How many runs lasted longer, and were seen to their end."""

@@ -4,7 +4,7 @@ The read API for commands and pages. Each `Reader` is one read-only connection; 
 Must never write, and never hold the store so that the writer has to wait.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
@@ -22,6 +22,8 @@ PIECE: Final = 1000
 """Workloads whose facts are read at once."""
 _COLUMNS: Final = "uid, namespace, name, owner_kind, owner_name, local_queue, priority, created, labels, over, gone"
 _ENTRY: Final = "uid, what, at, attempt, reason, message, detail"
+
+_LITERAL: Final = str.maketrans({each: f"!{each}" for each in "%_!"})
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -98,6 +100,15 @@ class Reader:
         where, given = ("namespace = ?", (namespace,)) if namespace else ("TRUE", ())
         query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created DESC LIMIT ?"  # noqa: S608 -- constants
         return [_recorded(row) for row in self._run(query, *given, at_most)]
+
+    def gone(self, words: Sequence[str], *, at_most: int = 100) -> tuple[int, list[Recorded]]:
+        """How many Workloads were deleted whose namespace and name contain all of these words, in small letters, and
+        those that were deleted last, the latest first."""
+        where = " AND ".join(["gone IS NOT NULL", *["namespace || '/' || name LIKE ? ESCAPE '!'"] * len(words)])
+        patterns = [f"%{word.translate(_LITERAL)}%" for word in words]
+        ((count,),) = self._run(f"SELECT count(*) FROM workloads WHERE {where}", *patterns)  # noqa: S608 -- constants
+        latest = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY gone DESC, created DESC LIMIT ?"  # noqa: S608 -- constants
+        return count, [_recorded(row) for row in self._run(latest, *patterns, at_most)]
 
     def _workloads(self, where: str, *given: object) -> Iterator[Recorded]:
         query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created, uid"  # noqa: S608 -- constants

@@ -9,14 +9,16 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from app.api.errors import InvalidValue, Unanswered
 from app.web.filters import FILTERS
 from app.web.fragments import Rendered, Renderer, event, relative
-from app.web.pages import Shown, Site, show
+from app.web.pages import Shown, Site, show, usage_table
 from app.web.static import Static
 from app.web.visit import HERE, KEY, Visit
 
 APART_SECONDS: Final = 0.5
-"""Seconds between two events of a page: what changes meanwhile is sent together."""
+"""Seconds between two renderings of a page while changes go on: what changes meanwhile is sent together. After a pause
+two may follow at once, so that news which change nothing of the page do not hold up a change that comes right after."""
 QUIET_SECONDS: Final = 15.0
 """Seconds after which something is sent that means nothing, so that a connection that has died is noticed."""
 READERS: Final = 64
@@ -42,6 +44,20 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         stream = _followed(of, request.headers.get("last-event-id", seen), request.scope.get(KEY, HERE))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    @app.get("/usage.csv")
+    async def csv(request: Request) -> Response:
+        try:
+            seen = dataclasses.replace(site, sight=await request.scope.get(KEY, HERE).sight(()))
+            table = await usage_table(seen, dict(request.query_params))
+        except InvalidValue as error:
+            return Response(f"{error.field} {error.value}: {error.cure}\n", 400, media_type="text/plain")
+        except Unanswered as error:
+            return Response(f"{error}\n", 503, media_type="text/plain")
+        if table is None:
+            return Response("no recorder is read, or not for you\n", 404, media_type="text/plain")
+        headers = {"content-disposition": 'attachment; filename="usage.csv"', "cache-control": "no-store"}
+        return Response(table, media_type="text/csv", headers=headers)
 
     @app.get("/{path:path}")
     async def page(request: Request) -> Response:
@@ -80,17 +96,18 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         followed.add(me)
         until = loop.time() + visit.seconds
         before: Rendered | str = seen
+        due = loop.time()
         try:
             yield b"retry: 1000\n\n"
             while not stop.is_set() and loop.time() < until:
-                news, began = site.world.news, loop.time()
+                news, due = site.world.news, max(due, loop.time()) + APART_SECONDS
                 now = await render(visit, address.path, params)
                 changes, before = now.since(before), now
                 if changes:
                     yield event(changes, now.digest, address.path)
                 while not await _changed(news) and not stop.is_set() and loop.time() < until:
                     yield b": still here\n\n"
-                await asyncio.sleep(max(0.0, began + APART_SECONDS - loop.time()))
+                await asyncio.sleep(max(0.0, due - APART_SECONDS - loop.time()))
         finally:
             followed.discard(me)
 

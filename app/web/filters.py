@@ -1,9 +1,10 @@
 """What templates need to write values for people."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 
 def moment(value: str) -> Markup:
@@ -12,6 +13,29 @@ def moment(value: str) -> Markup:
         return Markup("&ndash;")
     shown = value.replace("T", " ").removesuffix("Z")
     return Markup('<time datetime="{}">{} UTC</time>').format(value, shown)
+
+
+def clock(value: str) -> str:
+    """A time as Kubernetes writes it, to the second: `25 Nov 09:00:05 UTC`."""
+    try:
+        return f"{datetime.fromisoformat(value):%d %b %H:%M:%S} UTC".removeprefix("0")
+    except ValueError:  # none, or what only a dump can have
+        return value
+
+
+def ahead(value: str, classes: str = "ahead") -> Markup:
+    """A time to come as Kubernetes writes it; the page's script says that it is `in 2 h`, or of class `until` `2 h`."""
+    shown = value.replace("T", " ").removesuffix("Z")
+    return Markup('<time class="{}" datetime="{}">{} UTC</time>').format(classes, value, shown)
+
+
+def linked(text: str, keys: Iterable[str]) -> Markup:
+    """A sentence in which Workloads, named by key, are links to their pages."""
+    for key in sorted(keys, key=len, reverse=True):
+        before, found, after = text.partition(key)
+        if found:
+            return linked(before, keys) + Markup('<a href="/workloads/{0}">{0}</a>').format(key) + linked(after, keys)
+    return escape(text)
 
 
 def seconds(value: float) -> str:
@@ -27,6 +51,18 @@ def percent(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") + "%"
 
 
+def figure(value: float | None) -> str:
+    """An amount that was measured, in three or more digits; a dash if it has no meaning."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value else "0"
+
+
+def day(value: str) -> str:
+    """A time as Kubernetes writes it, for axes: `25 Nov 09:00`."""
+    return datetime.fromisoformat(value).strftime("%d %b %H:%M").removeprefix("0")
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """`1 Workload`, `2 Workloads`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
@@ -34,7 +70,12 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "moment": moment,
+    "ahead": ahead,
+    "clock": clock,
+    "linked": linked,
     "seconds": seconds,
     "percent": percent,
     "counted": counted,
+    "figure": figure,
+    "day": day,
 }

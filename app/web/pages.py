@@ -1,15 +1,17 @@
 """Which page an address means, and what it shows. Must never read the network."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
-from app.web import queues, supposing, workloads
+from app.web import forecasts, queues, supposing, usage, workloads
 from app.web.explanations import Beside, Explanations, Kept
+from app.web.forecasts import Forecasts
 from app.web.health import Observer
+from app.web.history import History, Lives
 from app.web.overview import overview
 from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
@@ -37,8 +39,11 @@ class Site:
 
     world: World
     explanations: Explanations
+    forecasts: Forecasts
     observer: Observer
     beside: Beside
+    history: History | None = None
+    """What the recorder's file tells; None if it is not read."""
     where: str
     """The cluster or dump that is shown."""
     alive: bool = True
@@ -77,29 +82,70 @@ async def _queue(site: Site, names: Params, params: Params) -> Shown | None:
     found = queues.queue(site.world, names["name"], page=page, held=held, sight=site.sight)
     if found is None:
         return None
-    return Shown(
-        "queue.html", f"ClusterQueue {names['name']}", {"shown": found, "path": f"/clusterqueues/{names['name']}"}
-    )
+    waiting = [each.key for each in found.waiting.entries if each.state == "pending"]
+    starts = site.forecasts.get(waiting, site.sight)
+    content = {
+        "shown": found,
+        "path": f"/clusterqueues/{names['name']}",
+        "starts": starts,
+        "reasons": forecasts.reasons(starts.values()),
+    }
+    follows = True if any(kept.asking for kept in starts.values()) else None
+    return Shown("queue.html", f"ClusterQueue {names['name']}", content, follows=follows)
 
 
 async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     key = f"{names['namespace']}/{names['name']}"
     sight = site.sight
     if key not in site.world.state.workloads or not sight.shows(key):
-        return None
+        return await _recorded(site, names, params)
     now = params.get("events") == ""
     kept: Kept = site.explanations.get(key, sight) if now else await site.explanations.soon(key, SOON_SECONDS, sight)
     found = workloads.workload(site.world, key, kept, sight)
     if found is None:
         return None
-    follows = True if kept.asking else None
-    return Shown("workload.html", f"Workload {names['name']}", {"shown": found}, follows=follows)
+    start = site.forecasts.get([key], sight)[key] if found.entry.state == "pending" else None
+    follows = True if kept.asking or (start is not None and start.asking) else None
+    content = {"shown": found, "start": start, "history": await _lives(site, names)}
+    return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
+
+
+async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
+    """A Workload that is recorded: the one with the uid of the address, or else the newest one of that name."""
+    history = await _lives(site, names)
+    uid = names.get("uid", "")
+    if history is None or not (history.lives or history.error):
+        return None
+    life = history.of(uid) if uid else next(iter(history.lives), None)
+    if life is None and not history.error:
+        return None
+    info = site.world.state.workloads.get(f"{names['namespace']}/{names['name']}")
+    there = info is not None and life is not None and info.workload.metadata.uid == life.workload.uid
+    content = {"names": names, "life": life, "history": history, "there": there}
+    status = 200 if life is not None else 404
+    return Shown(
+        "recorded.html", f"Workload {names['name']}", {**content, "reading": site.world.source.missing()}, status
+    )
+
+
+def _history(site: Site) -> History | None:
+    """What the recorder tells: of all namespaces, so for readers only who see everything."""
+    return site.history if site.sight.whole else None
+
+
+async def _lives(site: Site, names: Params) -> Lives | None:
+    history = _history(site)
+    return None if history is None else await history.of(names["namespace"], names["name"])
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:
     wanted, state = params.get("q", "").strip(), params.get("state", "")
     found = workloads.search(site.world, wanted, state, site.sight)
-    return Shown("search.html", "Workloads", {"shown": found, "wanted": wanted, "state": state, **_reading(site)})
+    history, gone = _history(site), None
+    if history is not None and (state == "gone" or (wanted and not state)):
+        gone = await history.search(wanted)
+    content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": history is not None}
+    return Shown("search.html", "Workloads", {**content, **_reading(site)})
 
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
@@ -108,7 +154,7 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     try:
         answer = await supposing.answer(site.world, site.beside, form, site.sight)
     except InvalidValue as refused:
-        error = (refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure)
+        error = _refusal(refused)
     except Unanswered as late:
         error = ("", str(late))
     state = site.world.state
@@ -120,6 +166,40 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     }
     content = {"form": form, "answer": answer, "error": error, **choices}
     return Shown("whatif.html", "What if", content, 400 if error else 200, follows=False)
+
+
+async def _usage(site: Site, _: Params, params: Params) -> Shown:
+    form, error, found = _form(usage.FIELDS, params), None, None
+    if site.history is not None:
+        try:
+            found = await usage.answer(site.history.place, site.beside, usage.asked(form, site.world.now))
+        except InvalidValue as refused:
+            error = _refusal(refused)
+        except Unanswered as late:
+            error = ("", str(late))
+    content = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+    known = (found.resources if found is not None else ()) or (form["resource"],)
+    content["resources"] = {each: each or "not known yet" for each in known}
+    choices = {"spans": usage.SPANS, "groupings": usage.GROUPINGS, "height": usage.HEIGHT}
+    return Shown("usage.html", "Usage", {**content, **choices}, 400 if error else 200, follows=False)
+
+
+async def usage_table(site: Site, params: Params) -> str | None:
+    """The table of usage as CSV; None if no recorder's file is read. Raises InvalidValue and Unanswered."""
+    history = _history(site)
+    if history is None:
+        return None
+    given = usage.asked(_form(usage.FIELDS, params), site.world.now)
+    return await usage.table(history.place, site.beside, given)
+
+
+def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
+    return {name: params.get(name, "").strip() for name in fields}
+
+
+def _refusal(refused: InvalidValue) -> tuple[str, str]:
+    """The field, and what is wrong with it."""
+    return refused.field, f"{refused.value!s}: {refused.cure}" if str(refused.value) else refused.cure
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
@@ -146,7 +226,9 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     (f"/clusterqueues/(?P<name>{_NAME})", _queue),
     ("/workloads", _search),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
+    (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})/(?P<uid>{_NAME})", _recorded),
     ("/what-if", _what_if),
+    ("/usage", _usage),
     ("/health", _health),
 )
 _BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _what_if))

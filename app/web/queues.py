@@ -39,9 +39,14 @@ class Entry:
     """Why it waits, or what it waits for."""
 
     @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def path(self) -> str:
         """Its page."""
-        return f"/workloads/{self.namespace}/{self.name}"
+        return f"/workloads/{self.key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,14 @@ from app.kube.frontproxy import Callers
 from app.kube.lease import Lease
 from app.kube.reviews import AccessReviews
 from app.kube.store import Store
+from app.recorder.location import Location
 from app.web import guard
 from app.web.application import create
 from app.web.cluster import ClusterApp
 from app.web.explanations import Beside, Explanations
+from app.web.forecasts import Forecasts
 from app.web.health import Observer, Watch
+from app.web.history import History
 from app.web.pages import Site
 from app.web.questions import Questions
 from app.web.rights import Rights
@@ -43,7 +46,8 @@ class Watched(Source, Protocol):
 
 
 class PageServer:
-    """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader."""
+    """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader; `recorder`
+    is the recorder's file, which tells of all namespaces."""
 
     def __init__(
         self,
@@ -55,17 +59,21 @@ class PageServer:
         where: str,
         alive: bool = True,
         lease: str = "",
+        recorder: Location | None = None,
         token: str = "",
     ) -> None:
         self.world = World(source, options, clock)
         self._explanations = Explanations(self.world, beside)
+        self._forecasts = Forecasts(self.world, beside)
         self._observer = Observer(self.world, source.watches, source.leases, lease)
         self._token = token
         self._site = Site(
             world=self.world,
             explanations=self._explanations,
+            forecasts=self._forecasts,
             observer=self._observer,
             beside=beside,
+            history=History(recorder) if recorder is not None else None,
             where=where,
             alive=alive,
         )
@@ -108,7 +116,7 @@ class PageServer:
         on_listening: Callable[[str, int], object] | None = None,
     ) -> None:
         async with asyncio.TaskGroup() as group:
-            working = (self.world.follow(), self._explanations.run(), self._observer.run())
+            working = (self.world.follow(), self._explanations.run(), self._forecasts.run(), self._observer.run())
             tasks = [group.create_task(each) for each in working]
             await serve(
                 app,

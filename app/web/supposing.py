@@ -1,4 +1,4 @@
-"""What if: a job that does not exist yet, or another quota, and what the next cycles would then decide.
+"""What if: a new job, a waiting one made otherwise, another quota, drained nodes; and what is decided then.
 
 The scheduler's own code decides, on a copy. What the change does is told by comparing with what it decides without it.
 """
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue
@@ -17,6 +19,9 @@ from app.api.quantity import to_int
 from app.api.workload import PodSet, Workload, WorkloadSpec
 from app.engine.quota import amounts
 from app.insight import changes
+from app.insight.drain import Drained, DrainedFlavor, drained, selector
+from app.insight.proposals import Otherwise, Setting
+from app.insight.snapshot import Snapshot
 from app.insight.whatif import Fate, Outlook, WhatIf
 from app.web.explanations import Beside
 from app.web.sight import EVERYTHING, TREE, Sight
@@ -28,7 +33,9 @@ LISTED: Final = 10_000
 """Fates that are compared at most."""
 SHOWN: Final = 50
 LACKS: Final = "you may not list: ask an administrator for the ClusterRoles that view them"
-FIELDS: Final = ("queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal")
+FIELDS: Final = (
+    "workload", "queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal", "drain",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,8 @@ class Answer:
     """Workloads for which something changes and that the reader may not see."""
     before: Outlook
     after: Outlook
+    drained: tuple[DrainedFlavor, ...] = ()
+    """Flavors whose nodes would go, and their quotas with them."""
 
 
 async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
@@ -54,9 +63,16 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
     given = {name: form.get(name, "").strip() for name in FIELDS}
     if any(given.values()) and not sight.tree:
         raise InvalidValue("", "", f"the answer depends on {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}")
-    if given["queue"] and not sight.shows(given["queue"]):
-        raise InvalidValue("queue", given["queue"], "there is no such LocalQueue")
+    for name, kind in (("queue", "LocalQueue"), ("workload", "Workload")):
+        if given[name] and not sight.shows(given[name]):
+            raise InvalidValue(name, given[name], f"there is no such {kind}")
     put = tuple(_supposed(world, given))
+    flavors: tuple[DrainedFlavor, ...] = ()
+    if given["drain"]:
+        if given["clusterqueue"]:
+            raise InvalidValue("drain", given["drain"], "changes quotas too: ask about one at a time")
+        drain = await _drained(world, beside, given["drain"])
+        put, flavors = (*put, *drain.quotas.put), drain.flavors
     if not put:
         return None
     without, before = await _told(world, beside, ())
@@ -80,7 +96,22 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
         hidden=hidden,
         before=before,
         after=after,
+        drained=tuple(replace(each, workloads=tuple(filter(sight.shows, each.workloads))) for each in flavors),
     )
+
+
+async def _drained(world: World, beside: Beside, labels: str) -> Drained:
+    """What would go with the nodes that have these labels; which nodes there are is not read."""
+
+    def work() -> Iterator[Drained]:
+        yield drained(world.snapshot(), selector(labels))
+
+    try:
+        async with aclosing(beside.answers(work)) as answers:
+            (found,) = [part async for part in answers]
+    except InvalidValue as error:
+        raise InvalidValue("drain", labels, error.cure) from None
+    return found
 
 
 @dataclass(slots=True)
@@ -119,16 +150,22 @@ async def _told(world: World, beside: Beside, put: tuple[Kind, ...]) -> tuple[_F
 
 
 def _supposed(world: World, form: Mapping[str, str]) -> Iterator[Kind]:
-    if form["queue"] or form["requests"]:
+    if form["workload"]:
+        yield _otherwise(world, form)
+    elif form["queue"] or form["requests"]:
         yield _job(world, form)
     if form["clusterqueue"] or form["nominal"]:
         yield _quota(world, form)
 
 
-def _job(world: World, form: Mapping[str, str]) -> Workload:
+def _local(world: World, form: Mapping[str, str]) -> LocalQueue:
     local = world.of(LocalQueue).get(form["queue"])
     if local is None:
         raise InvalidValue("queue", form["queue"], "no such LocalQueue: give NAMESPACE/NAME")
+    return local
+
+
+def _requests(form: Mapping[str, str]) -> dict[str, str]:
     requests = {}
     for part in form["requests"].split():
         resource, equals, amount = part.partition("=")
@@ -136,6 +173,34 @@ def _job(world: World, form: Mapping[str, str]) -> Workload:
             raise InvalidValue("requests", part, "write what a pod asks for as cpu=4 memory=8Gi")
         _amount("requests", resource, amount)
         requests[resource] = amount
+    return requests
+
+
+def _otherwise(world: World, form: Mapping[str, str]) -> Workload:
+    """A Workload that waits, with what the form says of it."""
+    key = form["workload"]
+    found = world.of(Workload).get(key)
+    if found is None:
+        raise InvalidValue("workload", key, "no such Workload: give NAMESPACE/NAME")
+    if found.finished or found.quota_reserved:
+        raise InvalidValue("workload", key, "it does not wait: ask about one that does, or about a new job")
+    if form["queue"]:
+        local = _local(world, form).metadata
+        if local.namespace != found.metadata.namespace:
+            raise InvalidValue("queue", form["queue"], f"give a LocalQueue of namespace {found.metadata.namespace}")
+        found = changes.in_queue(found, local.name)
+    settings = [Setting("", resource, amount) for resource, amount in _requests(form).items()]
+    if form["pods"]:
+        settings.append(Setting("", "count", str(_whole("pods", form["pods"], least=1))))
+    try:
+        found = Otherwise(settings=settings).of(found, Snapshot())
+    except InvalidValue as error:
+        raise InvalidValue("requests", error.value, error.cure) from None
+    return changes.with_priority(found, _whole("priority", form["priority"])) if form["priority"] else found
+
+
+def _job(world: World, form: Mapping[str, str]) -> Workload:
+    local, requests = _local(world, form), _requests(form)
     if not requests:
         raise InvalidValue("requests", "", "say what a pod asks for, as cpu=4 memory=8Gi")
     template = PodTemplate(

@@ -57,6 +57,7 @@ class Page:
     """Everything about a Workload."""
 
     entry: Entry
+    uid: str
     cluster_queue: str
     created: str
     active: bool
@@ -79,6 +80,7 @@ def workload(world: World, key: str, explained: Kept, sight: Sight = EVERYTHING)
     ref = given.spec.priority_class_ref
     return Page(
         entry=queues.entry(world, info, sight=sight),
+        uid=given.metadata.uid,
         cluster_queue=admission.cluster_queue if admission is not None else line,
         created=given.metadata.creation_timestamp or "",
         active=given.spec.active,

@@ -21,8 +21,9 @@ from app.kube.lease import Lease, LeaseSpec
 from app.kube.store import Store
 from app.process.aside import Aside
 from app.process.sources import Dumped
+from app.recorder.location import Location
 from app.web.server import PageServer
-from tests.browser import demo
+from tests.browser import demo, recorded
 
 T = TypeVar("T")
 
@@ -76,7 +77,9 @@ class Served:
         self.do(lambda: self.source.stores[kind].delete(key))
 
 
-def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> Iterator[Served]:
+def serve(
+    objects: list[demo.Json], *, alive: bool = True, token: str = "", recorder: Location | None = None
+) -> Iterator[Served]:
     """A page over these objects, until the generator is closed."""
     served = Served(Dumped(documents.parse(demo.as_list(objects), "test").snapshot))
     served.source.leases = Store()
@@ -107,6 +110,7 @@ def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> I
             alive=alive,
             token=token,
             lease="turnstile-system/turnstile-controller",
+            recorder=recorder,
         )
         await page.run("127.0.0.1", 0, stop=served.stop, on_listening=listening)
 
@@ -128,9 +132,9 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def shown() -> Iterator[Served]:
-    """The small world, which no test changes."""
-    yield from serve(demo.world())
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The small world, which no test changes, and what the flight recorder has kept of it."""
+    yield from serve(demo.world(), recorder=recorded.write(tmp_path_factory.mktemp("recorder")))
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,8 @@ def at(minutes: float) -> str:
 
 def named(kind: str, name: str, namespace: str = "", **rest: Any) -> Json:
     """An object of Kueue's group."""
-    meta: Json = {"name": name, "uid": f"uid-{namespace}-{name}", "creationTimestamp": at(600), "resourceVersion": "1"}
+    uid, created = f"uid-{namespace}-{name}", at(21 * 24 * 60)
+    meta: Json = {"name": name, "uid": uid, "creationTimestamp": created, "resourceVersion": "1"}
     if namespace:
         meta["namespace"] = namespace
     return {"apiVersion": GROUP, "kind": kind, "metadata": meta, **rest}
@@ -142,7 +143,7 @@ def world() -> list[Json]:
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"kueue-managed": "true"}}}
             for name in ("vision", "language", "robotics", "platform")
         ),
-        *(named("ResourceFlavor", name, spec={}) for name in ("a100", "h100", "any-node")),
+        *(named("ResourceFlavor", name, spec={"nodeLabels": {"pool": name}}) for name in ("a100", "h100", "any-node")),
         named("Cohort", "research", spec={"resourceGroups": quotas(a100={gpu: "4", cpu: "48", memory: "384Gi"})}),
         named("Cohort", "models", spec={"parentName": "research"}),
         queue("vision", quotas(a100={gpu: "8", cpu: "96", memory: "768Gi"}), cohort="models", preemption=both),
@@ -223,13 +224,28 @@ def world() -> list[Json]:
         waits("platform", "job-purge-90e5c", "archive", "ClusterQueue archive is inactive", minutes=400,
               requests={cpu: "1", memory: "1Gi"}),
     ]  # fmt: skip
-    done = runs("vision", "job-augment-6e0d8", "training", "vision", "a100", pods=1, requests=a100, minutes=52)
-    done["status"]["conditions"].append(
-        {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "Job finished successfully",
-         "lastTransitionTime": at(3)}
-    )  # fmt: skip
-    objects.append(done)
+    for number, (namespace, line, what) in enumerate(
+        (("vision", "training", "augment"), ("language", "training", "filter"), ("language", "evaluation", "score"),
+         ("robotics", "simulation", "rollout"), ("platform", "batch", "lint")) * 7
+    ):  # fmt: skip
+        asks = {cpu: "2", memory: "4Gi"} if namespace == "platform" else a100
+        flavor = "any-node" if namespace == "platform" else "a100"
+        ended = 3 + 29 * number
+        lasted = 12 + 37 * number % 311
+        name = f"job-{what}-{number * 7919 % 0xFFFFF:05x}"
+        objects.append(
+            finished(runs(namespace, name, line, namespace, flavor, requests=asks, minutes=ended + lasted), ended)
+        )
     return with_statuses(objects)
+
+
+def finished(ran: Json, minutes: float) -> Json:
+    """The same Workload, which finished so many minutes ago."""
+    ran["status"]["conditions"].append(
+        {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "Job finished successfully",
+         "lastTransitionTime": at(minutes)}
+    )  # fmt: skip
+    return ran
 
 
 def with_statuses(objects: list[Json]) -> list[Json]:

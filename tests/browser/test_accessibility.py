@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Served
+from tests.browser.recorded import VICTIM
 
 pytest.importorskip("axe_playwright_python", reason="make test-browser installs it")
 from axe_playwright_python.sync_playwright import Axe
@@ -15,9 +16,13 @@ PATHS = {
     "queue": "/clusterqueues/language",
     "workload": "/workloads/language/job-finetune-a3b77",
     "admitted workload": "/workloads/vision/job-segment-4f2a1",
+    "Workload that is gone": f"/workloads/{VICTIM}",
     "search": "/workloads",
+    "search with what is gone": "/workloads?q=preempted",
     "what if": "/what-if?queue=robotics/simulation&pods=6&requests=nvidia.com/gpu%3D1",
     "what if, wrong": "/what-if?queue=robotics/simulation&requests=lots",
+    "usage": "/usage",
+    "usage, wrong": "/usage?by=user",
     "health": "/health",
     "nothing": "/clusterqueues/none",
 }

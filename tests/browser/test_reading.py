@@ -27,6 +27,7 @@ def test_from_the_overview_to_a_remedy(shown: Served, page: Any) -> None:
     expect(page.locator("#explanation")).to_contain_text(remedy, timeout=60_000)
     expect(page.locator("#explanation")).to_contain_text("It is the first in line.")
     expect(page.locator("#moments")).to_contain_text("Created")
+    expect(page.locator("#forecast")).to_contain_text("in 80 of 100 cases", timeout=60_000)
 
 
 def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:
@@ -35,11 +36,26 @@ def test_finding_a_workload_by_keyboard(shown: Served, page: Any) -> None:
     page.keyboard.press("/")
     page.keyboard.type("grasp")
     page.keyboard.press("Enter")
-    expect(page.locator("#found tbody tr")).to_have_count(1)
+    expect(page.locator("#found table").first.locator("tbody tr")).to_have_count(1)
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Workload job-grasp-30f11")
     expect(page.locator("#facts")).to_contain_text("admitted")
+
+
+def test_a_workload_that_is_gone(shown: Served, page: Any) -> None:
+    """The search finds what the flight recorder has kept of it: by whom it was preempted, and how it ended."""
+    page.goto(f"{shown.address}/workloads")
+    page.get_by_label("State").select_option("gone, and recorded")
+    page.get_by_label("Parts of a name or namespace").fill("robotics preempted")
+    page.get_by_role("button", name="Find").click()
+    page.get_by_role("link", name="job-preempted-1f0c3").click()
+    expect(page.locator(".notice")).to_contain_text("It is not there any more.")
+    by = "by Workload vision/job-track-ab310 of ClusterQueue vision (InCohortReclamation)"
+    expect(page.locator("#moments")).to_contain_text(by)
+    expect(page.locator("#moments li").first).to_contain_text("Deleted")
+    page.get_by_role("link", name="vision/job-track-ab310").click()
+    expect(page.locator("#facts")).to_contain_text("waiting")
 
 
 def test_only_queues_named(shown: Served, page: Any) -> None:

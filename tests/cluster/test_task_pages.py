@@ -373,15 +373,6 @@ def test_why_a_job_waits(control_plane: ControlPlane, team_a: Scenario) -> None:
     page.end()
 
 
-@pytest.fixture
-def recorder(tmp_path: Path, turnstile: Turnstile) -> Iterator[Path]:
-    """The file to which Turnstile records while the test runs."""
-    path = tmp_path / "recorder.db"
-    turnstile.restart("--recorder", str(path))
-    yield path
-    turnstile.stop()
-
-
 def test_timeline_and_usage(control_plane: ControlPlane, recorder: Path, team_a: Scenario) -> None:
     """What happened to a Job that is gone, what it held, and the file for a report, which names no other team."""
     team_a.job("brief", queue="default", cpu="1")

@@ -133,9 +133,26 @@ class TestWhatIsShown:
         role = {"kind": "Role", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": "reader", **where}, "subjects": [subject], "roleRef": role}
         scenario.create({**kind, "kind": "RoleBinding", **binding})
-        reader = open_page(told(1, team_a=scenario.namespace), control_plane.kubeconfig(user))
+        reader = open_page(told(2, team_a=scenario.namespace), control_plane.kubeconfig(user))
         reader.sees("/", "ClusterQueue: you may not list and watch them", "ClusterQueues cannot be shown")
         reader.sees("/workloads", "2 Workloads", "insufficient unused quota for cpu")
+
+
+def test_with_the_flight_recorder(
+    control_plane: ControlPlane, scenario: Scenario, recorder: Path, open_page: Callable[..., Reader]
+) -> None:
+    """A Job that is gone: its Workload is found, what happened to it is told, and what it held is counted."""
+    queue = scenario.queue("team", {scenario.flavor("plain"): {"cpu": "2"}})
+    scenario.job("brief", queue="team", cpu="1")
+    scenario.wait_started("brief")
+    name = scenario.workload_of("brief")["metadata"]["name"]
+    scenario.delete_job("brief")
+    reader = open_page(told(1, FILE=str(recorder)), control_plane.kubeconfig())
+    reader.sees(f"/workloads?q={scenario.namespace}", "No longer there 1 Workload", name)
+    path = f"/workloads/{scenario.namespace}/{name}"
+    reader.sees(path, "It is not there any more.", "Deleted", f"in ClusterQueue {queue}: holds 1 cpu", "Created")
+    reader.sees("/usage?span=24h&resource=cpu", "cpu held over time", queue)
+    assert f",{queue},cpu,core-hours,0." in reader.get("/usage.csv?span=24h")[1]
 
 
 def test_what_cannot_be_served(control_plane: ControlPlane) -> None:

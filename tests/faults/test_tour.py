@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def test_everything_promised_happens_and_nothing_is_left_running() -> None:
-    """Each promise is ticked off; then the tour stays, and Ctrl-C ends it and every process that it started."""
-    promised = sum(len(act.promises) for act in acts()) + len(invariants())
+    """Each promise is ticked off; then the tour stays, its page is served at the address that comes last, and Ctrl-C
+    ends it and every process that it started."""
+    promised = sum(len(act.promises) + len(act.questions) for act in acts()) + len(invariants())
     tour = start()
-    printed = read_until(tour, "kubectl get workloads")
+    printed = read_until(tour, "Ctrl-C ends everything")
     assert "✗" not in printed
     assert len(re.findall(r"^ ✓ ", printed, re.MULTILINE)) == promised, printed
+    assert "<h1>Quota</h1>" in page_at(printed.splitlines()[-2].strip())
     end(tour, signal.SIGINT, code=0)
 
 
@@ -54,6 +57,14 @@ def test_a_polite_end_in_the_middle_leaves_nothing_behind() -> None:
     tour = start()
     read_until(tour, "training starts on nodes")
     end(tour, signal.SIGTERM, code=130)
+
+
+def page_at(address: str) -> str:
+    """What a browser gets at an address with a token, which is exchanged for a cookie."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(address, timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 def read_until(tour: "subprocess.Popen[str]", words: str) -> str:

@@ -65,6 +65,13 @@ function follow(address) {
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"]];
 
+function ahead(seconds) {
+  for (const [size, unit] of UNITS) {
+    if (seconds >= size) return `${(seconds / size).toFixed(seconds < 10 * size && unit !== "min" ? 1 : 0)} ${unit}`;
+  }
+  return `${Math.ceil(seconds / 10) * 10} s`;
+}
+
 function ago(seconds) {
   for (const [size, unit] of UNITS) if (seconds >= size) return `${Math.floor(seconds / size)} ${unit} ago`;
   return seconds < 10 ? "just now" : `${Math.floor(seconds / 10) * 10} s ago`;
@@ -74,7 +81,8 @@ function tellTimes(within) {
   for (const each of within.querySelectorAll("time")) {
     each.title ||= each.textContent;
     const seconds = (Date.now() - Date.parse(each.dateTime)) / 1000;
-    const text = seconds > -60 ? ago(Math.max(0, seconds)) : each.title;
+    let text = seconds > -60 ? ago(Math.max(0, seconds)) : each.title;
+    if (each.className) text = seconds > -10 ? "now" : (each.className === "ahead" ? "in " : "") + ahead(-seconds);
     if (each.textContent !== text) each.textContent = text;
   }
 }

@@ -14,9 +14,12 @@ from app.api.meta import Kind
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.process.sources import Dumped
+from app.recorder.location import Location
 from app.web.application import create
-from app.web.explanations import Explanations
+from app.web.explanations import Beside, Explanations
+from app.web.forecasts import Forecasts
 from app.web.health import Observer
+from app.web.history import History
 from app.web.pages import Site
 from app.web.sight import EVERYTHING, Sight
 from app.web.visit import HERE, KEY, Visit
@@ -78,15 +81,22 @@ async def ask(
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped) -> None:
+    def __init__(self, source: Dumped, recorder: Location | None, beside: Beside) -> None:
         self.source = source
         self._version = 1_000_000
-        self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
-        beside = AtOnce()
+        self.now = datetime.fromtimestamp(b.NOW, UTC)
+        self.world = World(source, Options(), lambda: self.now)
         self.explanations = Explanations(self.world, beside)
+        self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
         site = Site(
-            world=self.world, explanations=self.explanations, observer=self.observer, beside=beside, where="a test"
+            world=self.world,
+            explanations=self.explanations,
+            forecasts=self.forecasts,
+            observer=self.observer,
+            beside=beside,
+            history=History(recorder) if recorder is not None else None,
+            where="a test",
         )
         self.app = create(site, asyncio.Event())
 
@@ -111,14 +121,18 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind) -> AsyncIterator[Page]:
-    """A page that shows these objects, and works while the block runs."""
+async def page(*objects: Kind, recorder: Location | None = None, beside: Beside | None = None) -> AsyncIterator[Page]:
+    """A page that shows these objects and what the recorder's file tells, and works while the block runs.
+
+    Questions that change the ledger need a `beside` that answers on a copy.
+    """
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot))
+    found = Page(Dumped(snapshot), recorder, beside or AtOnce())
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in (found.world.follow(), found.explanations.run())]
+        working = (found.world.follow(), found.explanations.run(), found.forecasts.run())
+        tasks = [group.create_task(each) for each in working]
         await found.world.changed(0)
         yield found
         for task in tasks:

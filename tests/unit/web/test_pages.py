@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from app.api.meta import Condition
 from app.api.workload import Workload
+from app.process.aside import Aside
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import team
 from tests.unit.web.asking import page
@@ -68,10 +69,41 @@ async def test_what_if_a_quota_were_larger() -> None:
         assert "Admitted besides 1 Workload ClusterQueue Flavors, or why team/waits main" in said
 
 
+async def test_what_if_a_waiting_workload_were_smaller() -> None:
+    """It would be admitted; as it is, it waits."""
+    async with page(*busy(), beside=Aside()) as shown:
+        assert "The job would wait" in words((await shown.get("/what-if?workload=team/waits")).text)
+        said = words((await shown.get("/what-if?workload=team/waits&requests=cpu%3D1&priority=5")).text)
+        assert "The job would be admitted at once, cpu from default." in said
+
+
+async def test_what_if_nodes_were_drained() -> None:
+    """Who holds quota in their flavor, and who would wait that is admitted without the drain."""
+    world = (
+        team(),
+        b.flavor(nodeLabels={"pool": "a"}),
+        b.queue("main", {"default": {"cpu": 4}}),
+        b.local("main", "main"),
+        b.held("runs", "main", {"cpu": "1"}),
+        b.workload("waits", cpu=3, second=1),
+    )
+    async with page(*world, beside=Aside()) as shown:
+        said = words((await shown.get("/what-if?drain=pool%3Da")).text)
+        assert "Flavor default would lose its nodes. 1 Workload holds quota in it" in said
+        assert "Waiting, and admitted without the change 1 Workload ClusterQueue Flavors, or why team/waits" in said
+        assert "no ResourceFlavor has such nodes" in words((await shown.get("/what-if?drain=pool%3Db")).text)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
         ("queue=team/none&requests=cpu%3D1", "no such LocalQueue"),
+        ("workload=team/none", "no such Workload: give NAMESPACE/NAME"),
+        ("workload=team/runs", "it does not wait"),
+        ("workload=team/waits&queue=other/main", "no such LocalQueue"),
+        ("workload=team/waits&pods=none", "give a whole number"),
+        ("drain=%3Dx", "give labels of nodes"),
+        ("drain=pool%3Da&clusterqueue=main&flavor=default&resource=cpu&nominal=1", "ask about one at a time"),
         ("queue=team/main", "say what a pod asks for"),
         ("queue=team/main&requests=cpu", "cpu: write what a pod asks for"),
         ("queue=team/main&requests=cpu%3D-1", "an amount is not negative"),
