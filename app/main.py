@@ -18,19 +18,14 @@ import uvloop
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from app import __version__
-from app.api.admissionregistration import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
-from app.api.apiextensions import CustomResourceDefinition
-from app.api.apiregistration import APIService
 from app.api.config import Loaded
 from app.api.core import Secret
-from app.api.errors import InvalidValue, NotLeading, TurnstileError
+from app.api.errors import NotLeading, TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.cli import config
 from app.cli.serve import Settings
-from app.controllers import definitions
-from app.controllers.certificates import Certificates
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller
 from app.controllers.decisionlog import DecisionLog, LoggedState
@@ -41,12 +36,12 @@ from app.controllers.metrics import WorkloadMetrics
 from app.controllers.runner import Runner
 from app.controllers.tallies import Tallies
 from app.engine import State
-from app.http.certificates import own_certificate, service_hosts
+from app.http.certificates import own_certificate
 from app.http.connections import Connections
 from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
-from app.http.tls import ServingCertificate, follow_files
+from app.http.tls import ServingCertificate
 from app.insight.question import Question
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
@@ -56,10 +51,14 @@ from app.kube.readers import PathReaders
 from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process import logs
+from app.process.certificate import keep
 from app.process.copy import Copy
 from app.process.follow import Follower
+from app.process.installation import KINDS as INSTALLED
+from app.process.installation import Installation
 from app.process.memory import Collector
 from app.process.metrics import ProcessMetrics, Term
+from app.process.page import ClusterPage
 from app.process.usual import UsualMetrics
 from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
@@ -123,24 +122,19 @@ class Turnstile:
         self._secret_name = f"{settings.name}-webhook-server-cert"
         self._secret_key = f"{settings.namespace}/{self._secret_name}"
         serves = settings.role.webhook or settings.visibility_bind is not None
+        self._secrets: Store[Secret] | None = None
         if settings.tls_cert is None and (serves or settings.manage_certificates):
             self._secrets = self.caches.of(
                 Secret, namespace=settings.namespace, params={"fieldSelector": f"metadata.name={self._secret_name}"}
             )
         if settings.role.controller:
-            name = f"metadata.name={settings.name}-%s-webhook-configuration"
-            self._mutating = self.caches.of(MutatingWebhookConfiguration, params={"fieldSelector": name % "mutating"})
-            self._validating = self.caches.of(
-                ValidatingWebhookConfiguration, params={"fieldSelector": name % "validating"}
+            registered = settings.visibility_bind is not None or settings.page_registered
+            self._installed = Installation(
+                self.caches,
+                name=settings.name,
+                namespace=settings.namespace,
+                registered=registered and settings.manage_certificates,
             )
-            self._definition_store = self.caches.of(
-                CustomResourceDefinition, params={"labelSelector": definitions.LABEL_SELECTOR}
-            )
-            self._api_services: Store[APIService] = Store()
-            if settings.visibility_bind is not None and settings.manage_certificates:
-                self._api_services = self.caches.of(
-                    APIService, params={"labelSelector": definitions.LABEL_SELECTOR}, optional=True
-                )
 
     async def run(self) -> None:
         """Run the roles until `stop` is set."""
@@ -149,6 +143,7 @@ class Turnstile:
         cluster = self._cluster = self._cluster_view() if settings.role.controller else None
         self._led = tuple(self.caches.stores)  # before the webhooks ask for more
         visibility = self._visibility(cluster) if cluster is not None else None
+        page = self._page() if settings.role.page else None
         reviewer = self._reviewer = (
             WebhookCaches(self.caches, self.options, registry, engine=settings.engine)
             if settings.role.webhook
@@ -171,6 +166,8 @@ class Turnstile:
                     roles.create_task(self._campaign(cluster, self._candidacy), name="controller")
                 if visibility is not None and settings.visibility_bind is not None:
                     roles.create_task(self._show_pending(visibility, settings.visibility_bind), name="visibility")
+                if page is not None:
+                    roles.create_task(self._show_page(page, settings.bind), name="page")
                 if settings.health_bind is not None:
                     roles.create_task(self._probes(settings.health_bind), name="probes")
                 if settings.metrics_bind not in (None, settings.health_bind):
@@ -191,8 +188,8 @@ class Turnstile:
             self._flight.close()
 
     def _flight_recorder(self) -> Writer | None:
-        path, retention = self.settings.recorder, self.settings.retention
-        return Writer(path, retention=retention, clock=lambda: now().timestamp()) if path is not None else None
+        place, retention = self.settings.recorder, self.settings.retention
+        return Writer(place, retention=retention, clock=lambda: now().timestamp()) if place is not None else None
 
     def _recording(self, cluster: ClusterView) -> Recording | None:
         """What one term records, if there is a flight recorder."""
@@ -280,21 +277,8 @@ class Turnstile:
     async def _certificate(self, certificate: ServingCertificate) -> None:
         """Load the serving certificate from the files or the Secret, and reload it on change."""
         settings = self.settings
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            await follow_files(certificate, cert=settings.tls_cert, key=settings.tls_key)
-            return
-        self._take_certificate(certificate, self._secrets.get(self._secret_key))
-        self._secrets.subscribe(lambda key, old, new: self._take_certificate(certificate, new))
-        await self.stop.wait()
-
-    def _take_certificate(self, certificate: ServingCertificate, secret: Secret | None) -> None:
-        if secret is None or secret.metadata.key != self._secret_key or not secret.data.get("tls.crt"):
-            return
-        try:
-            if certificate.load(secret.data["tls.crt"], secret.data.get("tls.key", b"")):
-                log.info("certificate.loaded", secret=self._secret_key)
-        except InvalidValue as error:
-            log.warning("certificate.unusable", secret=self._secret_key, error=str(error))
+        files = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+        await keep(certificate, files=files, secrets=self._secrets, key=self._secret_key, stop=self.stop)
 
     async def _probes(self, address: tuple[str, int]) -> None:
         """The probes without TLS; the metrics only if no token is asked for, which others could read on the way."""
@@ -330,6 +314,25 @@ class Turnstile:
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._certificate(visibility.certificate), name="certificate")
             await visibility.run(address, stop=self.stop, drain_seconds=self.settings.drain_seconds)
+            source.cancel()
+
+    def _page(self) -> ClusterPage:
+        settings = self.settings
+        return ClusterPage(
+            self.transport,
+            self.caches,
+            engine=settings.engine,
+            registry=settings.registry,
+            jobs=lambda: self.options,
+            clock=now,
+            lease=(settings.namespace, f"{settings.name}-controller"),
+        )
+
+    async def _show_page(self, page: ClusterPage, address: tuple[str, int]) -> None:
+        self._certificates["page"] = page.certificate
+        async with asyncio.TaskGroup() as group:
+            source = group.create_task(self._certificate(page.certificate), name="certificate")
+            await page.run(address, health=self._health(page.certificate), stop=self.stop)
             source.cancel()
 
     def _health(self, certificate: ServingCertificate | None = None) -> Health:
@@ -383,7 +386,7 @@ class Turnstile:
         kind that is still behind is not complete, and nothing is decided from what it lacks.
         """
         stores = self.caches.stores
-        installation = {kind for kind in self._led if kind in _INSTALLATION}
+        installation = {kind for kind in self._led if kind in INSTALLED}
         needed = {kind for kind in self._led if not self.caches.scope(kind).optional} - installation
         catching_up = self.caches.catch_up(self._led)
         try:
@@ -445,34 +448,14 @@ class Turnstile:
         )
 
     def _installation(self) -> list[Controller]:
-        """The controllers of Turnstile's own installation: versions and conversion of its CRDs, and certificates."""
         settings = self.settings
-        controllers = [
-            definitions.controller(
-                configuration=f"{settings.name}-validating-webhook-configuration",
-                definitions=self._definition_store,
-                validating=self._validating,
-                serve_older=self._serve_older,
-            )
-        ]
-        if settings.manage_certificates:
-            controllers += Certificates(
-                namespace=settings.namespace,
-                secret_name=self._secret_name,
-                prefix=settings.name,
-                hosts=(
-                    *service_hosts(f"{settings.name}-webhook-service", settings.namespace),
-                    *service_hosts(f"{settings.name}-visibility-server", settings.namespace),
-                    *settings.webhook_hosts,
-                ),
-                secrets=self._secrets,
-                mutating=self._mutating,
-                validating=self._validating,
-                clock=now,
-                definitions=self._definition_store,
-                api_services=self._api_services,
-            ).controllers()
-        return controllers
+        return self._installed.controllers(
+            secrets=self._secrets if settings.manage_certificates else None,
+            secret_name=self._secret_name,
+            hosts=settings.webhook_hosts,
+            serve_older=self._serve_older,
+            clock=now,
+        )
 
     def _serve_older(self, kinds: Definition) -> bool:
         """Whether the older versions of a kind are to be served."""
@@ -486,10 +469,6 @@ FIRST_LISTS_SECONDS = 60.0
 
 LAST_WRITES_SECONDS = 1.0
 """Seconds for which a stopping leader waits for answers to its writes before it releases the Lease."""
-
-
-_INSTALLATION = (Secret, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, CustomResourceDefinition)
-"""Kinds that only the controllers of Turnstile's own installation read."""
 
 
 class _Ended(Exception):

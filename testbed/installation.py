@@ -4,6 +4,7 @@ The chart renders everything but the Deployments (`webhook.url` points at this m
 child process under the chart's own service accounts, so a missing right shows here as it would in production.
 """
 
+import base64
 import json
 import sys
 import urllib.error
@@ -33,7 +34,7 @@ class Installation:
 
     `election` are the flags of the leader election: short times, so that a killed leader is replaced within 5 s. The
     visibility API is registered with `visibility` only: while its process does not run, the API server deletes no
-    namespace to the end. `namespaces` are the flags that say which are managed.
+    namespace to the end, and so is the page with `page`. `namespaces` are the flags that say which are managed.
     """
 
     def __init__(
@@ -43,15 +44,18 @@ class Installation:
         gates: Sequence[str] = (),
         election: Sequence[str] = QUICK_ELECTION,
         visibility: bool = False,
+        page: bool = False,
         namespaces: Sequence[str] = OPT_IN,
     ) -> None:
         self.control_plane = control_plane
         self._gates = gates
         self._election = election
         self._namespaces = namespaces
-        with ReservedPort() as port, ReservedPort() as second:  # given back at once: Turnstile does not share its ports
+        # Given back at once: Turnstile does not share its ports.
+        with ReservedPort() as port, ReservedPort() as second, ReservedPort() as third:
             self.port = port.number
             self.visibility_port = second.number if visibility else None
+            self.page_port = third.number if page else None
         self._count = 0
 
     def install(self, *values: str) -> None:
@@ -59,6 +63,8 @@ class Installation:
         settings = [f"webhook.url=https://127.0.0.1:{self.port}", "controller.enabled=false", *values]
         if self.visibility_port is not None:
             settings.append(f"visibility.url=https://localhost:{self.visibility_port}")
+        if self.page_port is not None:
+            settings += ["page.enabled=true", f"page.url=https://localhost:{self.page_port}"]
         settings += [f"featureGates.{gate}=true" for gate in self._gates]
         flags = [part for setting in settings for part in ("--set", setting)]
         self.control_plane.helm(
@@ -102,11 +108,33 @@ class Installation:
             "127.0.0.1",
             *self._namespaces,
             *(["--visibility-bind", f"127.0.0.1:{self.visibility_port}"] if self.visibility_port is not None else []),
+            *(["--page-registered"] if self.page_port is not None else []),
             *(self._election if election is None else election),
             *(["--feature-gates", ",".join(f"{gate}=true" for gate in self._gates)] if self._gates else []),
             *arguments,
         ]
         return self.control_plane.start_process(name, command, cwd=ROOT)
+
+    def start_page(self) -> Process:
+        """Start the page under its own account, with the certificate that the leader made; its pod would have it as
+        files."""
+        self._count += 1
+        name = f"turnstile-page-{self._count}"
+        credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, "turnstile-page", seconds=86400)
+        files = self._certificate()
+        command = [sys.executable, "-m", "app", "serve", "--role", "page", "--kubeconfig", str(credentials)]
+        command += ["--namespace", NAMESPACE, "--bind", f"127.0.0.1:{self.page_port}", *files]
+        return self.control_plane.start_process(name, command, cwd=ROOT)
+
+    def _certificate(self) -> list[str]:
+        """Flags with the files of the serving certificate."""
+        secret = self.control_plane.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/turnstile-webhook-server-cert")
+        flags = []
+        for key, flag in (("tls.crt", "--tls-cert"), ("tls.key", "--tls-key")):
+            file = self.control_plane.directory / f"serving-{key}"
+            file.write_bytes(base64.b64decode(secret["data"][key]))
+            flags += [flag, str(file)]
+        return flags
 
     def ready(self) -> bool:
         """Whether the webhook says that it is ready."""

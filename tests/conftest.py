@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.cluster.schema_server",
     "tests.cluster.deployed",
     "tests.cluster.configured",
+    "tests.postgres",
     "tests.turnstile",
     "tests.halves",
 ]

@@ -1,6 +1,7 @@
 """Well-known strings of Kueue's API: groups, labels, annotations, finalizers, gates, managers.
 
-One name a line, under the word people know it by. Source: Kueue's API packages. Nothing here is ours to rename.
+One name a line, under the word people know it by. Source: Kueue's API packages. Nothing here is ours to rename, but
+the group of the page.
 """
 
 from typing import Final
@@ -14,6 +15,14 @@ VALIDATING_CONFIGURATION: Final = "validating-webhook-configuration"
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 """The preferred one first."""
+INSIGHT_GROUP: Final = "insight.turnstile.dev"
+INSIGHT_VERSION: Final = "v1alpha1"
+"""The API group below which the API server passes requests on to the page in the cluster."""
+API_SERVICES: Final = (
+    *(f"{version}.{VISIBILITY_GROUP}" for version in VISIBILITY_VERSIONS),
+    f"{INSIGHT_VERSION}.{INSIGHT_GROUP}",
+)
+"""The APIServices of an installation."""
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"

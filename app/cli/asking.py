@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from app.api.errors import InvalidValue
 from app.api.meta import Kind
 from app.cli.cluster import Run, connected
 from app.cli.config import load_or_exit, text_of
 from app.cli.progress import progress
 from app.engine import Options
+from app.insight import documents
 from app.insight.snapshot import Snapshot
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
@@ -58,11 +58,11 @@ class Source:
             loaded = load_or_exit(self.config, name="turnstile", namespace="turnstile-system")
         return configured.job_kinds(loaded), configured.JobFlags().options(loaded)
 
-    def read(self, run: Run, command: str, namespace: str, *, also: Iterable[type[Kind]] = ()) -> snapshots.Documents:
+    def read(self, run: Run, command: str, namespace: str, *, also: Iterable[type[Kind]] = ()) -> documents.Documents:
         """All objects that decisions depend on, and of the kinds in `also`; from a dump, the others too. Raises what
         `snapshots` raises."""
         if self.state is not None:
-            return snapshots.parse(text_of(self.state, "--state"), str(self.state))
+            return documents.parse(text_of(self.state, "--state"), str(self.state))
 
         async def read() -> Snapshot:
             async with connected(self.kubeconfig, self.context, command) as transport:
@@ -70,7 +70,7 @@ class Source:
 
         with progress("reading the cluster"):
             found: Snapshot = run(read())
-        return snapshots.Documents(snapshot=found)
+        return documents.Documents(snapshot=found)
 
     def get(self, run: Run, command: str, path: str) -> dict[str, Any] | None:
         """An object of the cluster by its URL path; None from a dump."""
@@ -88,11 +88,3 @@ class Source:
 
 async def _get(transport: Transport, path: str) -> bytes:
     return await transport.request("GET", path)
-
-
-def named(text: str, cure: str) -> tuple[str, str]:
-    """Kind (lower case) and name of `KIND/NAME`. Raises InvalidValue."""
-    kind, slash, name = text.partition("/")
-    if not (slash and kind and name):
-        raise InvalidValue("TARGET", text, cure)
-    return kind.lower(), name

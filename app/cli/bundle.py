@@ -10,6 +10,7 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.recorder.location import Location
 from app.release import bundle as bundles
 
 
@@ -26,11 +27,13 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             Path, typer.Option("--output", "-o", help="File to write, a gzipped tar archive; - for standard output.")
         ] = Path("turnstile-bundle.tar.gz"),
         recorder: Annotated[
-            Path | None,
+            str | None,
             typer.Option(
                 "--recorder",
                 envvar="TURNSTILE_RECORDER",
-                help="File that `turnstile serve --recorder` writes: adds the timelines of the namespace.",
+                metavar="FILE|URL",
+                help="Where `turnstile serve --recorder` writes, a file or postgresql://USER@HOST/DATABASE: adds the"
+                " timelines of the namespace.",
             ),
         ] = None,
         with_other_tenants: Annotated[
@@ -63,7 +66,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 parts.missing["timelines"] = "no --recorder was given"
             else:
                 try:
-                    bundles.record(parts, recorder, namespace)
+                    bundles.record(parts, Location.of(recorder), namespace)
                 except InvalidValue as error:
                     parts.missing["timelines"] = f"{error.field} {error.value}: {error.cure}"
             data = bundles.archive(parts, namespace, clock(), with_other_tenants=with_other_tenants)

@@ -34,7 +34,7 @@ class Entry:
 COMMANDS: Final = (
     Entry("version", "Print the version.", "version"),
     Entry("config", "Check and print configuration files.", "config"),
-    Entry("serve", "Answer admission reviews, keep quota, or both.", "serve"),
+    Entry("serve", "Answer admission reviews, keep quota, or both; or serve the page.", "serve"),
     Entry("preflight", "Look at a cluster before `helm install` or `helm upgrade`, without writing.", "preflight"),
     Entry("explain", "Tell why a Workload waits, and the smallest changes that would admit it.", "explain"),
     Entry(

@@ -1,23 +1,18 @@
 """`turnstile explain`: why a Workload waits, and the smallest changes that would admit it."""
 
-import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import orjson
 import typer
 
-from app.api import names
-from app.api.errors import InvalidValue
-from app.api.workload import Workload
-from app.cli.asking import ConfigFile, Namespace, Source, State, named
+from app.cli.asking import ConfigFile, Namespace, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, explained
-from app.insight.explain import Blocker, Explanation, Place, explain
+from app.insight.explain import Blocker, Explanation, Place, explain, plain
 from app.insight.remedies import Remedy
-from app.insight.snapshot import Snapshot
+from app.insight.targets import named, workload_of
 
 _CURE = "give KIND/NAME, as workload/job-train-4f2a1, job/train or pod/worker-0"
 
@@ -57,49 +52,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             key = workload_of(found.snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
             told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
         if output is Output.JSON:
-            typer.echo(as_json(told))
+            typer.echo(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
         else:
             typer.echo("\n".join(shown(told)))
-
-
-def as_json(told: Explanation) -> str:
-    """The explanation for programs: its fields, without the objects that remedies suppose."""
-    plain = msgspec.to_builtins(told)
-    for remedy in plain["remedies"]:
-        del remedy["put"]
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
-
-
-def workload_of(
-    snapshot: Snapshot, kind: str, name: str, namespace: str, get: Callable[[str], dict[str, Any] | None]
-) -> str:
-    """The key of the Workload that `KIND/NAME` means: itself, or the newest that is for the job or pod.
-
-    `get` reads an object of the cluster by its path. Raises InvalidValue if there is none.
-    """
-    if kind in ("workload", "workloads", "wl"):
-        return f"{namespace}/{name}"
-    owners = {(kind, name)}
-    if kind in ("pod", "pods", "po"):
-        pod = get(f"/api/v1/namespaces/{namespace}/pods/{name}") or {"metadata": {}}
-        meta = pod["metadata"]
-        if of := (meta.get("annotations") or {}).get(names.WORKLOAD):
-            return f"{namespace}/{of}"
-        owners = {("pod", name), *((each["kind"].lower(), each["name"]) for each in meta.get("ownerReferences") or ())}
-    found = [each for each in snapshot.of(Workload) if each.metadata.namespace == namespace and _is_for(each, owners)]
-    if not found:
-        cure = "no Workload is for it: is it in a managed namespace, with a queue?"
-        raise InvalidValue("TARGET", f"{kind}/{name} in namespace {namespace}", cure)
-    return max(found, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name)).metadata.key
-
-
-def _is_for(workload: Workload, owners: set[tuple[str, str]]) -> bool:
-    """Whether a Workload has one of these owners, by kind (also in the plural, and with a group) and name."""
-    return any(
-        owner.name == name and re.fullmatch(rf"{owner.kind.lower()}(e?s)?(\..*)?", kind) is not None
-        for owner in workload.metadata.owner_references
-        for kind, name in owners
-    )
 
 
 def shown(told: Explanation) -> Iterator[str]:

@@ -17,6 +17,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
 from app.cli.config import load_or_exit, text_of
+from app.insight import documents
 from app.insight.lint.findings import Finding, Severity
 from app.insight.lint.rules import NAMES, lint
 from app.insight.lint.world import Place, place, world
@@ -25,7 +26,7 @@ from app.insight.submission import Asked, asked_of
 from app.jobs.options import NAMESPACE_NAME_LABEL
 from app.jobs.registry import Registry
 from app.kube.transport import Transport
-from app.process import configured, snapshots
+from app.process import configured
 
 FOUND: Final = 1
 """Exit code: there is an error or a warning."""
@@ -159,7 +160,7 @@ def _paths(given: Sequence[Path]) -> Iterator[Path]:
 def _lay_over(read: _Read, path: Path, namespace: str, registry: Registry) -> None:
     """Put the objects of a file into the snapshot."""
     name = "standard input" if path == Path("-") else str(path)
-    found = snapshots.parse(text_of(path, "--file"), name, namespace=namespace)
+    found = documents.parse(text_of(path, "--file"), name, namespace=namespace)
     for obj in _take_classes(found.snapshot, found.others, name):
         if isinstance(obj, Namespace):  # the API server adds the label
             obj.metadata.labels = {**obj.metadata.labels, NAMESPACE_NAME_LABEL: obj.metadata.name}
@@ -177,7 +178,7 @@ def _take_classes(snapshot: Snapshot, others: Sequence[dict[str, Any]], source: 
         for kind in _CLASSES:
             if (_group(plain), plain["kind"]) == (kind.GROUP, kind.KIND):
                 meta = {key: value for key, value in plain["metadata"].items() if key != "namespace"}
-                snapshot.put(snapshots.decode(kind, {**plain, "metadata": meta}, source))
+                snapshot.put(documents.decode(kind, {**plain, "metadata": meta}, source))
     return (obj for held in list(snapshot.objects.values()) for obj in list(held.values()))
 
 
@@ -191,7 +192,7 @@ def _jobs(plain: dict[str, Any], registry: Registry, source: str) -> Iterator[tu
     for integration in registry.enabled:
         kind = integration.kind
         if (_group(plain), plain["kind"]) == (kind.GROUP, kind.KIND):
-            job = snapshots.decode(kind, plain, source)
+            job = documents.decode(kind, plain, source)
             if job.metadata.labels.get(names.QUEUE_LABEL):
                 yield about, asked_of(integration, job)
 

@@ -1,20 +1,21 @@
-"""What commands share that read the recorder's file: its option, and points in time."""
+"""What commands share that read what the flight recorder keeps: its option, and points in time."""
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from app.api.errors import InvalidValue
 
-RecorderFile = Annotated[
-    Path,
+RecorderPlace = Annotated[
+    str,
     typer.Option(
         "--recorder",
         envvar="TURNSTILE_RECORDER",
-        help="File that `turnstile serve --recorder` writes; also when the controller does not run.",
+        metavar="FILE|URL",
+        help="Where `turnstile serve --recorder` writes: a file, or postgresql://USER@HOST/DATABASE, read with your"
+        " rights there (PGPASSWORD and ~/.pgpass are looked at); also when the controller does not run.",
     ),
 ]
 

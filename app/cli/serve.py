@@ -1,4 +1,4 @@
-"""`turnstile serve`: run the webhook, the controller, or both."""
+"""`turnstile serve`: run the webhook, the controller, or both; or the page."""
 
 import os
 import socket
@@ -21,6 +21,7 @@ from app.jobs.options import JobOptions, namespaces
 from app.jobs.registry import Registry
 from app.process import configured
 from app.process.configured import Election, JobFlags
+from app.recorder.location import Location
 from app.recorder.writer import Retention
 
 WEBHOOK_ADDRESS: Final = "127.0.0.1:9443"
@@ -32,6 +33,7 @@ class Role(StrEnum):
     ALL = "all"
     WEBHOOK = "webhook"
     CONTROLLER = "controller"
+    PAGE = "page"
 
     @property
     def webhook(self) -> bool:
@@ -42,6 +44,11 @@ class Role(StrEnum):
     def controller(self) -> bool:
         """Whether this process is a candidate for the Lease and, as leader, reconciles."""
         return self in (Role.ALL, Role.CONTROLLER)
+
+    @property
+    def page(self) -> bool:
+        """Whether this process serves the page; it does nothing else then."""
+        return self is Role.PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,7 @@ class Settings:
     health_bind: tuple[str, int] | None
     metrics_bind: tuple[str, int] | None
     visibility_bind: tuple[str, int] | None
+    page_registered: bool
     measured: MetricOptions
     metrics_for_everybody: bool
     webhook_hosts: tuple[str, ...]
@@ -85,7 +93,7 @@ class Settings:
     log_format: str
     decision_log: Path | None
     decision_log_objects: bool
-    recorder: Path | None
+    recorder: Location | None
     retention: Retention
     audit_interval: float
 
@@ -95,6 +103,13 @@ def _address(value: str, flag: str) -> tuple[str, int]:
     if not separator or not port.isdigit() or int(port) > 65535:
         raise typer.BadParameter(f"{value!r} is not host:port, for example 127.0.0.1:9443", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 -- without a host it binds all interfaces
+
+
+def _recorder(text: str | None) -> Location | None:
+    try:
+        return Location.of(text) if text else None
+    except InvalidValue as error:
+        raise typer.BadParameter(f"{error.value!r} {error.cure}", param_hint="--recorder") from None
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -150,7 +165,9 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 help="Feature gates as A=true,B=false; not together with featureGates in the configuration file."
             ),
         ] = "",
-        bind: Annotated[str | None, typer.Option(help=f"host:port of the webhook (TLS); {WEBHOOK_ADDRESS}.")] = None,
+        bind: Annotated[
+            str | None, typer.Option(help=f"host:port of the webhook or the page (TLS); {WEBHOOK_ADDRESS}.")
+        ] = None,
         health_bind: Annotated[
             str | None, typer.Option(help="host:port of /healthz and /readyz without TLS; empty for none.")
         ] = None,
@@ -165,6 +182,13 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 " VisibilityOnDemand only."
             ),
         ] = None,
+        page_registered: Annotated[
+            bool,
+            typer.Option(
+                "--page-registered",
+                help="The page is registered with the API server: the leader writes the caBundle of its APIService.",
+            ),
+        ] = False,
         metrics_for_everybody: Annotated[
             bool,
             typer.Option(
@@ -248,10 +272,14 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             ),
         ] = False,
         recorder: Annotated[
-            Path | None,
+            str | None,
             typer.Option(
-                help="File in which the leader records what happens to each Workload (SQLite), for `turnstile timeline`"
-                " and `turnstile usage`; none by default. Not on a network file system.",
+                envvar="TURNSTILE_RECORDER",
+                metavar="FILE|URL",
+                help="Where the leader records what happens to each Workload, for `turnstile timeline` and `turnstile"
+                " usage`; nowhere by default. A file (SQLite; not on a network file system), or a database of"
+                " PostgreSQL as postgresql://USER:PASSWORD@HOST/DATABASE: give that by the variable, which other"
+                " processes do not see.",
             ),
         ] = None,
         recorder_days: Annotated[
@@ -261,7 +289,8 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
         recorder_mib: Annotated[
             float,
             typer.Option(
-                help="MiB that --recorder may take: the Workloads that were over first are deleted; 0 for no limit.",
+                help="MiB that the file of --recorder may take: the Workloads that were over first are deleted; 0 for"
+                " no limit. A database has none.",
                 min=0.0,
             ),
         ] = Retention().mib or 0.0,
@@ -287,9 +316,11 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             typer.Option(help=f"Seconds between attempts to get or renew the Lease; {Election().retry_period:g}."),
         ] = None,
     ) -> None:
-        """Answer admission reviews, keep quota, or both."""
+        """Answer admission reviews, keep quota, or both; or serve the page."""
         if (tls_cert is None) != (tls_key is None):
             raise typer.BadParameter("--tls-cert and --tls-key go together", param_hint="--tls-cert")
+        if role.page and tls_cert is None:
+            raise typer.BadParameter("--role page needs --tls-cert and --tls-key", param_hint="--tls-cert")
         if client_name and client_ca_file is None:
             raise typer.BadParameter("--client-name needs --client-ca-file", param_hint="--client-name")
         loaded = load_or_exit(
@@ -325,6 +356,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             if metrics_bind is not None or loaded is None
             else configured.metrics_address(loaded),
             visibility_bind=visibility if "VisibilityOnDemand" in gates else None,
+            page_registered=page_registered,
             metrics_for_everybody=metrics_for_everybody,
             measured=configured.metric_options(loaded) if loaded is not None else MetricOptions(),
             webhook_hosts=tuple(webhook_host or ()),
@@ -355,7 +387,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             log_format=log_format,
             decision_log=decision_log,
             decision_log_objects=decision_log_objects,
-            recorder=recorder,
+            recorder=_recorder(recorder),
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
         )

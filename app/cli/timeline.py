@@ -10,9 +10,11 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.api.quantity import from_int
-from app.cli.asking import Namespace, named
+from app.cli.asking import Namespace
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderFile, stamp
+from app.cli.recorded import RecorderPlace, stamp
+from app.insight.targets import named
+from app.recorder.location import Location
 from app.recorder.reading import Entry, Reader, Recorded, reading
 
 _CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
@@ -41,7 +43,7 @@ def register(app: typer.Typer) -> None:
     def timeline(
         *,
         target: Annotated[str, typer.Argument(metavar="KIND/NAME", help="A Workload, or the job that it is for.")],
-        recorder: RecorderFile,
+        recorder: RecorderPlace,
         namespace: Namespace = "default",
         output: Annotated[
             Output, typer.Option("--output", "-o", help="text for people, json for programs.")
@@ -49,10 +51,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Tell what happened to a Workload: when and why it waited, was admitted, preempted, by whom, and ended.
 
-        Read from the recorder's file, so it works after the Workload and its job are gone. Of several Workloads of one
-        name or job, all are told, the oldest first. Exit code 0: told; 2: unable.
+        Read from what the flight recorder keeps, so it works after the Workload and its job are gone. Of several
+        Workloads of one name or job, all are told, the oldest first. Exit code 0: told; 2: unable.
         """
-        with explained(), reading(recorder) as reader:
+        with explained(), reading(Location.of(recorder)) as reader:
             kind, name = named(target, _CURE)
             told = timelines(reader, kind, name, namespace)
         if output is Output.JSON:

@@ -13,10 +13,11 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderFile, point, stamp
+from app.cli.recorded import RecorderPlace, point, stamp
 from app.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from app.recorder.holdings import holdings
-from app.recorder.reading import Reader, Span, reading
+from app.recorder.location import Location
+from app.recorder.reading import Reader, reading
 
 _BY: Final[dict[str, By]] = {
     "queue": "cluster_queue",
@@ -52,7 +53,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Usage between two points in time. `recorded_since` is the first instant that the file has."""
+    """Usage between two points in time. `recorded_since` is the instant from which all is recorded."""
 
     since: str
     until: str
@@ -66,7 +67,7 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
     @app.command()
     def usage(
         *,
-        recorder: RecorderFile,
+        recorder: RecorderPlace,
         by: Annotated[
             str, typer.Option(help=f"One or several of {', '.join(_BY)}, with commas: a row for each, and resource.")
         ] = "queue",
@@ -89,7 +90,7 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
 
         It is the integral of what was recorded, exact to the second. Exit code 0: reported; 2: unable.
         """
-        with explained(), reading(recorder) as reader:
+        with explained(), reading(Location.of(recorder)) as reader:
             now = clock()
             begin, end = point("--since", since, now), point("--until", until, now)
             names = fields(by, user_label)
@@ -142,11 +143,11 @@ def report(
         found = {account: figures for account, figures in found.items() if account.namespace == namespace}
     if resource:
         found = {account: figures for account, figures in found.items() if account.resource == resource}
-    span: Span = reader.span()
+    recorded = reader.since()
     return Report(
         stamp(begin),
         stamp(end),
-        stamp(span.first) if span.first is not None else None,
+        stamp(recorded) if recorded is not None else None,
         [_row(names, key, figures) for key, figures in summed(found, [_BY[name] for name in names]).items()],
     )
 

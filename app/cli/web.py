@@ -12,6 +12,7 @@ import typer
 from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
@@ -85,7 +86,7 @@ async def _web(
     async with connected(source.kubeconfig, source.context, "web") as transport:
         with suppress(Forbidden):  # the server answers, and knows the user
             await transport.request("GET", "/version")
-        found = Followed(transport, await namespaced(transport, namespace), lease)
+        found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
         page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)
 

@@ -12,19 +12,17 @@ import typer
 
 from app.api.core import Node
 from app.api.errors import InvalidValue
-from app.api.meta import Kind
-from app.cli.asking import ConfigFile, Namespace, Source, State, named
+from app.cli.asking import ConfigFile, Namespace, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.cli.config import text_of
-from app.cli.explain import Output, workload_of
+from app.cli.explain import Output
 from app.engine.reasons import PREEMPTION_TEXT
-from app.insight.consequences import Change
-from app.insight.difference import Difference, Effect, Verdict, difference
+from app.insight import documents
+from app.insight.difference import Difference, Effect, Verdict
 from app.insight.drain import Drained, drained, selector
-from app.insight.feeding import FEEDING
 from app.insight.manifests import PRIORITY_CLASSES, Composer
-from app.insight.proposals import Otherwise, Setting, proposed
-from app.process import snapshots
+from app.insight.proposals import Otherwise, Setting, what_if
+from app.insight.targets import dropped, named, workload_of
 
 FAILED: Final = 1
 """Exit code: something happens that `--fail-on` names."""
@@ -109,46 +107,24 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 kind, name = named(text, _CURE)
                 return workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "what-if", path))
 
-            given = [
-                snapshots.parse(text_of(Path(path), "--filename"), path, namespace=namespace) for path in files or ()
-            ]
-            change, notes = proposed(
-                snapshot,
+            given = documents.Documents()
+            for path in files or ():
+                given.add(documents.parse(text_of(Path(path), "--filename"), path, namespace=namespace))
+            pool = drained(snapshot, selector(drain)) if drain else None
+            told = what_if(
                 Composer(snapshot, registry, options, now),
-                put=[obj for each in given for obj in each.snapshot.all()],
-                manifests=[plain for each in given for plain in each.others],
+                source.options(),
+                given,
                 source=", ".join(files or ()),
                 targets=[key_of(each) for each in targets or ()],
-                drop=[_dropped(each, namespace, key_of) for each in drops or ()],
+                drop=[dropped(each, namespace, key_of) for each in drops or ()],
                 otherwise=otherwise,
+                quotas=pool.quotas.put if pool is not None else (),
             )
-            pool = drained(snapshot, selector(drain)) if drain else None
-            if pool is not None:
-                change = Change((*pool.quotas.put, *change.put), change.drop)
-            told = difference(snapshot, source.options(), now, change)
-            told = msgspec.structs.replace(told, notes=(*notes, *told.notes))
         typer.echo(as_json(told, pool) if output is Output.JSON else "\n".join(shown(told, pool)))
         if failed := _failures(told, fail_on or ()):
             typer.echo(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
             raise typer.Exit(FAILED)
-
-
-def _dropped(text: str, namespace: str, key_of: Callable[[str], str]) -> tuple[type[Kind], str]:
-    """Kind and key of what `--drop` names; of a job it is its Workload."""
-    word, name = named(text, _CURE)
-    for kind in FEEDING:
-        if word in (kind.KIND.lower(), kind.PLURAL, *kind.SHORT_NAMES, *_SHORT.get(kind.KIND, ())):
-            return kind, f"{namespace}/{name}" if kind.NAMESPACED else name
-    return next(kind for kind in FEEDING if kind.KIND == "Workload"), key_of(text)
-
-
-_SHORT: Final = {
-    "ClusterQueue": ("cq",),
-    "LocalQueue": ("lq", "queue", "queues"),
-    "ResourceFlavor": ("rf", "flavor", "flavors"),
-    "Workload": ("wl",),
-    "Namespace": ("ns",),
-}
 
 
 def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:

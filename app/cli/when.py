@@ -4,17 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
-import msgspec
 import orjson
 import typer
 
 from app.api.errors import InvalidValue
-from app.api.workload import Workload
-from app.cli.asking import ConfigFile, Namespace, Source, State, named
+from app.cli.asking import ConfigFile, Namespace, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, explained
-from app.cli.explain import Output, workload_of
-from app.insight.forecast import COURSES, Forecast, Forecaster, arrivals_of
-from app.insight.runtimes import RunTimes, runs_of
+from app.cli.explain import Output
+from app.insight.forecast import COURSES, Forecast, forecasts, pending, plain
+from app.insight.targets import named, workload_of
 
 _CURE = "give KIND/NAME, as job/train or workload/job-train-4f2a1, or --all"
 
@@ -56,41 +54,17 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             source = Source(state, config, kubeconfig, context)
             snapshot = source.read(run, "when", namespace).snapshot
             now = clock()
-            keys = sorted(
-                each.metadata.key
-                for each in snapshot.of(Workload)
-                if each.metadata.namespace == namespace and not each.quota_reserved and not each.finished
-            )
+            key = ""
             if target:
                 kind, name = named(target, _CURE)
                 key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "when", path))
-                if (found := snapshot.get(Workload, key)) is None:
-                    raise InvalidValue("TARGET", key, "there is no such Workload: see `kubectl get workloads`")
-                if found.finished or found.quota_reserved:
-                    raise InvalidValue("TARGET", key, "it is not pending: see `turnstile explain`")
-                keys = [key]
-            forecaster = Forecaster(
-                snapshot=snapshot,
-                options=source.options(),
-                now=now.timestamp(),
-                run_times=RunTimes(runs_of(snapshot.of(Workload), now.timestamp(), label)),
-                label=label,
-                arrivals=arrivals_of(snapshot),
-                courses=courses,
-                seed=seed,
-            )
-            told = forecaster.forecast(keys)
+            keys = pending(snapshot, namespace, key)
+            told = forecasts(snapshot, source.options(), now.timestamp(), keys, label=label, courses=courses, seed=seed)
         unread = [f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()]
         if output is Output.JSON:
-            typer.echo(as_json(told, unread, now))
+            typer.echo(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
         else:
             typer.echo("\n".join(shown(told, unread, now)))
-
-
-def as_json(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> str:
-    """The forecasts for programs; seconds count from `now`."""
-    plain = {"now": now.isoformat(), "forecasts": msgspec.to_builtins(told), "unread": unread}
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
 
 
 def shown(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> Iterator[str]:

@@ -4,7 +4,7 @@ The controllers watch the Secret, whose next step `app.http.certificates` plans,
 configurations, in which every entry's `caBundle` must be the bundle of the Secret. Any other value is replaced at once.
 No other field of a configuration is written: the write is a server-side apply of exactly these fields. Turnstile then
 gives up its entry in `metadata.managedFields`, so that another applier (Helm) can remove a whole webhook entry. The
-APIServices of the visibility API, which the same certificate serves, get the bundle by a merge patch.
+APIServices of the visibility API and the page, which the same certificate serves, get the bundle by a merge patch.
 
 Must not run where certificates come from another source (cert-manager, an existing Secret).
 """
@@ -39,7 +39,7 @@ watch."""
 AT_LATEST = 3600.0
 """Maximum seconds until the Secret is reconciled again, in case the clock jumps."""
 
-_API_SERVICES = tuple(f"{version}.{names.VISIBILITY_GROUP}" for version in names.VISIBILITY_VERSIONS)
+_API_SERVICES = names.API_SERVICES
 
 _REASONS = {
     Step.START_OVER: "CertificatesCreated",

@@ -140,17 +140,20 @@ def _starts_pods_itself(integration: Integration[Any]) -> bool:
 
 def some_unseen(workload: Workload, cluster: ClusterView) -> bool:
     """Whether pods that a Workload is charged for, and that a controller makes, do not exist, as far as is known."""
-    return _made_by_a_controller(workload) and len(pods_of(workload, cluster)) < _pods_admitted(workload)
+    return _made_by_a_controller(workload) and len(pods_of(workload, cluster)) < sum(pods_charged(workload).values())
 
 
-def _pods_admitted(workload: Workload) -> int:
-    """How many pods a Workload is charged for."""
+def pods_charged(workload: Workload) -> dict[str, int]:
+    """How many pods of each pod set a Workload is charged for: those admitted, but at most those that are left of the
+    pod set without the ones whose quota was released (`reclaimablePods`). An admission that comes after pods have
+    succeeded is for the others alone."""
     ended = {each.name: each.count for each in workload.status.reclaimable_pods}
-    counts = {each.name: each.count for each in workload.spec.pod_sets}
+    counts = {each.name: max(0, each.count - ended.get(each.name, 0)) for each in workload.spec.pod_sets}
     if workload.status.admission is not None:
-        given = workload.status.admission.pod_set_assignments
-        counts |= {each.name: each.count for each in given if each.count is not None}
-    return sum(max(0, count - ended.get(name, 0)) for name, count in counts.items())
+        for given in workload.status.admission.pod_set_assignments:
+            if given.count is not None and given.name in counts:
+                counts[given.name] = min(given.count, counts[given.name])
+    return counts
 
 
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:

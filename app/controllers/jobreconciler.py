@@ -7,7 +7,7 @@ Kueue's generic reconciler (pkg/controller/jobframework). A decision ends at a w
 depend on; the next decision starts from the result. Values that are right already are not written.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -95,26 +95,24 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
         return ReconcileResult([], why=str(why))
 
 
+def pods_are_ready(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether the pods of a job of the Workload are ready now, which the Workload may not say yet. Raises NotRead."""
+    for key in cluster.registry.jobs_of(workload):
+        framework, name = split_job_key(key)
+        integration = cluster.registry.known.get(framework)
+        if integration is not None and integration.kind in cluster.jobs:
+            integration, job = _read(key, integration, name, [workload], cluster)
+            if job is not None and integration.pods_ready(job):
+                return True
+    return False
+
+
 def _decide(key: str, integration: Integration[Any], name: str, cluster: ClusterView) -> ReconcileResult:
-    cluster.require([integration.kind, *([integration.templates_in] if integration.templates_in is not None else [])])
-    store = cluster.jobs[integration.kind]
     workloads = cluster.workloads.by_index(WORKLOADS_BY_JOB, key)
-    if integration.groups is not None and (group := group_in(name)):
-        charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
-        members = [
-            each
-            for each in store.by_index(JOBS_BY_GROUP, key)
-            if not integration.skip(each) or each.metadata.uid in charged
-        ]
-        if not members:
-            workloads = [each for each in workloads if not (build.of_a_set(each) and each.metadata.owner_references)]
-        job = _composed(integration.groups, group, members, cluster) if members else None
-        integration = integration.groups
-    else:
-        job = store.get(name)
-        if job is not None and integration.templates_in is not None:
-            job = _joined(integration, job, integration.templates_in, cluster)
+    integration, job = _read(key, integration, name, workloads, cluster)
     if job is None:
+        if isinstance(integration, GroupIntegration):
+            workloads = [each for each in workloads if not (build.of_a_set(each) and each.metadata.owner_references)]
         return ReconcileResult(*ownerless(workloads, cluster, "the job is gone"))
     if integration.group_of(job):
         # A Workload that was made before the object joined the group keeps the quota of the pods that run.
@@ -122,6 +120,26 @@ def _decide(key: str, integration: Integration[Any], name: str, cluster: Cluster
         actions = [action for workload in unused for action in discarded(workload)]
         return ReconcileResult(actions, why="the object has joined a group, which has a Workload of its own")
     return _Job(integration, job, workloads, cluster).decide()
+
+
+def _read(
+    key: str, integration: Integration[Any], name: str, workloads: Sequence[Workload], cluster: ClusterView
+) -> tuple[Integration[Any], Kind | None]:
+    """The job of a key as it is cached, and the integration that handles it. Raises NotRead."""
+    cluster.require([integration.kind, *([integration.templates_in] if integration.templates_in is not None else [])])
+    store = cluster.jobs[integration.kind]
+    if integration.groups is not None and (group := group_in(name)):
+        charged = {owner.uid for each in workloads for owner in each.metadata.owner_references}
+        members = [
+            each
+            for each in store.by_index(JOBS_BY_GROUP, key)
+            if not integration.skip(each) or each.metadata.uid in charged
+        ]
+        return integration.groups, _composed(integration.groups, group, members, cluster) if members else None
+    job = store.get(name)
+    if job is not None and integration.templates_in is not None:
+        job = _joined(integration, job, integration.templates_in, cluster)
+    return integration, job
 
 
 def _joined(integration: Integration[Any], job: Kind, kind: type[Kind], cluster: ClusterView) -> Kind:

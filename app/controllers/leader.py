@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import Pod
 from app.api.localqueue import LocalQueue
+from app.api.meta import Kind
 from app.api.workload import Workload
 from app.controllers import defaultqueues, frameworks, inuse, queues, workload, workloadpriorityclass
 from app.controllers.audit import INTERVAL_SECONDS, Auditor
@@ -99,6 +100,8 @@ class Leader:
             cluster.pods.subscribe(self._count_pod),
             cluster.cluster_queues.subscribe(self._forget_cluster_queue),
             cluster.local_queues.subscribe(self._forget_local_queue),
+            cluster.workload_priority_classes.subscribe(self._forget_priority_class),
+            cluster.priority_classes.subscribe(self._forget_priority_class),
         ]
         try:
             yield
@@ -122,3 +125,7 @@ class Leader:
     def _forget_local_queue(self, key: str, _: LocalQueue | None, new: LocalQueue | None) -> None:
         if new is None:
             self.metrics.forget_local_queue(key)
+
+    def _forget_priority_class(self, name: str, _: Kind | None, new: Kind | None) -> None:
+        if new is None:
+            self.metrics.forget_priority_class(name)

@@ -4,7 +4,7 @@ Names, labels and buckets of metrics are Kueue's, so that its dashboards go on w
 versions of a Workload that its watch receives, whatever client wrote them. So a write that is refused, repeated or
 answered late counts once, and events from before the leader's term do not count again. Label values are names of
 queues, Cohorts and priority classes, a fixed set of reasons, and what `metrics.customLabels` adds. The series of a
-deleted queue or Cohort end with it, all others with the term. Must never decide anything.
+deleted queue, Cohort or priority class end with it, all others with the term. Must never decide anything.
 """
 
 from collections import Counter as Counted
@@ -269,7 +269,7 @@ class WorkloadMetrics(Collector):
         self._skipped.update(skipped)
 
     def _happened(self, workload: Workload, name: str) -> None:
-        queue, priority = self._queue_of(workload), _priority_class(workload)
+        queue, priority = self._queue_of(workload), self._priority_class(workload)
         if self._known(queue):
             self._queues.counts[name].add((queue, priority, *self._custom(queue)))
         if (line := self._line(workload)) is not None:
@@ -279,7 +279,7 @@ class WorkloadMetrics(Collector):
     def _lasted(self, workload: Workload, name: str, seconds: float | None) -> None:
         if seconds is None:
             return
-        queue, priority = self._queue_of(workload), _priority_class(workload)
+        queue, priority = self._queue_of(workload), self._priority_class(workload)
         if self._known(queue):
             self._queues.times[name].add((queue, priority, *self._custom(queue)), seconds)
         if (line := self._line(workload)) is not None:
@@ -288,7 +288,7 @@ class WorkloadMetrics(Collector):
 
     def _count_eviction(self, eviction: Eviction, old: Workload, new: Workload) -> None:
         queue, reason, cause, times, first = eviction
-        causes = reason, cause, _priority_class(new)
+        causes = reason, cause, self._priority_class(new)
         if (line := self._line(new)) is not None:
             self._lines.evicted.add((*line[:2], *causes, *line[2:]), times)
         if not self._known(queue):
@@ -307,7 +307,7 @@ class WorkloadMetrics(Collector):
     def _count_below(self, workload: Workload) -> None:
         if self._state is None or self._cluster is None or not self.options.cohorts:
             return
-        priority = _priority_class(workload)
+        priority = self._priority_class(workload)
         for cohort in self._state.cohorts_above(_cluster_queue(workload)):
             custom = self.options.values("Cohort", _meta(self._cluster.cohorts.get(cohort)))
             self._below.add((cohort, priority, *custom))
@@ -339,6 +339,15 @@ class WorkloadMetrics(Collector):
     def _known(self, cluster_queue: str) -> bool:
         """Whether a ClusterQueue exists, so that its series end with it; any does outside a term."""
         return self._cluster is None or cluster_queue in self._cluster.cluster_queues
+
+    def _priority_class(self, workload: Workload) -> str:
+        """The class that the Workload names; empty if there is none of that name, which a tenant may have made up."""
+        ref = workload.spec.priority_class_ref
+        return ref.name if ref is not None and self._has_class(ref.name) else ""
+
+    def _has_class(self, name: str) -> bool:
+        cluster = self._cluster
+        return cluster is None or name in cluster.workload_priority_classes or name in cluster.priority_classes
 
     def _custom(self, cluster_queue: str) -> tuple[str, ...]:
         if "ClusterQueue" not in self.options.by_source:
@@ -373,6 +382,12 @@ class WorkloadMetrics(Collector):
         for series in self._lines.all:
             series.forget(name=name, namespace=namespace)
 
+    def forget_priority_class(self, name: str) -> None:
+        """Remove the metrics of a deleted WorkloadPriorityClass or PriorityClass, unless there is one of the other kind
+        with that name."""
+        for series in self.series if not self._has_class(name) else ():
+            series.forget(priority_class=name)
+
     def _forget_cohorts(self) -> None:
         """Remove the metrics of Cohorts that have neither an object nor members any more."""
         known = self._state.ledger.cohorts if self._state is not None else {}
@@ -399,8 +414,3 @@ def _meta(value: Kind | None) -> ObjectMeta | None:
 def _cluster_queue(workload: Workload) -> str:
     admission = workload.status.admission
     return admission.cluster_queue if admission is not None else ""
-
-
-def _priority_class(workload: Workload) -> str:
-    ref = workload.spec.priority_class_ref
-    return ref.name if ref is not None else ""

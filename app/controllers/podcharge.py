@@ -16,6 +16,7 @@ from app.api.core import Pod
 from app.api.errors import InvalidValue
 from app.api.pods import PodSpec
 from app.api.workload import PodSetAssignment, Workload
+from app.controllers.charges import pods_charged
 from app.controllers.clusterview import ClusterView
 from app.engine.quota.requests import Exact, effective_pod, exact, pod_requests
 from app.jobs.bases.once import Once
@@ -39,16 +40,12 @@ class Allowance:
 
 
 def allowed_by(workload: Workload) -> Allowance:
-    """The admitted pods of a Workload, without those whose quota was released (`reclaimablePods`)."""
-    status = workload.status
-    assigned = {each.name: each for each in (status.admission.pod_set_assignments if status.admission else ())}
-    reclaimed = {each.name: each.count for each in status.reclaimable_pods}
-    allowance = Allowance()
+    """The pods that a Workload is charged for."""
+    admission = workload.status.admission
+    allowance, counts = Allowance(), pods_charged(workload)
     for pod_set in workload.spec.pod_sets:
-        given = assigned.get(pod_set.name)
-        count = pod_set.count if given is None or given.count is None else given.count
-        allowance.add(pod_set.name, count - reclaimed.get(pod_set.name, 0), pod_set.template.spec)
-    allowance.assigned = assigned
+        allowance.add(pod_set.name, counts[pod_set.name], pod_set.template.spec)
+    allowance.assigned = {each.name: each for each in (admission.pod_set_assignments if admission else ())}
     return allowance
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from app.api import workload as wl
 from app.api.conditions import instant
-from app.api.meta import ConditionStatus, find_condition
+from app.api.meta import Condition, ConditionStatus, find_condition
 from app.api.workload import Workload
 from app.jobs.options import PodsReadyOptions
 
@@ -35,7 +35,7 @@ def condition(workload: Workload, *, ready: bool) -> tuple[ConditionStatus, str,
         again = before is not None and before.reason in {WAIT_FOR_RECOVERY, RECOVERED}
         return "True", RECOVERED if again else STARTED, _RUNNING
     once = before is not None and (before.status == "True" or before.reason == WAIT_FOR_RECOVERY)
-    return "False", *(_FAILED if once else _WAITING)
+    return "False", *(_FAILED if once and _of_this_run(workload, before) else _WAITING)
 
 
 def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tuple[Cause, float] | None:
@@ -47,11 +47,20 @@ def patience(workload: Workload, options: PodsReadyOptions, now: datetime) -> tu
     ready = find_condition(workload.status.conditions, wl.PODS_READY)
     if ready is not None and ready.status == "True":
         return None
-    if ready is not None and ready.reason == WAIT_FOR_RECOVERY:
+    if ready is not None and ready.reason == WAIT_FOR_RECOVERY and _of_this_run(workload, ready):
         if not options.recovery_timeout:
             return None
         return "WaitForRecovery", _left(ready.last_transition_time, options.recovery_timeout, now)
     return "WaitForStart", _left(admitted.last_transition_time, options.timeout, now)
+
+
+def _of_this_run(workload: Workload, ready: Condition | None) -> bool:
+    """Whether PodsReady is about the pods of the present admission. A Workload may be admitted again before the
+    condition of its last run is written anew."""
+    admitted = find_condition(workload.status.conditions, wl.ADMITTED)
+    begin = instant(admitted.last_transition_time) if admitted is not None else None
+    told = instant(ready.last_transition_time) if ready is not None else None
+    return begin is None or told is None or told >= begin
 
 
 def _left(since: str, limit: float, now: datetime) -> float:

@@ -16,12 +16,12 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import charges, podsready, wakes
+from app.controllers import charges, jobreconciler, podsready, wakes
 from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at
-from app.controllers.clusterview import ClusterView
+from app.controllers.clusterview import ClusterView, NotRead
 from app.controllers.controller import Controller, every
-from app.controllers.reconcile import ended, released
+from app.controllers.reconcile import RETRY_SECONDS, ended, released
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
 from app.insight.stops import stop_of
@@ -356,6 +356,11 @@ def _not_ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | No
     cause, left = waits
     if left > 0:
         return ReconcileResult([RequeueAfter(left)], why="waiting for its pods")
+    try:
+        if jobreconciler.pods_are_ready(workload, cluster):
+            return None  # they got ready while no leader ran: its job is reconciled, and writes that
+    except NotRead as why:
+        return ReconcileResult([RequeueAfter(RETRY_SECONDS)], why=str(why))
     draft = cluster.draft(workload)
     state = workload.status.requeue_state
     again = podsready.next_attempt((state.count or 0) if state is not None else 0, options, cluster.now)

@@ -38,13 +38,15 @@ async def serve(
     drain_seconds: float = 5.0,
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
+    chunks: bool = False,
 ) -> None:
     """Serve `app` until `stop` is set, then drain connections and return.
 
     TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
     and answers carry `Connection: close`; after `drain_seconds` no new connection is accepted, after `grace_seconds`
     more the remaining connections are cut. Cancellation skips both. `on_listening` is called with the address; port 0
-    picks a free port. Raises OSError if the address cannot be bound.
+    picks a free port. With `chunks` a client with a certificate that the server knows may send a body without a
+    declared length: the application has to count. Raises OSError if the address cannot be bound.
     """
     listener = listen(host, port)
     try:
@@ -68,7 +70,8 @@ async def serve(
         def context() -> ssl.SSLContext | None:
             return None if certificate is None else certificate.context
 
-        server = _Server(config, listener, Connections() if connections is None else connections, context)
+        counted = Connections() if connections is None else connections
+        server = _Server(config, listener, counted, context, chunks=chunks)
         serving = asyncio.create_task(server.serve())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -100,8 +103,11 @@ class _Server(uvicorn.Server):
         listener: socket.socket,
         connections: Connections,
         context: Callable[[], ssl.SSLContext | None],
+        *,
+        chunks: bool,
     ) -> None:
         super().__init__(config)
+        self._chunks = chunks
         self._socket = listener
         self._connections = connections
         self._context = context
@@ -114,7 +120,9 @@ class _Server(uvicorn.Server):
         self.started = True
 
     def _protocol(self, connection: Connection) -> asyncio.Protocol:
-        return _Protocol(self.config, self.server_state, connections=self._connections, connection=connection)
+        return _Protocol(
+            self.config, self.server_state, connections=self._connections, connection=connection, chunks=self._chunks
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -149,8 +157,10 @@ class _Protocol(HttpToolsProtocol):
         *,
         connections: Connections,
         connection: Connection,
+        chunks: bool,
     ) -> None:
         super().__init__(config, server_state, {})
+        self._chunks = chunks
         self._connections = connections
         self._connection = connection
         self._gone = False
@@ -211,7 +221,8 @@ class _Protocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if any(name == b"transfer-encoding" for name, _ in self.headers):
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        if chunked and not (self._chunks and self._connection.trusted):
             self._refusal = (411, "declare the length of the body: send content-length")
             raise _Refused
         self._in_head = False

@@ -6,7 +6,7 @@ would not be admitted even when all is quiet, and one of a later round waits lon
 Workloads run (`forecast` does). Must never decide anything itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -19,7 +19,7 @@ from app.engine.questions import BYPASSED
 from app.engine.quota.amounts import text
 from app.engine.quota.tree import available
 from app.insight.consequences import Change, after
-from app.insight.snapshot import Snapshot
+from app.insight.snapshot import Sees, Snapshot, name_of, refusals
 from app.insight.whatif import Fate, decided, pending
 
 What = Literal["admitted", "preempted", "evicted", "released", "starves", "later", "sooner", "spared", "rescued"]
@@ -30,9 +30,6 @@ the change."""
 WHATS: Final[tuple[What, ...]] = What.__args__  # type: ignore[attr-defined]
 
 _SAID_BY_VERDICT: Final[frozenset[What]] = frozenset(("admitted", "starves", "later", "sooner", "rescued"))
-
-Sees = Callable[[str], bool]
-"""Whether the asker may see the Workloads of a namespace."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -116,7 +113,7 @@ def difference(
         if each.workload in asked and each.what in _SAID_BY_VERDICT:
             continue
         if sees(each.workload.partition("/")[0]):
-            shown.append(each)
+            shown.append(_naming(each, sees))
         else:
             hidden[each.what] = hidden.get(each.what, 0) + 1
     return Difference(
@@ -127,7 +124,7 @@ def difference(
         waits=len(with_.waiting),
         waits_before=len(without.waiting),
         starve_anyway=len(with_.starving.keys() & without.starving.keys()),
-        notes=(*changed.notes, *(str(each) for each in refused)),
+        notes=(*changed.notes, *refusals(refused, sees)),
         unread=tuple(f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()),
     )
 
@@ -202,7 +199,7 @@ class Course:
             )  # fmt: skip
         if last is not None and last.outcome in ("admitted", "reserved"):
             preempts = [each.key for each in self.preempted.values() if each.preemptor == key]
-            named = [each if sees(each.partition("/")[0]) else "a Workload of another namespace" for each in preempts]
+            named = [name_of(each, sees) for each in preempts]
             outcome_now: Literal["admitted", "reserved"] = "admitted" if last.outcome == "admitted" else "reserved"
             return Verdict(key, last.cluster_queue, outcome_now, last.flavors, tuple(sorted(named)), round=0)
         if key in self.held:
@@ -212,6 +209,11 @@ class Course:
 
 def _holders(state: State) -> list[str]:
     return [key for queue in state.cluster_queues.values() for key in queue.workloads]
+
+
+def _naming(effect: Effect, sees: Sees) -> Effect:
+    """The effect without the name of a preemptor that the asker may not see."""
+    return msgspec.structs.replace(effect, by=name_of(effect.by, sees)) if effect.by else effect
 
 
 def _effects(without: Course, with_: Course) -> Iterator[Effect]:

@@ -4,9 +4,9 @@ The engine decides on a ledger made of a snapshot, and this tells what it said. 
 the asker may not see never leave this module: they are counted instead. Must never decide.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,13 +22,10 @@ from app.engine.instants import Instant
 from app.engine.quota.amounts import text
 from app.engine.reasons import Figure
 from app.insight.remedies import Remedy, Search
-from app.insight.snapshot import Snapshot
+from app.insight.snapshot import Sees, Snapshot, name_of, refusals
 
 BEFORE: Final = 10
 """Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
-
-Sees = Callable[[str], bool]
-"""Whether the asker may see the Workloads of a namespace."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -116,7 +113,7 @@ def explain(
         return said.told(state="pending", sentence=sentence, place=place)
     figures = tuple(decision.figures) if decision is not None else ()
     why = state.why(key)
-    waits_for = (*said.waits_for(near, now), *_line(order, state, key, cluster_queue), *(str(each) for each in refused))
+    waits_for = (*said.waits_for(near, now), *_line(order, state, key, cluster_queue), *refusals(refused, sees))
     found = tuple(islice(Search(near, options, now).remedies(workload, figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
     blockers = tuple(_blocker(figure, state, cluster_queue) for figure in dict.fromkeys(figures))
@@ -319,10 +316,14 @@ def _sentence(blockers: Sequence[Blocker], waits_for: Sequence[str], message: st
 
 def _hiding(remedy: Remedy, sees: Sees) -> Remedy:
     """The remedy without the names of Workloads that the asker may not see."""
-
-    def may(key: str) -> bool:
-        return sees(key.partition("/")[0])
-
-    preempts = tuple(key if may(key) else "a Workload of another namespace" for key in remedy.preempts)
-    ends = tuple(key if may(key) else "a Workload of another namespace" for key in remedy.ends)
+    preempts = tuple(name_of(key, sees) for key in remedy.preempts)
+    ends = tuple(name_of(key, sees) for key in remedy.ends)
     return msgspec.structs.replace(remedy, preempts=preempts, ends=ends)
+
+
+def plain(told: Explanation) -> dict[str, Any]:
+    """The explanation for programs: its fields, without the objects that remedies suppose."""
+    found: dict[str, Any] = msgspec.to_builtins(told)
+    for remedy in found["remedies"]:
+        del remedy["put"]
+    return found

@@ -9,18 +9,20 @@ The same seed gives the same answer. Must never decide, and never guess.
 import pickle
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from app.api.errors import InvalidValue
 from app.api.workload import Workload, WorkloadStatus
 from app.engine import Options, State
 from app.engine.instants import Instant, instant_or_zero
-from app.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of
+from app.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of, runs_of
 from app.insight.simulation import Simulation
-from app.insight.snapshot import Snapshot
+from app.insight.snapshot import Sees, Snapshot
 from app.insight.whatif import stamp
 
 COURSES: Final = 100
@@ -70,6 +72,8 @@ class Forecaster:
     """Workloads that came before now; without any, nobody is supposed to come."""
     courses: int = COURSES
     seed: int = 0
+    sees: Sees = lambda _: True
+    """Whether the asker may see the Workloads of a namespace; the names of others are not told."""
 
     def forecast(self, keys: Collection[str] | None = None) -> list[Forecast]:
         """The forecasts of some pending Workloads, or of all, in the order of their keys."""
@@ -94,7 +98,8 @@ class Forecaster:
                 times.append(played.admitted.get(key, ENDLESS) - self.now)
         late = ""
         if missing:
-            late = f"too few runs are known like those of {', '.join(sorted(missing)[:5])}"
+            seen = [key for key in sorted(missing) if self.sees(key.partition("/")[0])][:5]
+            late = f"too few runs are known like those of {', '.join(seen or ['Workloads of other namespaces'])}"
         elif endless:
             late = "what it waits for may run longer than any run that was seen"
         return [self._told(key, found.get(key), late, tuple(based_on)) for key in asked]
@@ -150,7 +155,8 @@ class _Course:
         found = self._distributions.get((group, sample.coarser))
         if found is None:
             found = self._distributions[group, sample.coarser] = sample.distribution(self._lots)
-            self.based_on[str(sample)] = None
+            own = self._of.sees(group.queue.partition("/")[0])
+            self.based_on[str(sample) if own else "runs in other namespaces"] = None
         seconds = found.draw(self._lots, elapsed=elapsed)
         self.endless |= seconds == ENDLESS
         return seconds
@@ -193,3 +199,52 @@ def _quantile(ordered: Sequence[float], part: float) -> float:
 
 def _finite(seconds: float) -> float | None:
     return None if seconds == ENDLESS else max(0.0, seconds)
+
+
+# --- as it is asked ---------------------------------------------------------------------------------------------------
+
+
+def forecasts(
+    snapshot: Snapshot,
+    options: Options,
+    now: Instant,
+    keys: Collection[str],
+    *,
+    label: str = "",
+    courses: int = COURSES,
+    seed: int = 0,
+    sees: Sees = lambda _: True,
+) -> list[Forecast]:
+    """Forecasts for pending Workloads, from the run times and arrivals of all Workloads of a snapshot."""
+    forecaster = Forecaster(
+        snapshot=snapshot,
+        options=options,
+        now=now,
+        run_times=RunTimes(runs_of(snapshot.of(Workload), now, label)),
+        label=label,
+        arrivals=arrivals_of(snapshot),
+        courses=courses,
+        seed=seed,
+        sees=sees,
+    )
+    return forecaster.forecast(keys)
+
+
+def pending(snapshot: Snapshot, namespace: str, key: str = "") -> list[str]:
+    """Keys of the pending Workloads of a namespace, or that one alone. Raises InvalidValue unless it is pending."""
+    if not key:
+        return sorted(
+            each.metadata.key
+            for each in snapshot.of(Workload)
+            if each.metadata.namespace == namespace and not each.quota_reserved and not each.finished
+        )
+    if (found := snapshot.get(Workload, key)) is None:
+        raise InvalidValue("TARGET", key, "there is no such Workload: see `kubectl get workloads`")
+    if found.finished or found.quota_reserved:
+        raise InvalidValue("TARGET", key, "it is not pending: see `turnstile explain`")
+    return [key]
+
+
+def plain(told: Sequence[Forecast], unread: Sequence[str], now: datetime) -> dict[str, Any]:
+    """The forecasts for programs; seconds count from `now`."""
+    return {"now": now.isoformat(), "forecasts": msgspec.to_builtins(told), "unread": unread}

@@ -16,10 +16,13 @@ from app.api.pods import Container, PodSpec, ResourceRequirements
 from app.api.quantity import to_int
 from app.api.workload import PodSet, PriorityClassRef, Workload, WorkloadStatus
 from app.api.workloadpriorityclass import WorkloadPriorityClass
+from app.engine import Options
 from app.insight import changes
 from app.insight.consequences import Change
+from app.insight.difference import Difference, difference
+from app.insight.documents import Documents
 from app.insight.manifests import Composer, Plain
-from app.insight.snapshot import Snapshot
+from app.insight.snapshot import Sees, Snapshot
 
 _CURE = "give [POD_SET/]RESOURCE=AMOUNT for each pod, or [POD_SET/]count=NUMBER, such as cpu=4 or workers/count=3"
 
@@ -78,6 +81,35 @@ class Otherwise:
             workload = changes.with_priority(workload, found.value)
             workload = replace(workload, spec=replace(workload.spec, priority_class_ref=ref))
         return workload
+
+
+def what_if(
+    composer: Composer,
+    engine: Options,
+    given: Documents,
+    *,
+    source: str,
+    targets: Iterable[str] = (),
+    drop: Iterable[tuple[type[Kind], str]] = (),
+    otherwise: Otherwise | None = None,
+    quotas: Iterable[Kind] = (),
+    sees: Sees = lambda _: True,
+) -> Difference:
+    """What would be different with the documents `given` applied; `quotas` are objects that change besides. The rest as
+    for `proposed`."""
+    change, notes = proposed(
+        composer.snapshot,
+        composer,
+        put=given.snapshot.all(),
+        manifests=given.others,
+        source=source,
+        targets=targets,
+        drop=drop,
+        otherwise=otherwise,
+    )
+    change = Change((*quotas, *change.put), change.drop)
+    told = difference(composer.snapshot, engine, composer.now, change, sees=sees)
+    return replace(told, notes=(*notes, *told.notes))
 
 
 def proposed(

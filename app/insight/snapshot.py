@@ -16,6 +16,21 @@ from app.insight.feeding import FEEDING
 
 K = TypeVar("K", bound=Kind)
 
+Sees = Callable[[str], bool]
+"""Whether the asker may see the Workloads of a namespace."""
+Refused = tuple[Kind, InvalidValue]
+"""An object that a ledger cannot interpret, and why."""
+
+
+def name_of(workload: str, sees: Sees) -> str:
+    """The key of a Workload, if the asker may see it."""
+    return workload if sees(workload.partition("/")[0]) else "a Workload of another namespace"
+
+
+def refusals(refused: Iterable[Refused], sees: Sees) -> Iterator[str]:
+    """Why objects that the asker may see cannot be interpreted."""
+    return (str(error) for obj, error in refused if not obj.NAMESPACED or sees(obj.metadata.namespace))
+
 
 @dataclass(slots=True)
 class Snapshot:
@@ -69,13 +84,13 @@ class Snapshot:
         """The same without the objects of a kind."""
         return Snapshot({each: held for each, held in self.objects.items() if each is not kind}, dict(self.unread))
 
-    def state(self, options: Options, now: Instant) -> tuple[State, list[InvalidValue]]:
-        """A ledger of its own that holds the objects, and the errors of those that it cannot interpret."""
-        state, refused = State(options), list[InvalidValue]()
+    def state(self, options: Options, now: Instant) -> tuple[State, list[Refused]]:
+        """A ledger of its own that holds the objects, and those that it cannot interpret."""
+        state, refused = State(options), list[Refused]()
         for kind, feed in FEEDING.items():
             for obj in self.of(kind):
                 try:
                     feed.put(state, obj, now)
                 except InvalidValue as error:
-                    refused.append(error)
+                    refused.append((obj, error))
         return state, refused

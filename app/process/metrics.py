@@ -236,17 +236,17 @@ class ProcessMetrics(Collector):
     def _of_flight(self, flight: Writer) -> Iterator[Metric]:
         stats = flight.stats
         yield _counter("turnstile_recorder_records", "Records given to the flight recorder.", [((), stats.put)])
-        yield _counter("turnstile_recorder_written", "Records written to its file.", [((), stats.written)])
+        yield _counter("turnstile_recorder_written", "Records written to its store.", [((), stats.written)])
         yield _counter(
             "turnstile_recorder_dropped",
-            "Records given up: too many waited, or the file refused them.",
+            "Records given up: too many waited, or the store refused them.",
             [((), stats.dropped)],
         )
         yield _gauge("turnstile_recorder_waiting", "Records that wait to be written.", [((), len(flight))])
         yield _gauge(
-            "turnstile_recorder_failing", "1 while the file cannot be written to.", [((), bool(stats.failing))]
+            "turnstile_recorder_failing", "1 while the store cannot be written to.", [((), bool(stats.failing))]
         )
-        yield _gauge("turnstile_recorder_bytes", "Bytes in use in the file, once a minute.", [((), stats.bytes)])
+        yield _gauge("turnstile_recorder_bytes", "Bytes in use in the store, once a minute.", [((), stats.bytes)])
 
     def _of_writes(self, executor: Executor) -> Iterator[Metric]:
         stats = executor.stats

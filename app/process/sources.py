@@ -1,7 +1,7 @@
 """Where a page's objects come from: watches of a cluster with its reader's own rights, or a dump. Must never write."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.api.errors import ApiError, Forbidden
@@ -26,10 +26,18 @@ _WORDS: Final = {
 class Followed:
     """Watches of a cluster. A kind that may not be listed everywhere is watched in one namespace only."""
 
-    def __init__(self, transport: Transport, scopes: Mapping[type[Kind], str], lease: tuple[str, str]) -> None:
-        self.caches = Caches(transport)
+    def __init__(
+        self,
+        caches: Caches,
+        scopes: Mapping[type[Kind], str],
+        lease: tuple[str, str],
+        *,
+        also: Iterable[type[Kind]] = (),
+    ) -> None:
+        """`also` are kinds that questions are about, beside those that decisions depend on."""
+        self.caches = caches
         self.stores: dict[type[Kind], Store[Any]] = {}
-        for kind in FEEDING:
+        for kind in (*FEEDING, *also):
             self.stores[kind] = self.caches.of(kind, namespace=scopes.get(kind, ""), optional=True)
         namespace, name = lease
         self.leases: Store[Lease] = self.caches.of(

@@ -4,7 +4,7 @@
 - *used*: of it, while the Workload was admitted.
 - *borrowed*: of it, above the nominal quota that the ClusterQueue had at the time; the Workloads that hold quota in a
   ClusterQueue at a time borrow in proportion to what they hold.
-- *lent*: quota of a ClusterQueue or Cohort that others borrowed, by the rule of `lending`.
+- *lent*: quota of a ClusterQueue or Cohort that others borrowed, by the rule of `engine.quota.lending`.
 - *preempted*: of what was reserved, by attempts that ended by preemption.
 
 All change at instants only, so the integral is a sum over the time between two of them: exact but for rounding.
@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from app.engine.instants import Instant
+from app.engine.quota.tree import Node
 from app.recorder.facts import Pair, Quota
 from app.recorder.holdings import Holding
-from app.recorder.lending import Node, Tree, lent
+from app.recorder.quotatree import Tree
 
 By = Literal["cluster_queue", "local_queue", "namespace", "user", "flavor"]
 UNKNOWN: Final = ""
@@ -65,19 +66,18 @@ class _Cell:
     share: float = 0.0
     since: Instant = 0.0
 
-    def advance(self, now: Instant, nominal: int) -> None:
+    def advance(self, now: Instant, borrowed: int) -> None:
         """Let time pass, in which nothing changed."""
-        if self.held > nominal:
-            self.share += (self.held - nominal) / self.held * (now - self.since)
+        if borrowed:
+            self.share += borrowed / self.held * (now - self.since)
         self.since = now
 
 
 @dataclass(slots=True)
 class _Pool:
-    """What is held and lent below one root of one flavor and resource; `over` are the ClusterQueues that borrow."""
+    """What is lent below one root of one flavor and resource; `over` are the ClusterQueues that borrow."""
 
     since: Instant
-    held: dict[str, int] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     rates: dict[Node, float] = field(default_factory=dict)
 
@@ -99,17 +99,12 @@ class _Sweep:
         self._user_label = user_label
         self._tree = Tree()
         self._cells: dict[tuple[str, Pair], _Cell] = {}
-        self._pools: dict[tuple[str, Pair], _Pool] = {}
+        self._pools: dict[tuple[Node, Pair], _Pool] = {}
         self._found: dict[Account, Figures] = defaultdict(Figures)
-        self._roots: dict[str, str] = {}
-        self._members: dict[str, dict[str, list[Node]]] = {}
-        self._dirty: set[tuple[str, Pair]] = set()
+        self._dirty: set[tuple[Node, Pair]] = set()
         """Pools of which the rates are to be computed anew before time goes on."""
-        for quota in quotas:
-            if quota.at <= since:
-                self._tree.put(quota)
+        self._tree.put(*(quota for quota in quotas if quota.at <= since))
         self._quotas = [quota for quota in quotas if since < quota.at < until]
-        self._shape()
 
     def run(self, held: Sequence[Holding]) -> dict[Account, Figures]:
         """The accounts."""
@@ -143,13 +138,14 @@ class _Sweep:
         for index, (pair, amount) in enumerate(each.usage.items()):
             cell = self._cell(queue, pair, now)
             if ends:
-                cell.held -= amount
                 borrowed = amount * (cell.share - begun[index])
                 self._count(each, pair, amount * seconds, borrowed)
             else:
-                cell.held += amount
                 begun.append(cell.share)
-            self._pool(queue, pair, cell.held, now)
+            more = -amount if ends else amount
+            cell.held += more
+            self._tree.use(queue, pair, more)
+            self._pool(queue, pair, now)
         if not ends:
             shares[number] = begun
 
@@ -170,18 +166,10 @@ class _Sweep:
     def _cell(self, queue: str, pair: Pair, now: Instant) -> _Cell:
         """The cell as of now."""
         cell = self._cells.setdefault((queue, pair), _Cell(since=now))
-        cell.advance(now, self._tree.nominal_of(queue, pair))
+        cell.advance(now, self._tree.borrowed(queue, pair))
         return cell
 
     # --- what is lent -------------------------------------------------------------------------------------------------
-
-    def _shape(self) -> None:
-        """Find the trees anew."""
-        self._roots = self._tree.roots()
-        below: dict[str, list[str]] = {}
-        for name, root in self._roots.items():
-            below.setdefault(root, []).append(name)
-        self._members = {root: self._tree.children(names) for root, names in below.items()}
 
     def _change_quota(self, quota: Quota, now: Instant) -> None:
         for queue, pair in self._cells:
@@ -190,21 +178,22 @@ class _Sweep:
             self._lend(key, pool, now)
         self._pools.clear()
         self._dirty.clear()
-        self._tree.put(quota)
-        self._shape()
+        held: dict[str, dict[Pair, int]] = defaultdict(dict)
         for (queue, pair), cell in self._cells.items():
-            self._pool(queue, pair, cell.held, now)
+            held[queue][pair] = cell.held
+        self._tree.put(quota, held=held)
+        for queue, pair in self._cells:
+            self._pool(queue, pair, now)
 
-    def _pool(self, queue: str, pair: Pair, held: int, now: Instant) -> None:
-        """A ClusterQueue holds another amount."""
-        root = self._roots.get(queue)
-        if root is None or root not in self._members:
+    def _pool(self, queue: str, pair: Pair, now: Instant) -> None:
+        """A ClusterQueue holds another amount, or another quota holds."""
+        root = self._tree.root(queue)
+        if root is None:
             return
         key = root, pair
         pool = self._pools.setdefault(key, _Pool(since=now))
         self._lend(key, pool, now)
-        pool.held[queue] = held
-        if held > self._tree.nominal_of(queue, pair):
+        if self._tree.borrowed(queue, pair):
             pool.over.add(queue)
         else:
             pool.over.discard(queue)
@@ -213,14 +202,14 @@ class _Sweep:
     def _lend_anew(self) -> None:
         for root, pair in self._dirty:
             pool = self._pools[root, pair]
-            pool.rates = lent(self._tree, self._members[root], root, pair, pool.held) if pool.over else {}
+            pool.rates = self._tree.lent(root, pair) if pool.over else {}
         self._dirty.clear()
 
-    def _lend(self, key: tuple[str, Pair], pool: _Pool, now: Instant) -> None:
+    def _lend(self, key: tuple[Node, Pair], pool: _Pool, now: Instant) -> None:
         """Let time pass, in which the same was lent."""
         seconds, pool.since = now - pool.since, now
-        for (kind, name), rate in pool.rates.items():
-            lender = name if kind == "ClusterQueue" else f"cohort {name}"
+        for node, rate in pool.rates.items():
+            lender = node.name if node.is_queue else f"cohort {node.name}"
             self._found[Account(lender, "", "", UNKNOWN, *key[1])].add(Figures(lent=rate * seconds))
 
 

@@ -1,180 +1,130 @@
-"""The recorder's file: an SQLite database in WAL mode, its tables, and what is written to it.
+"""What is written to the recorder's tables, by the same statements in SQLite and PostgreSQL.
 
-A batch of records is one statement for each table, which SQLite takes as one JSON text: the interpreter lock is free
-while SQLite works, so the event loop of the process is not held up. Each batch is one transaction: after a kill all of
-it is there or nothing. Must never be called from the event loop.
+A batch of records is one statement for each table, and one transaction: after a kill all of it is there or nothing.
+Must never be called from the event loop.
 """
 
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from app.api.errors import InvalidValue
 from app.engine.instants import Instant
+from app.recorder.connection import Connection
 from app.recorder.facts import Fact, Quota, Record, Subject
-
-VERSION: Final = 1
-"""Version of the tables, in SQLite's `user_version`."""
-APPLICATION: Final = 0x54524E53
-"""SQLite's `application_id` of our files: no other program's database is written to."""
-BUSY_SECONDS: Final = 5.0
-"""Seconds for which a locked file is waited for."""
+from app.recorder.location import Location
+from app.recorder.schema import migrate
 
 PIECE: Final = 500
 """Uids that are encoded at once: the interpreter lock is held meanwhile."""
 
-_SCHEMA: Final = """
-CREATE TABLE workloads (
-    uid TEXT PRIMARY KEY,
-    namespace TEXT NOT NULL,
-    name TEXT NOT NULL,
-    owner_kind TEXT NOT NULL,
-    owner_name TEXT NOT NULL,
-    local_queue TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    created REAL NOT NULL,
-    labels TEXT NOT NULL,
-    over REAL,                      -- when it finished or was deleted: it holds no quota since
-    gone REAL                       -- when it was deleted
-) WITHOUT ROWID;
-CREATE INDEX workloads_by_name ON workloads (namespace, name);
-CREATE INDEX workloads_by_owner ON workloads (namespace, owner_name);
-CREATE INDEX workloads_by_end ON workloads (over);
-CREATE TABLE facts (
-    seq INTEGER PRIMARY KEY,        -- in the order of recording
-    uid TEXT NOT NULL,
-    what TEXT NOT NULL,
-    at REAL NOT NULL,
-    attempt INTEGER NOT NULL,
-    mark TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    message TEXT NOT NULL,
-    detail TEXT,
-    UNIQUE (uid, what, mark)
-);
-CREATE INDEX facts_by_workload ON facts (uid, what, seq);
-CREATE TABLE quotas (
-    seq INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,
-    name TEXT NOT NULL,
-    at REAL NOT NULL,
-    parent TEXT NOT NULL,
-    amounts TEXT NOT NULL,
-    gone INTEGER NOT NULL
-);
-CREATE INDEX quotas_by_name ON quotas (kind, name, seq);
-"""
-
 _SUBJECTS: Final = """
-INSERT OR IGNORE INTO workloads
-    (uid, namespace, name, owner_kind, owner_name, local_queue, priority, created, labels)
-SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, value->>6, value->>7, value->8
-FROM json_each(?)
+INSERT INTO workloads (uid, namespace, name, owner_kind, owner_name, local_queue, priority, created, labels)
+SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>5, CAST(value->>6 AS INTEGER),
+    CAST(value->>7 AS DOUBLE PRECISION), CAST(value->8 AS TEXT)
+FROM {rows} WHERE TRUE ORDER BY value->>0
+ON CONFLICT DO NOTHING
 """
 _FACTS: Final = """
-INSERT OR IGNORE INTO facts (uid, what, at, attempt, mark, reason, message, detail)
-SELECT value->>0, value->>1, value->>2, value->>3, value->>4, value->>6, value->>7, nullif(value->8, 'null')
-FROM json_each(:rows)
-WHERE NOT (value->>5) OR NOT EXISTS (
+INSERT INTO facts (uid, what, at, attempt, mark, reason, message, detail)
+SELECT value->>0, value->>1, CAST(value->>2 AS DOUBLE PRECISION), CAST(value->>3 AS INTEGER), value->>4, value->>6,
+    value->>7, nullif(CAST(value->8 AS TEXT), 'null')
+FROM {rows}
+WHERE NOT CAST(value->>5 AS BOOLEAN) OR NOT EXISTS (
     SELECT 1 FROM (SELECT * FROM facts WHERE uid = value->>0 AND what = value->>1 ORDER BY seq DESC LIMIT 1) AS newest
-    WHERE newest.attempt = value->>3 AND newest.reason = value->>6 AND newest.message = value->>7
-        AND newest.detail IS nullif(value->8, 'null')
+    WHERE newest.attempt = CAST(value->>3 AS INTEGER) AND newest.reason = value->>6 AND newest.message = value->>7
+        AND coalesce(newest.detail, 'null') = CAST(value->8 AS TEXT)
 )
 ORDER BY key
+ON CONFLICT DO NOTHING
 """
 _ENDS: Final = """
 UPDATE workloads SET
-    over = coalesce(over, ended.at), gone = coalesce(workloads.gone, ended.gone)
+    over = coalesce(workloads.over, ended.at), gone = coalesce(workloads.gone, ended.gone)
 FROM (
-    SELECT value->>0 AS uid, min(value->>2) AS at, min(iif(value->>1 = 'deleted', value->>2, NULL)) AS gone
-    FROM json_each(:rows) WHERE value->>1 IN ('finished', 'deleted') GROUP BY value->>0
+    SELECT value->>0 AS uid, min(CAST(value->>2 AS DOUBLE PRECISION)) AS at,
+        min(CASE WHEN value->>1 = 'deleted' THEN CAST(value->>2 AS DOUBLE PRECISION) END) AS gone
+    FROM {rows} WHERE value->>1 IN ('finished', 'deleted') GROUP BY value->>0
 ) AS ended
 WHERE workloads.uid = ended.uid
 """
 _QUOTAS: Final = """
 INSERT INTO quotas (kind, name, at, parent, amounts, gone)
 SELECT value->>0, value->>1,
-    iif(EXISTS (SELECT 1 FROM quotas WHERE kind = value->>0 AND name = value->>1), value->>2,
-        coalesce(value->>6, value->>2)),
-    value->>3, value->4, value->>5
-FROM json_each(?)
+    CASE WHEN EXISTS (SELECT 1 FROM quotas WHERE kind = value->>0 AND name = value->>1)
+        THEN CAST(value->>2 AS DOUBLE PRECISION)
+        ELSE coalesce(CAST(value->>6 AS DOUBLE PRECISION), CAST(value->>2 AS DOUBLE PRECISION)) END,
+    value->>3, CAST(value->4 AS TEXT), CAST(CAST(value->>5 AS BOOLEAN) AS INTEGER)
+FROM {rows}
 WHERE NOT EXISTS (
     SELECT 1 FROM (SELECT * FROM quotas WHERE kind = value->>0 AND name = value->>1 ORDER BY seq DESC LIMIT 1) AS newest
-    WHERE newest.parent = value->>3 AND newest.amounts = value->4 AND newest.gone = value->>5
+    WHERE newest.parent = value->>3 AND newest.amounts = CAST(value->4 AS TEXT)
+        AND newest.gone = CAST(CAST(value->>5 AS BOOLEAN) AS INTEGER)
 )
 ORDER BY key
 """
 _LOST_WORKLOADS: Final = """
-INSERT OR IGNORE INTO facts (uid, what, at, attempt, mark, reason, message)
-SELECT uid, 'deleted', :now, 0, '', 'NotSeen', 'deleted while no leader recorded; the time is when that was noticed'
-FROM workloads WHERE gone IS NULL AND uid NOT IN (SELECT uid FROM present)
+INSERT INTO facts (uid, what, at, attempt, mark, reason, message)
+SELECT uid, 'deleted', CAST(? AS DOUBLE PRECISION), 0, '', 'NotSeen',
+    'deleted while no leader recorded; the time is when that was noticed'
+FROM workloads WHERE gone IS NULL AND NOT EXISTS (SELECT 1 FROM present WHERE present.uid = workloads.uid)
+ON CONFLICT DO NOTHING
 """
 _MARK_LOST: Final = """
-UPDATE workloads SET over = coalesce(over, :now), gone = :now
-WHERE gone IS NULL AND uid NOT IN (SELECT uid FROM present)
+UPDATE workloads SET over = coalesce(over, ?), gone = ?
+WHERE gone IS NULL AND NOT EXISTS (SELECT 1 FROM present WHERE present.uid = workloads.uid)
 """
 _LOST_QUOTAS: Final = """
 INSERT INTO quotas (kind, name, at, parent, amounts, gone)
-SELECT kind, name, :now, '', '[]', 1 FROM quotas AS newest
+SELECT kind, name, CAST(? AS DOUBLE PRECISION), '', '[]', 1 FROM quotas AS newest
 WHERE gone = 0 AND seq = (SELECT max(seq) FROM quotas WHERE kind = newest.kind AND name = newest.name)
-    AND kind || '/' || name NOT IN (SELECT value FROM json_each(:names))
+    AND NOT EXISTS (SELECT 1 FROM {rows} WHERE value->>0 = newest.kind || '/' || newest.name)
+"""
+_OLD_QUOTAS: Final = """
+DELETE FROM quotas AS old WHERE at < ? AND EXISTS (
+    SELECT 1 FROM quotas AS newer
+    WHERE newer.kind = old.kind AND newer.name = old.name AND newer.seq > old.seq AND newer.at <= ?
+)
 """
 
 
 class Database:
-    """One connection that writes. Raises sqlite3.Error, and InvalidValue for a file that is not ours."""
+    """What writes to the store. Raises Unavailable, Refused, and InvalidValue for a store that is not ours."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    def __init__(self, location: Location, *, now: Instant) -> None:
+        self._connection: Connection = location.open(write=True)
         try:
-            self._prepare()
-            self._inode = path.stat().st_ino
+            migrate(self._connection, str(location))
+            self._begin(now)
         except BaseException:
             self._connection.close()
             raise
 
-    @property
-    def there(self) -> bool:
-        """Whether the file is still the one that was opened; a file that was deleted or replaced takes no records."""
-        try:
-            return self.path.stat().st_ino == self._inode
-        except OSError:
-            return False
+    def _begin(self, now: Instant) -> None:
+        """Note since when there are records, unless that is known."""
+        run = self._connection.run
+        if run("SELECT 1 FROM kept"):
+            return
+        with self._connection.transaction():
+            if not run("SELECT 1 FROM kept"):  # another process may have been first
+                ((first,),) = run("SELECT min(at) FROM facts")
+                run("INSERT INTO kept VALUES (?)", now if first is None else first)
 
-    def _prepare(self) -> None:
-        run = self._connection.execute
-        try:
-            (version,) = run("PRAGMA user_version").fetchone()
-            (application,) = run("PRAGMA application_id").fetchone()
-            (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.DatabaseError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB:
-                raise InvalidValue("--recorder", str(self.path), "is no SQLite file: name another one") from None
-            raise
-        if tables and application != APPLICATION:
-            raise InvalidValue("--recorder", str(self.path), "is another program's database: name another file")
-        if version > VERSION:
-            cure = f"was written by a newer Turnstile (tables {version}, this one knows {VERSION}): name another file"
-            raise InvalidValue("--recorder", str(self.path), cure)
-        if not tables:
-            run("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table: what was deleted is given back
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = NORMAL")  # a kill loses nothing committed, a loss of power at most the last batches
-        run("PRAGMA journal_size_limit = 16777216")
-        if not tables:
-            run("BEGIN IMMEDIATE")
-            if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:  # another process may have been first
-                for statement in _SCHEMA.split(";"):
-                    run(statement)
-                run(f"PRAGMA application_id = {APPLICATION}")
-                run(f"PRAGMA user_version = {VERSION}")
-            run("COMMIT")
+    @property
+    def usable(self) -> bool:
+        """Whether records still reach the store that was opened."""
+        return not self._connection.lost
+
+    @property
+    def sized(self) -> bool:
+        """Whether the size of the store can be limited."""
+        return self._connection.SIZED
+
+    @property
+    def size(self) -> int:
+        """Bytes that the records take."""
+        return self._connection.size
 
     def close(self) -> None:
         """Close the connection."""
@@ -182,76 +132,55 @@ class Database:
 
     def store(self, records: Sequence[Record]) -> None:
         """Write a batch: all of it, or nothing."""
-        rows = msgspec.json.encode([each for each in records if isinstance(each, Fact)]).decode()
-        with self._transaction() as run:
-            run(_SUBJECTS, (msgspec.json.encode([each for each in records if isinstance(each, Subject)]).decode(),))
-            run(_FACTS, {"rows": rows})
-            run(_ENDS, {"rows": rows})
-            run(_QUOTAS, (msgspec.json.encode([each for each in records if isinstance(each, Quota)]).decode(),))
+        run, rows = self._connection.run, _json([each for each in records if isinstance(each, Fact)])
+        with self._connection.transaction():
+            run(_SUBJECTS, _json([each for each in records if isinstance(each, Subject)]))
+            run(_FACTS, rows)
+            run(_ENDS, rows)
+            run(_QUOTAS, _json([each for each in records if isinstance(each, Quota)]))
 
     def settle(self, uids: Iterable[str], names: Iterable[str], now: Instant) -> None:
         """Record as deleted what is not among the uids of all Workloads and the names (`Kind/name`) of all quotas."""
-        run = self._connection.execute
-        run("CREATE TEMP TABLE IF NOT EXISTS present (uid TEXT PRIMARY KEY) WITHOUT ROWID")
-        run("DELETE FROM present")
-        rest = iter(uids)
-        while some := list(islice(rest, PIECE)):
-            run("INSERT OR IGNORE INTO present SELECT value FROM json_each(?)", (msgspec.json.encode(some).decode(),))
-        with self._transaction():
-            run(_LOST_WORKLOADS, {"now": now})
-            run(_MARK_LOST, {"now": now})
-            run(_LOST_QUOTAS, {"now": now, "names": msgspec.json.encode(list(names)).decode()})
-        run("DELETE FROM present")
-
-    @property
-    def size(self) -> int:
-        """Bytes in use, without the pages that the next records will fill."""
-        pages, free, each = (
-            self._connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * each)
+        run, rest = self._connection.run, iter(uids)
+        with self._connection.transaction():
+            run("CREATE TEMPORARY TABLE present (uid TEXT PRIMARY KEY)")
+            while some := list(islice(rest, PIECE)):
+                insert = "INSERT INTO present SELECT value->>0 FROM {rows} WHERE TRUE ON CONFLICT DO NOTHING"
+                run(insert, _json([(uid,) for uid in some]))
+            run(_LOST_WORKLOADS, now)
+            run(_MARK_LOST, now, now)
+            run(_LOST_QUOTAS, now, _json([(name,) for name in names]))
+            run("DROP TABLE present")
 
     def forget_before(self, horizon: Instant, *, at_most: int) -> int:
         """Delete Workloads that were over before the horizon, the oldest first; returns how many. Those that are not
         over stay, and so do the quotas that held after the horizon."""
-        ended = "SELECT uid FROM workloads WHERE over < ? ORDER BY over LIMIT ?"
-        with self._transaction() as run:
-            uids = msgspec.json.encode([uid for (uid,) in run(ended, (horizon, at_most))]).decode()
-            run("DELETE FROM facts WHERE uid IN (SELECT value FROM json_each(?))", (uids,))
-            gone = run("DELETE FROM workloads WHERE uid IN (SELECT value FROM json_each(?))", (uids,)).rowcount
-            run(
-                "DELETE FROM quotas AS old WHERE at < ? AND EXISTS (SELECT 1 FROM quotas AS newer"
-                " WHERE newer.kind = old.kind AND newer.name = old.name AND newer.seq > old.seq AND newer.at <= ?)",
-                (horizon, horizon),
-            )
-        self._give_back()
-        return gone
+        run = self._connection.run
+        with self._connection.transaction():
+            ended = run("SELECT uid, over FROM workloads WHERE over < ? ORDER BY over LIMIT ?", horizon, at_most)
+            if ended:
+                uids = _json([(uid,) for uid, _ in ended])
+                run("DELETE FROM facts WHERE uid IN (SELECT value->>0 FROM {rows})", uids)
+                run("DELETE FROM workloads WHERE uid IN (SELECT value->>0 FROM {rows})", uids)
+                run("UPDATE kept SET since = ? WHERE since < ?", ended[-1][1], ended[-1][1])
+            run(_OLD_QUOTAS, horizon, horizon)
+        self._connection.tidy()
+        return len(ended)
 
     def forget_oldest(self, *, at_most: int) -> int:
         """Delete the Workloads that were over first; without any, the oldest reasons why Workloads wait. Returns how
         many rows."""
-        row = self._connection.execute("SELECT max(over) FROM workloads").fetchone()
-        if row[0] is not None:
-            return self.forget_before(row[0] + 1.0, at_most=at_most)
-        with self._transaction() as run:
-            reasons = "SELECT seq FROM facts WHERE what IN ('tried', 'waiting') ORDER BY seq LIMIT ?"
-            gone = run(f"DELETE FROM facts WHERE seq IN ({reasons})", (at_most,)).rowcount  # noqa: S608 -- constant
-        self._give_back()
-        return gone
+        run = self._connection.run
+        ((last,),) = run("SELECT max(over) FROM workloads")
+        if last is not None:
+            return self.forget_before(last + 1.0, at_most=at_most)
+        with self._connection.transaction():
+            old = run("SELECT seq FROM facts WHERE what IN ('tried', 'waiting') ORDER BY seq LIMIT ?", at_most)
+            seqs = "SELECT CAST(value->>0 AS BIGINT) FROM {rows}"
+            run(f"DELETE FROM facts WHERE seq IN ({seqs})", _json(old))  # noqa: S608 -- constant
+        self._connection.tidy()
+        return len(old)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
-        """All statements of the block take effect, or none."""
-        run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
-            yield run
-            run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                run("ROLLBACK")
-            raise
 
-    def _give_back(self) -> None:
-        self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+def _json(rows: Sequence[object]) -> str:
+    return msgspec.json.encode(rows).decode()

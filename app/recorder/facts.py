@@ -136,6 +136,11 @@ def attempt_of(workload: Workload) -> int:
     return sum(each.count for each in stats.evictions) if stats is not None else 0
 
 
+def kept(message: str) -> str:
+    """As much of a message as is recorded, without a character that no database takes."""
+    return message[:LONGEST].replace("\0", "")
+
+
 _SIMPLE: Final[dict[str, What]] = {wl.ADMITTED: "admitted", wl.PODS_READY: "ready", wl.FINISHED: "finished"}
 _RANK: Final = (wl.QUOTA_RESERVED, wl.ADMITTED, wl.PODS_READY, wl.EVICTED, wl.FINISHED)
 """Conditions in the order in which they become true in one second."""
@@ -169,7 +174,7 @@ def _conditions(old: Workload | None, new: Workload, now: Instant) -> Iterator[F
 def _fact(
     uid: str, what: What, at: Instant, attempt: int, condition: Condition, detail: dict[str, Any] | None = None
 ) -> Fact:
-    return Fact(uid, what, at, attempt, f"{at:.0f}", False, condition.reason, condition.message[:LONGEST], detail)
+    return Fact(uid, what, at, attempt, f"{at:.0f}", False, condition.reason, kept(condition.message), detail)
 
 
 def _waits(
@@ -182,7 +187,7 @@ def _waits(
     if same and past is not None and (past.reason, past.message) == (condition.reason, condition.message):
         return
     since = now if same else at
-    yield Fact(uid, "waiting", since, attempt, f"{since:.3f}", True, condition.reason, condition.message[:LONGEST])
+    yield Fact(uid, "waiting", since, attempt, f"{since:.3f}", True, condition.reason, kept(condition.message))
 
 
 def _preempted(new: Workload, evicted: Condition) -> dict[str, Any] | None:
@@ -207,7 +212,7 @@ def _checks(old: Workload | None, new: Workload, now: Instant) -> Iterator[Fact]
         at = instant(check.last_transition_time) if moved and check.last_transition_time else now
         detail = {"check": check.name}
         mark = f"{check.name}/{check.state}/{at:.0f}"
-        yield Fact(new.metadata.uid, "check", at, attempt, mark, False, check.state, check.message[:LONGEST], detail)
+        yield Fact(new.metadata.uid, "check", at, attempt, mark, False, check.state, kept(check.message), detail)
 
 
 def _usage(new: Workload, now: Instant) -> Iterator[Fact]:

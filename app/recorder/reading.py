@@ -1,25 +1,27 @@
-"""Reads the recorder's file, while a leader writes to it or long after: Workloads, their timelines, what was held.
+"""Reads the recorder's store, while a leader writes to it or long after: Workloads, their timelines, what was held.
 
 The read API for commands and pages. Each `Reader` is one read-only connection; it may be used in one thread at a time.
-Must never write, and never hold the file so that the writer has to wait.
+Must never write, and never hold the store so that the writer has to wait.
 """
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from app.api.errors import InvalidValue
 from app.engine.instants import Instant
-from app.recorder.database import APPLICATION, VERSION
+from app.recorder.connection import Connection, Refused, Unavailable
 from app.recorder.facts import Quota
+from app.recorder.location import Location
+from app.recorder.schema import require_known
 
-BUSY_SECONDS: Final = 5.0
-_CURE: Final = "name the file that `turnstile serve --recorder` writes"
+PIECE: Final = 1000
+"""Workloads whose facts are read at once."""
 _COLUMNS: Final = "uid, namespace, name, owner_kind, owner_name, local_queue, priority, created, labels, over, gone"
+_ENTRY: Final = "uid, what, at, attempt, reason, message, detail"
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -50,73 +52,33 @@ class Entry(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class Span(msgspec.Struct, frozen=True):
-    """What a file covers: the first and the last instant, None for an empty one, and how many Workloads."""
-
-    first: Instant | None
-    last: Instant | None
-    workloads: int
-
-
 @contextmanager
-def reading(path: Path) -> Iterator["Reader"]:
-    """Open a file for reading. Raises InvalidValue for a file that is not there, not ours or cannot be read."""
-    if not path.is_file():
-        raise InvalidValue("--recorder", str(path), f"there is no such file: {_CURE}")
+def reading(location: Location) -> Iterator["Reader"]:
+    """Open a store for reading. Raises InvalidValue for one that is not there, not ours or cannot be read."""
+    connection: Connection | None = None
     try:
-        connection = _open(path)
-    except sqlite3.Error as error:
-        raise InvalidValue("--recorder", str(path), f"cannot be read ({error}): {_CURE}") from None
-    try:
+        connection = location.open(write=False)
+        require_known(connection.version, str(location))
         yield Reader(connection)
-    except sqlite3.Error as error:
-        raise InvalidValue("--recorder", str(path), f"cannot be read: {error}") from None
+    except (Unavailable, Refused) as error:
+        raise InvalidValue("--recorder", str(location), f"cannot be read: {error}") from None
     finally:
-        connection.close()
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    """Read-only; in a folder that may not be written to, the file as it is without what only its WAL has."""
-    for mode in ("mode=ro", "mode=ro&immutable=1"):
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=BUSY_SECONDS, check_same_thread=False
-        )
-        try:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError as error:
+        if connection is not None:
             connection.close()
-            if "immutable" in mode:
-                raise
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-                raise
-            continue
-        except sqlite3.Error:
-            connection.close()
-            raise
-        if not tables:
-            connection.close()
-            raise InvalidValue("--recorder", str(path), "nothing is recorded in it yet: see the controller's log")
-        if application != APPLICATION or version > VERSION:
-            connection.close()
-            cure = "is no recorder's file" if application != APPLICATION else "was written by a newer Turnstile"
-            raise InvalidValue("--recorder", str(path), f"{cure}: {_CURE}")
-        return connection
-    raise AssertionError("unreachable")
 
 
 class Reader:
-    """Questions to one file. Times are Unix seconds."""
+    """Questions to one store. Times are Unix seconds."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: Connection) -> None:
+        self._run = connection.run
+        self._version = connection.version
 
-    def span(self) -> Span:
-        """What the file covers."""
-        first, last = self._connection.execute("SELECT min(at), max(at) FROM facts").fetchone()
-        (count,) = self._connection.execute("SELECT count(*) FROM workloads").fetchone()
-        return Span(first, last, count)
+    def since(self) -> Instant | None:
+        """What was over before this instant is not recorded, or was deleted; None if nothing is recorded."""
+        source = "SELECT min(since) FROM kept" if self._version >= 2 else "SELECT min(at) FROM facts"
+        ((since,),) = self._run(source)
+        return None if since is None else float(since)
 
     def workload(self, uid: str) -> Recorded | None:
         """A Workload by its uid, if it is recorded."""
@@ -133,39 +95,41 @@ class Reader:
 
     def newest(self, *, namespace: str = "", at_most: int = 100) -> list[Recorded]:
         """The Workloads that were created last, the newest first; of all namespaces if none is given."""
-        where, given = ("namespace = ?", [namespace]) if namespace else ("1", [])
-        found = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created DESC LIMIT ?",  # noqa: S608 -- constants
-            [*given, at_most],
-        )
-        return [_recorded(row) for row in found]
+        where, given = ("namespace = ?", (namespace,)) if namespace else ("TRUE", ())
+        query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created DESC LIMIT ?"  # noqa: S608 -- constants
+        return [_recorded(row) for row in self._run(query, *given, at_most)]
 
     def _workloads(self, where: str, *given: object) -> Iterator[Recorded]:
-        query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created"  # noqa: S608 -- constants
-        return (_recorded(row) for row in self._connection.execute(query, given))
+        query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created, uid"  # noqa: S608 -- constants
+        return (_recorded(row) for row in self._run(query, *given))
 
     def timeline(self, uid: str) -> list[Entry]:
         """All that happened to a Workload, in order."""
-        query = "SELECT uid, what, at, attempt, reason, message, detail FROM facts WHERE uid = ? ORDER BY at, seq"
-        return [_entry(row) for row in self._connection.execute(query, (uid,))]
+        query = f"SELECT {_ENTRY} FROM facts WHERE uid = ? ORDER BY at, seq"  # noqa: S608 -- constants
+        return [_entry(row) for row in self._run(query, uid)]
 
     def changes_of_usage(self, since: Instant, until: Instant) -> Iterator[tuple[Recorded, list[Entry]]]:
         """Of each Workload that may have held quota between two instants, when it got, had and lost quota."""
         query = (
-            "SELECT f.uid, f.what, f.at, f.attempt, f.reason, '', f.detail FROM facts AS f WHERE f.uid = ?"
-            " AND f.what IN ('reserved', 'admitted', 'usage', 'evicted', 'released', 'waiting', 'finished', 'deleted')"
-            " ORDER BY f.at, f.seq"
+            "SELECT uid, what, at, attempt, reason, '', detail FROM facts"
+            " WHERE uid IN (SELECT value->>0 FROM {rows})"
+            " AND what IN ('reserved', 'admitted', 'usage', 'evicted', 'released', 'waiting', 'finished', 'deleted')"
+            " ORDER BY at, seq"
         )
         where = "(over IS NULL OR over >= ?) AND created < ?"
-        for workload in list(self._workloads(where, since, until)):
-            yield workload, [_entry(row) for row in self._connection.execute(query, (workload.uid,))]
+        rest = self._workloads(where, since, until)
+        while some := list(islice(rest, PIECE)):
+            entries: dict[str, list[Entry]] = {workload.uid: [] for workload in some}
+            for row in self._run(query, msgspec.json.encode([(uid,) for uid in entries]).decode()):
+                entries[row[0]].append(_entry(row))
+            yield from ((workload, entries[workload.uid]) for workload in some)
 
     def quotas(self) -> list[Quota]:
         """The quotas of all ClusterQueues and Cohorts, each with the instant from which it held, in order."""
         query = "SELECT kind, name, at, parent, amounts, gone FROM quotas ORDER BY at, seq"
         return [
             Quota(kind, name, at, parent, tuple(tuple(each) for each in msgspec.json.decode(amounts)), bool(gone))
-            for kind, name, at, parent, amounts, gone in self._connection.execute(query)
+            for kind, name, at, parent, amounts, gone in self._run(query)
         ]
 
 

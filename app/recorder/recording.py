@@ -1,7 +1,7 @@
 """Follows the stores of the leader, and puts what happens into the writer's queue. Only the leader runs this.
 
 It begins with all that the objects show: what was recorded before is not stored twice, what was missed is made up for,
-and what is gone since is recorded as deleted. That is repeated when records were dropped or the file is another one.
+and what is gone since is recorded as deleted. That is repeated when records were dropped or the store is another one.
 Must never decide anything, nor wait for the writer while the leader acts.
 """
 
@@ -126,4 +126,4 @@ class Recording:
         seen, self._seen = self._seen, None
         if all(store.complete for store in (self._workloads, *self._quotas)):
             names = [f"{type(obj).KIND}/{obj.metadata.name}" for store in self._quotas for obj in store.values()]
-            self._writer.settle(Settled(seen, names, self._clock().timestamp()))
+            self._writer.put(Settled(seen, names, self._clock().timestamp()))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.engine import Decision
 from app.engine.instants import Instant
-from app.recorder.facts import LONGEST, Fact, attempt_of
+from app.recorder.facts import Fact, attempt_of, kept
 
 AGAIN_SECONDS: Final = 60.0
 """A Workload that is tried again and again with other amounts in the message is recorded once in so many seconds."""
@@ -38,10 +38,10 @@ class Tries:
         self._last[uid] = now, decision.outcome, decision.condition_reason, decision.message
         detail: dict[str, Any] = {"outcome": decision.outcome, "cluster_queue": decision.cluster_queue}
         if explanation := decision.explanation:
-            detail["short"] = explanation[:LONGEST]
+            detail["short"] = kept(explanation)
         if preempts:
             detail["preempts"] = [[each.uid, each.key, each.reason] for each in preempts]
-        reason, message = decision.condition_reason, decision.message[:LONGEST]
+        reason, message = decision.condition_reason, kept(decision.message)
         attempt = attempt_of(decision.workload)
         return Fact(uid, "tried", now, attempt, f"{now:.3f}", True, reason, message, detail)
 

@@ -1,25 +1,27 @@
-"""Writes records to the recorder's file from a thread of its own.
+"""Writes records to the recorder's store from a thread of its own.
 
-The event loop only appends to a queue, which is bounded: what does not fit is dropped and counted. A file that is
-locked, full, damaged or not there is tried again later, with the records that wait, and never held against whoever puts
-records in. A damaged file is set aside and a new one begun. Must never raise into the event loop, and never wait in it.
+The event loop only appends to a queue, which is bounded: what does not fit is dropped and counted. A store that is
+locked, full, damaged or not there is tried again later, with the records that wait, and never held against the code
+that puts records in. A damaged file is set aside and a new one begun. Must never raise into the event loop, and never
+wait in it.
 """
 
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import structlog
 
 from app.api.errors import InvalidValue
 from app.engine.instants import Instant
+from app.recorder import sqlite
+from app.recorder.connection import Damaged, Refused, Unavailable
 from app.recorder.database import Database
 from app.recorder.facts import Record
+from app.recorder.location import Location
 
 WAITING: Final = 50_000
 """Records that may wait to be written."""
@@ -28,26 +30,21 @@ BATCH: Final = 1000
 GATHER_SECONDS: Final = 0.2
 """Seconds for which records are gathered before they are written: a kill loses those."""
 AGAIN_SECONDS: Final = (1.0, 30.0)
-"""Seconds between two attempts to write to a file that fails: at first, and at most."""
+"""Seconds between two attempts to write to a store that fails: at first, and at most."""
 TRIM_SECONDS: Final = 60.0
-"""Seconds between two looks at the age and the size of the file."""
+"""Seconds between two looks at the age and the size of the store."""
 TRIMMED: Final = 500
 """Workloads that are deleted in one transaction."""
 LAST_SECONDS: Final = 2.0
 """Seconds for which the end of the process waits for the last records."""
 
-_OF_A_RECORD: Final = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InternalError, sqlite3.ProgrammingError)
-
 log = structlog.get_logger(__name__)
-
-
-class Unwritable(Exception):
-    """The file cannot be written to now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long Workloads that are over are kept, and how large the file may become; None for no limit."""
+    """How long Workloads that are over are kept, and how large a file may become; None for no limit. PostgreSQL has no
+    limit of the size: deleted rows do not make its tables smaller."""
 
     days: float | None = 90.0
     mib: float | None = 1024.0
@@ -62,9 +59,9 @@ class Stats:
     dropped: int = 0
     failures: int = 0
     opened: int = 0
-    """How often the file was opened: another one, or again after a failure."""
+    """How often the store was opened: another one, or again after a failure."""
     failing: str = ""
-    """Why the file cannot be written to now; empty if it can."""
+    """Why the store cannot be written to now; empty if it can."""
     bytes: int = 0
 
 
@@ -93,7 +90,7 @@ class Writer:
 
     def __init__(
         self,
-        path: Path,
+        location: Location,
         *,
         retention: Retention,
         clock: Callable[[], Instant],
@@ -102,7 +99,7 @@ class Writer:
         again_seconds: tuple[float, float] = AGAIN_SECONDS,
         trim_seconds: float = TRIM_SECONDS,
     ) -> None:
-        self.path = path
+        self.location = location
         self.stats = Stats()
         self._retention = retention
         self._clock = clock
@@ -131,7 +128,7 @@ class Writer:
         """Whether who can wait should, before more records are put in."""
         return len(self._queue) * 2 > self._most
 
-    def put(self, record: Record) -> None:
+    def put(self, record: Record | Settled) -> None:
         """Have a record written; it is dropped if too many wait."""
         queue = self._queue
         if len(queue) >= self._most:
@@ -141,11 +138,6 @@ class Writer:
         queue.append(record)
         if len(queue) == 1:
             self._wake.set()
-
-    def settle(self, settled: Settled) -> None:
-        """Have what is missing there recorded as deleted, after the records before."""
-        self._queue.append(settled)
-        self._wake.set()
 
     def close(self) -> None:
         """Write what waits, for a moment at most, and end."""
@@ -168,47 +160,45 @@ class Writer:
             self._wake.clear()
             try:
                 database = self._work(database, pending)
-            except (Unwritable, InvalidValue, OSError) as error:
+            except (Unavailable, InvalidValue, OSError) as error:
                 self._failed(error)
                 database = None
                 if self._stopping.wait(pause):
                     break
                 pause = min(pause * 2, self._again[1])
             except Exception:
-                # A fault of a record: trying again would not help, and the records behind it would wait for ever.
-                log.exception("recorder.records_refused", path=str(self.path), records=len(pending.records))
+                # A fault of ours: trying again would not help, and the records behind would wait for ever.
+                log.exception("recorder.broken", store=str(self.location), records=len(pending.records))
                 self.stats.dropped += len(pending.records)
                 pending.records.clear()
                 pending.settled = None
             else:
                 if self.stats.failing:
-                    log.info("recorder.writes_again", path=str(self.path))
+                    log.info("recorder.writes_again", store=str(self.location))
                 self.stats.failing, pause = "", self._again[0]
         if database is not None:
             database.close()
 
     def _work(self, database: Database | None, pending: _Pending) -> Database:
         """Write all that waits, and delete what is too old. Closes the database if it fails."""
-        if database is not None and not database.there:
+        if database is not None and not database.usable:
             database.close()
             database = None
         try:
             if database is None:
-                database = Database(self.path)
+                database = Database(self.location, now=self._clock())
                 self.stats.opened += 1
             while self._next(pending):
                 self._write(database, pending)
             if time.monotonic() - self._trimmed_at >= self._trim_seconds:
                 self._trim(database)
                 self._trimmed_at = time.monotonic()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, _OF_A_RECORD):
-                raise
+        except Unavailable as error:
             if database is not None:
                 database.close()
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
-                self._set_aside()
-            raise Unwritable(str(error)) from error
+            if isinstance(error, Damaged):
+                self._set_aside(error)
+            raise
         return database
 
     def _next(self, pending: _Pending) -> bool:
@@ -224,12 +214,28 @@ class Writer:
 
     def _write(self, database: Database, pending: _Pending) -> None:
         if pending.records:
-            database.store(pending.records)
-            self.stats.written += len(pending.records)
+            self._store(database, pending.records)
             pending.records.clear()
         if (settled := pending.settled) is not None:
             database.settle(settled.uids, settled.names, settled.at)
+            self.stats.written += 1
             pending.settled = None
+
+    def _store(self, database: Database, records: list[Record]) -> None:
+        """Write a batch; if the store refuses it, its halves, down to the record that is at fault."""
+        try:
+            database.store(records)
+        except Refused as error:
+            if len(records) == 1:
+                store, record = str(self.location), str(records[0])[:500]
+                log.error("recorder.record_refused", store=store, record=record, error=str(error))  # noqa: TRY400
+                self.stats.dropped += 1
+                return
+            middle = len(records) // 2
+            self._store(database, records[:middle])
+            self._store(database, records[middle:])
+        else:
+            self.stats.written += len(records)
 
     def _trim(self, database: Database) -> None:
         days, mib = self._retention.days, self._retention.mib
@@ -237,7 +243,7 @@ class Writer:
             horizon = self._clock() - days * 86400.0
             while database.forget_before(horizon, at_most=TRIMMED) and not self._stopping.is_set():
                 pass
-        if mib is not None:
+        if mib is not None and database.sized:
             while database.size > mib * 2**20 and not self._stopping.is_set():
                 if not database.forget_oldest(at_most=TRIMMED):
                     break
@@ -247,16 +253,16 @@ class Writer:
         before, self.stats.failing = self.stats.failing, str(error)
         self.stats.failures += 1
         if self.stats.failing != before:
-            log.warning("recorder.cannot_write", path=str(self.path), error=str(error), waiting=len(self._queue))
+            waiting = len(self._queue)
+            log.warning("recorder.cannot_write", store=str(self.location), error=str(error), waiting=waiting)
 
-    def _set_aside(self) -> None:
-        """Rename a damaged file, over one that was set aside before; the next attempt begins a new one."""
-        aside = self.path.with_name(f"{self.path.name}.damaged")
+    def _set_aside(self, error: Damaged) -> None:
+        """Rename a damaged file; the next attempt begins a new one."""
+        if (path := self.location.file) is None:
+            return
         try:
-            self.path.replace(aside)
-            for suffix in ("-wal", "-shm"):
-                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("recorder.cannot_set_aside", path=str(self.path), error=str(error))
+            aside = sqlite.set_aside(path)
+        except OSError as failure:
+            log.warning("recorder.cannot_set_aside", store=str(path), error=str(failure))
         else:
-            log.error("recorder.damaged", path=str(self.path), set_aside=str(aside))
+            log.error("recorder.damaged", store=str(path), error=str(error), set_aside=str(aside))

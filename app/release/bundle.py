@@ -29,6 +29,7 @@ from app.api.workload import Workload
 from app.insight.snapshot import Snapshot
 from app.kube.transport import Transport
 from app.process import snapshots
+from app.recorder.location import Location
 from app.recorder.reading import Reader, Recorded, reading
 from app.release.pseudonyms import Pseudonyms
 from app.release.reading import Reading
@@ -95,9 +96,9 @@ async def _add_metrics(parts: Parts, transport: Transport, path: str) -> None:
             return
 
 
-def record(parts: Parts, path: Path, namespace: str) -> None:
-    """Add the timelines of a namespace. Raises InvalidValue for a file that is not the recorder's."""
-    with reading(path) as reader:
+def record(parts: Parts, location: Location, namespace: str) -> None:
+    """Add the timelines of a namespace. Raises InvalidValue for a store that is not the recorder's."""
+    with reading(location) as reader:
         parts.recorded = reader.newest(at_most=1_000_000)
         parts.recorded_queues = sorted({quota.name for quota in reader.quotas() if quota.kind == "ClusterQueue"})
         mine = reader.newest(namespace=namespace, at_most=MOST_TIMELINES)

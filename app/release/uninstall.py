@@ -174,8 +174,8 @@ class Uninstall:
             for name in await self._reading.names(f"{ADMISSION}/{plural}", labels=CHART_LABEL):
                 if name.startswith(f"{self._name}-"):
                     yield f"{ADMISSION}/{plural}/{name}"
-        for version in names.VISIBILITY_VERSIONS:
-            path = f"{_API_SERVICES}/{version}.{names.VISIBILITY_GROUP}"
+        for name in names.API_SERVICES:
+            path = f"{_API_SERVICES}/{name}"
             found = await self._reading.get(path)
             if found is not None and _serves(found).get("namespace") == self._namespace:
                 yield path

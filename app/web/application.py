@@ -1,6 +1,7 @@
 """Answers requests: pages, their events, and the files they need."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -9,9 +10,10 @@ from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from app.web.filters import FILTERS
-from app.web.fragments import Rendered, Renderer, event
-from app.web.pages import Site, show
+from app.web.fragments import Rendered, Renderer, event, relative
+from app.web.pages import Shown, Site, show
 from app.web.static import Static
+from app.web.visit import HERE, KEY, Visit
 
 APART_SECONDS: Final = 0.5
 """Seconds between two events of a page: what changes meanwhile is sent together."""
@@ -37,7 +39,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         """The changes of a page, given its address and the digest of what its reader has."""
         if len(followed) >= READERS:
             return Response("too many pages are open\n", 503, media_type="text/plain")
-        stream = _followed(of, request.headers.get("last-event-id", seen))
+        stream = _followed(of, request.headers.get("last-event-id", seen), request.scope.get(KEY, HERE))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
@@ -45,7 +47,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     async def page(request: Request) -> Response:
         params = dict(request.query_params)
         path = request.url.path
-        shown = await show(site, path, params)
+        visit: Visit = request.scope.get(KEY, HERE)
+        shown = await _shown(visit, path, params)
         inside = renderer.inside(shown.template, shown.content)
         here = f"{path}?{urlencode(params)}" if params else path
         follows = site.alive if shown.follows is None else shown.follows
@@ -57,28 +60,35 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
             "follow": follow,
             "where": site.where,
             "alive": site.alive,
+            "rights": visit.rights,
         }
-        return HTMLResponse(renderer.page(inside, around), shown.status, headers={"cache-control": "no-store"})
+        html = relative(renderer.page(inside, around), path)
+        return HTMLResponse(html, shown.status, headers={"cache-control": "no-store"})
 
-    async def render(path: str, params: Mapping[str, str]) -> Rendered:
-        shown = await show(site, path, params)
+    async def _shown(visit: Visit, path: str, params: Mapping[str, str]) -> Shown:
+        words = {*path.split("/"), *params.get("q", "").lower().split()}
+        return await show(dataclasses.replace(site, sight=await visit.sight(words)), path, params)
+
+    async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
+        shown = await _shown(visit, path, params)
         return renderer.inside(shown.template, shown.content)
 
-    async def _followed(of: str, seen: str) -> AsyncIterator[bytes]:
+    async def _followed(of: str, seen: str, visit: Visit) -> AsyncIterator[bytes]:
         address = urlsplit(of)
         params = {**dict(parse_qsl(address.query, keep_blank_values=True)), "events": ""}
         loop, me = asyncio.get_running_loop(), object()
         followed.add(me)
+        until = loop.time() + visit.seconds
         before: Rendered | str = seen
         try:
             yield b"retry: 1000\n\n"
-            while not stop.is_set():
+            while not stop.is_set() and loop.time() < until:
                 news, began = site.world.news, loop.time()
-                now = await render(address.path, params)
+                now = await render(visit, address.path, params)
                 changes, before = now.since(before), now
                 if changes:
-                    yield event(changes, now.digest)
-                while not await _changed(news) and not stop.is_set():
+                    yield event(changes, now.digest, address.path)
+                while not await _changed(news) and not stop.is_set() and loop.time() < until:
                     yield b": still here\n\n"
                 await asyncio.sleep(max(0.0, began + APART_SECONDS - loop.time()))
         finally:

@@ -1,4 +1,5 @@
-"""Explanations of Workloads, worked out beside the event loop and kept for a while. Must never hold a request up."""
+"""Explanations of Workloads, worked out beside the event loop and kept for a while. Must never hold a request up, and
+never show a reader what was worked out for one who sees more."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from app.api.errors import TurnstileError
 from app.insight.explain import Explanation, explain
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 T = TypeVar("T")
@@ -40,30 +42,35 @@ class Kept:
     asking: bool = False
 
 
+About = tuple[str, Sight]
+"""The key of a Workload, and what those see who are told about it."""
+
+
 class Explanations:
-    """Explanations by Workload. `await run()` in a task of its own."""
+    """Explanations by Workload, and by what their readers see. `await run()` in a task of its own."""
 
     def __init__(self, world: World, beside: Beside) -> None:
         self._world = world
         self._beside = beside
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._wanted: asyncio.Queue[str] = asyncio.Queue(KEPT)
+        self._kept: OrderedDict[About, Kept] = OrderedDict()
+        self._wanted: asyncio.Queue[About] = asyncio.Queue(KEPT)
 
-    def get(self, key: str) -> Kept:
+    def get(self, key: str, sight: Sight = EVERYTHING) -> Kept:
         """What is known by now. A newer explanation is worked out if the world changed; the world tells when."""
-        kept = self._kept.setdefault(key, Kept())
-        self._kept.move_to_end(key)
+        about = key, sight
+        kept = self._kept.setdefault(about, Kept())
+        self._kept.move_to_end(about)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         stale = kept.revision != self._world.revision
         if stale and not kept.asking and not self._wanted.full() and self._now() >= kept.at + APART_SECONDS:
             kept.asking = True
-            self._wanted.put_nowait(key)
+            self._wanted.put_nowait(about)
         return kept
 
-    async def soon(self, key: str, seconds: float) -> Kept:
+    async def soon(self, key: str, seconds: float, sight: Sight = EVERYTHING) -> Kept:
         """As `get`, after so many seconds at most if nothing is known yet."""
-        kept = self.get(key)
+        kept = self.get(key, sight)
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while kept.asking and kept.told is None and not kept.error and (left := until - loop.time()) > 0:
@@ -82,18 +89,18 @@ class Explanations:
         """Work out what is asked for, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                key = await self._wanted.get()
-                if (kept := self._kept.get(key)) is not None:
-                    group.create_task(self._explain(key, kept), name=f"explain {key}")
+                about = await self._wanted.get()
+                if (kept := self._kept.get(about)) is not None:
+                    group.create_task(self._explain(*about, kept), name=f"explain {about[0]}")
 
-    async def _explain(self, key: str, kept: Kept) -> None:
+    async def _explain(self, key: str, sight: Sight, kept: Kept) -> None:
         world = self._world
         revision = world.revision
 
         def work() -> Iterator[Explanation]:
-            snapshot, now = world.snapshot(), world.now.timestamp()
+            snapshot, now = sight.narrowed(world.snapshot()), world.now.timestamp()
             for remedies in (0, None):
-                yield explain(snapshot, world.options, now, key, sees=lambda _: True, remedies=remedies)
+                yield explain(snapshot, world.options, now, key, sees=sight.sees, remedies=remedies)
 
         kept.error = ""
         found: Explanation | None = None

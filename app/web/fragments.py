@@ -22,6 +22,7 @@ TEMPLATES: Final = Path(__file__).with_name("templates")
 MAIN: Final = "main"
 """The name of the part that is everything."""
 _MARK_OF: Final = "\x02{}\x03"
+_LINK: Final = re.compile(r'(\b(?:href|src|action|data-follow)=")/')
 _MARK: Final = re.compile("\x02([0-9]+)\x03")
 
 
@@ -83,6 +84,15 @@ class Renderer:
         return self._templates.get_template("base.html").render(**content, inside=inside)
 
 
-def event(changes: Mapping[str, str], digest: str) -> bytes:
-    """A server-sent event with changed parts; its id is the digest of the page after it."""
-    return b"id: %b\ndata: %b\n\n" % (digest.encode(), msgspec.json.encode(changes))
+def event(changes: Mapping[str, str], digest: str, path: str) -> bytes:
+    """A server-sent event with changed parts of the page at a path; its id is the digest of the page after it."""
+    found = {name: relative(html, path) for name, html in changes.items()}
+    return b"id: %b\ndata: %b\n\n" % (digest.encode(), msgspec.json.encode(found))
+
+
+def relative(html: str, path: str) -> str:
+    """HTML whose links are relative to the page at `path`, so that they lead to the same place wherever a proxy puts
+    all pages (the API server's aggregator would rewrite links from `/` on). Templates write them from `/` on; what they
+    are given cannot look like a link, because its quotes are escaped."""
+    up = "../" * (path.count("/") - 1) or "./"
+    return _LINK.sub(rf"\g<1>{up}", html)

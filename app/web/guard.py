@@ -43,27 +43,18 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
 
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
         if scope["type"] != "http":
             return
         answer = self._refusal(scope)
-        await (answer or self._app)(scope, receive, with_headers)
+        await (answer or self._app)(scope, receive, with_headers(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         host, port = _split(headers.get("host", ""))
         if host.lower() not in self._hosts:
             return PlainTextResponse(f"This page is not at {host or 'a nameless host'}: use localhost.\n", 421)
-        if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("This page can only be read.\n", 405, headers={"allow": "GET, HEAD"})
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
-            return PlainTextResponse("Other sites may not read this page.\n", 403)
+        if (refusal := foreign(scope)) is not None:
+            return refusal
         return self._entrance(scope, headers, f"turnstile-{port}") if self._token else None
 
     def _entrance(self, scope: Scope, headers: Mapping[str, str], cookie: str) -> Response | None:
@@ -85,6 +76,29 @@ class Guard:
 
     def _right(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self._token.encode())
+
+
+def with_headers(send: Send) -> Send:
+    """`send` that adds `HEADERS` to the answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return sending
+
+
+def foreign(scope: Scope) -> Response | None:
+    """The refusal of a request for a page that would write, or that another site makes a browser send."""
+    if scope["method"] not in ("GET", "HEAD"):
+        return PlainTextResponse("This page can only be read.\n", 405, headers={"allow": "GET, HEAD"})
+    headers = dict(scope["headers"])
+    if headers.get(b"sec-fetch-site") == b"cross-site" and headers.get(b"sec-fetch-mode") != b"navigate":
+        return PlainTextResponse("Other sites may not read this page.\n", 403)
+    return None
 
 
 def new_token() -> str:

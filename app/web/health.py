@@ -23,6 +23,7 @@ from app.engine.quota.amounts import text
 from app.kube.lease import Lease
 from app.kube.slices import in_slices
 from app.kube.store import Store
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 LOOK_SECONDS: Final = 5.0
@@ -123,12 +124,12 @@ class Observer:
             found.update(differences(self._world, queue))
             yield
 
-    def health(self) -> Health:
+    def health(self, sight: Sight = EVERYTHING) -> Health:
         """As things stand."""
         now = self._world.now
         lasting = [(each, int((now - since).total_seconds())) for each, since in self._since.items()]
         return Health(
-            leader=self._leader(now),
+            leader=self._leader(now) if Lease not in sight.unlisted else None,
             lease=self._lease,
             watches=tuple(self._watches()),
             differences=tuple(sorted(item for item in lasting if item[1] >= PATIENCE_SECONDS)),

@@ -8,6 +8,7 @@ from app.engine.quota.amounts import Amounts, FlavorResource, text
 from app.engine.quota.tree import Node
 from app.web import quotas
 from app.web.quotas import Loans, Quota
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 PAGE: Final = 50
@@ -75,15 +76,16 @@ class Overview:
     pages: int
 
 
-def overview(world: World, *, page: int, wanted: str) -> Overview:
+def overview(world: World, *, page: int, wanted: str, sight: Sight = EVERYTHING) -> Overview:
     """The page with a number from 1, of ClusterQueues whose name, or whose Cohort's, contains `wanted`."""
     state = world.state
     state.ledger.settle()
-    names = [name for name in sorted(state.cluster_queues) if _matches(world, name, wanted.lower())]
+    known = sorted(state.cluster_queues) if sight.tree else ()
+    names = [name for name in known if _matches(world, name, wanted.lower())]
     sheets = _sheets(world, names)
     page = max(1, min(page, len(sheets)))
     counts = [state.queue_counts(name) for name in names]
-    held = Held(world)
+    held = Held(world, sight)
     return Overview(
         trees=tuple(_tree(world, root, members, held) for root, members in sheets[page - 1]),
         queues=len(names),
@@ -91,7 +93,7 @@ def overview(world: World, *, page: int, wanted: str) -> Overview:
         reserving=sum(each.reserving - each.admitted for each in counts),
         admitted=sum(each.admitted for each in counts),
         stopped=sum(not state.active_reason(name)[0] for name in names),
-        totals=_totals(world) if not wanted else (),
+        totals=_totals(world) if sight.tree and not wanted else (),
         page=page,
         pages=len(sheets),
     )
@@ -137,9 +139,10 @@ def _totals(world: World) -> tuple[Quota, ...]:
 
 
 class Held:
-    """What preempted Workloads still hold, by ClusterQueue; and the keys of those for which they go."""
+    """What preempted Workloads still hold, by ClusterQueue; and the names of those for which they go."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, sight: Sight = EVERYTHING) -> None:
+        self._sight = sight
         self.amounts: dict[str, Amounts] = {}
         self._preemptors: dict[str, dict[str, None]] = {}
         self._world = world
@@ -157,7 +160,8 @@ class Held:
         """Workloads for which quota of a ClusterQueue is held, or that wait in it for their victims."""
         nomination = self._world.state.cluster_queues[name].pending.nomination
         own = [nomination.preemptor] if nomination is not None and nomination.victims else []
-        return tuple(dict.fromkeys((*self._preemptors.get(name, ()), *own)))
+        every = dict.fromkeys((*self._preemptors.get(name, ()), *own))
+        return tuple(key for key in every if self._sight.shows(key))
 
 
 def row(world: World, name: str, depth: int, loans: Loans, held: Held) -> Row:

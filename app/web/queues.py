@@ -11,6 +11,7 @@ from app.engine.quota.amounts import FlavorResource, text
 from app.engine.quota.info import Info
 from app.web import overview, quotas
 from app.web.overview import Held, Loan, Row
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 PAGE: Final = 50
@@ -63,6 +64,8 @@ class Listed:
     entries: tuple[Entry, ...]
     count: int
     page: int
+    hidden: int = 0
+    """Workloads of this page that the reader may not see."""
 
     @property
     def pages(self) -> int:
@@ -81,27 +84,33 @@ class Queue:
     loans: Mapping[FlavorResource, Loan]
     """What the members of its Cohort lend each other."""
     lines: tuple[Line, ...]
+    hidden_lines: int
+    """LocalQueues that the reader may not see."""
     waiting: Listed
     holding: Listed
 
 
-def queue(world: World, name: str, *, page: int, held: int) -> Queue | None:
-    """A ClusterQueue with pages of those who wait and of those who hold quota; None if there is none of that name."""
+def queue(world: World, name: str, *, page: int, held: int, sight: Sight = EVERYTHING) -> Queue | None:
+    """A ClusterQueue with pages of those who wait and of those who hold quota; None if there is none of that name that
+    the reader may see."""
     state = world.state
     found = state.cluster_queues.get(name)
-    if found is None:
+    if found is None or not sight.tree:
         return None
     state.ledger.settle()
     loans = quotas.loans(world, found.node)
     parent = found.node.parent
+    lines = _lines(world, name)
+    seen = [line for line in lines if sight.sees(line.namespace)]
     return Queue(
-        row=overview.row(world, name, 0, loans, Held(world)),
+        row=overview.row(world, name, 0, loans, Held(world, sight)),
         cohorts=tuple(reversed(state.cohorts_above(name))),
         spec=found.api.spec,
         loans=overview.told(parent, loans) if parent is not None else {},
-        lines=tuple(sorted(_lines(world, name), key=lambda line: (-line.pending, line.namespace, line.name))),
-        waiting=_waiting(world, name, page),
-        holding=_holding(world, found.workloads, held),
+        lines=tuple(sorted(seen, key=lambda line: (-line.pending, line.namespace, line.name))),
+        hidden_lines=len(lines) - len(seen),
+        waiting=_waiting(world, name, page, sight),
+        holding=_holding(world, found.workloads, held, sight),
     )
 
 
@@ -124,29 +133,30 @@ def _lines(world: World, name: str) -> list[Line]:
     return found
 
 
-def _waiting(world: World, name: str, page: int) -> Listed:
+def _waiting(world: World, name: str, page: int, sight: Sight) -> Listed:
     count = world.state.queue_counts(name).pending
     page = _within(page, count)
     places = world.line(name, offset=(page - 1) * PAGE, limit=PAGE)
     entries = [
         entry(world, world.state.workloads[place.workload], position=place.in_cluster_queue)
         for place in places
-        if place.workload in world.state.workloads
+        if place.workload in world.state.workloads and sight.shows(place.workload)
     ]
-    return Listed(tuple(entries), count, page)
+    return Listed(tuple(entries), count, page, len(places) - len(entries) if sight.namespaces is not None else 0)
 
 
-def _holding(world: World, holders: dict[str, Info], page: int) -> Listed:
+def _holding(world: World, holders: dict[str, Info], page: int, sight: Sight) -> Listed:
     page = _within(page, len(holders))
     keys: Sequence[str] = sorted(holders)[(page - 1) * PAGE : page * PAGE]
-    return Listed(tuple(entry(world, holders[key]) for key in keys), len(holders), page)
+    seen = [key for key in keys if sight.shows(key)]
+    return Listed(tuple(entry(world, holders[key]) for key in seen), len(holders), page, len(keys) - len(seen))
 
 
 def _within(page: int, count: int) -> int:
     return max(1, min(page, -(-count // PAGE)))
 
 
-def entry(world: World, info: Info, *, position: int | None = None) -> Entry:
+def entry(world: World, info: Info, *, position: int | None = None, sight: Sight = EVERYTHING) -> Entry:
     """A Workload as lists show it."""
     workload = info.workload
     meta = workload.metadata
@@ -163,7 +173,7 @@ def entry(world: World, info: Info, *, position: int | None = None) -> Entry:
         since=admitted.last_transition_time if admitted is not None else meta.creation_timestamp or "",
         state=now,
         position=position,
-        why=why(world, info),
+        why=why(world, info, sight),
     )
 
 
@@ -185,7 +195,7 @@ def state_of(info: Info) -> str:
     return "pending" if info.active else "inactive"
 
 
-def why(world: World, info: Info) -> str:
+def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
     """Why a Workload waits, as the leader wrote it, or as its queues say; empty if it does not."""
     conditions = info.workload.status.conditions
     now = state_of(info)
@@ -198,7 +208,7 @@ def why(world: World, info: Info) -> str:
     if now in ("admitted", "finished"):
         return ""
     waits = world.state.waits(info.key)
-    if waits is not None and ClusterQueue not in world.source.unread():
+    if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
         return waits.message
     reserved = find_condition(conditions, wl.QUOTA_RESERVED)
     if reserved is not None and reserved.status != "True":

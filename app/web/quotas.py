@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.engine.queue.clusterqueue import ClusterQueue
+from app.engine.quota import lending
 from app.engine.quota.amounts import UNLIMITED, Amounts, FlavorResource, text
+from app.engine.quota.lending import Lending, borrowed
 from app.engine.quota.tree import Node, available
-from app.insight import lending
-from app.insight.lending import Lending, borrowed
 from app.web.world import World
 
-Loans = Mapping[FlavorResource, Mapping[Node, Lending]]
+Loans = Mapping[FlavorResource, Mapping[Node, Lending[int]]]
 """What is lent in a tree, by Cohort."""
 
 

@@ -5,17 +5,25 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol
 
+from starlette.types import ASGIApp
+
+from app.api.localqueue import LocalQueue
 from app.engine import Options
 from app.http.connections import DEADLINES, Connections, State
 from app.http.health import Health
 from app.http.server import serve
+from app.kube.frontproxy import Callers
 from app.kube.lease import Lease
+from app.kube.reviews import AccessReviews
 from app.kube.store import Store
 from app.web import guard
 from app.web.application import create
+from app.web.cluster import ClusterApp
 from app.web.explanations import Beside, Explanations
 from app.web.health import Observer, Watch
 from app.web.pages import Site
+from app.web.questions import Questions
+from app.web.rights import Rights
 from app.web.world import Source, World
 
 _DEADLINES: Final = {**DEADLINES, State.ANSWERING: float("inf")}  # events of a page end when its reader leaves
@@ -65,8 +73,40 @@ class PageServer:
     async def run(
         self, host: str, port: int, *, stop: asyncio.Event, on_listening: Callable[[str, int], object] | None = None
     ) -> None:
-        """Serve until `stop` is set. Raises OSError, in a group, if the address cannot be bound."""
+        """Serve on the reader's own machine until `stop` is set. Raises OSError, in a group, if the address cannot be
+        bound."""
         app = guard.Guard(create(self._site, stop), token=self._token)
+        await self._serve(app, Health(), host, port, stop=stop, on_listening=on_listening)
+
+    async def run_in_cluster(
+        self,
+        address: tuple[str, int],
+        *,
+        stop: asyncio.Event,
+        health: Health,
+        callers: Callers,
+        reviews: AccessReviews,
+        questions: Questions,
+    ) -> None:
+        """Serve in the cluster until `stop` is set, to each user what that user may see."""
+        rights = Rights(reviews, self._namespaces)
+        app = ClusterApp(create(self._site, stop), questions, callers, rights, health=health)
+        await self._serve(app, health, *address, stop=stop)
+
+    def _namespaces(self) -> set[str]:
+        """Those that have queues."""
+        return {each.metadata.namespace for each in self.world.of(LocalQueue).values()}
+
+    async def _serve(
+        self,
+        app: ASGIApp,
+        health: Health,
+        host: str,
+        port: int,
+        *,
+        stop: asyncio.Event,
+        on_listening: Callable[[str, int], object] | None = None,
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             working = (self.world.follow(), self._explanations.run(), self._observer.run())
             tasks = [group.create_task(each) for each in working]
@@ -74,12 +114,13 @@ class PageServer:
                 app,
                 host=host,
                 port=port,
-                health=Health(),
+                health=health,
                 stop=stop,
                 connections=Connections(deadlines=_DEADLINES),
                 drain_seconds=0.0,
                 grace_seconds=1.0,
                 on_listening=on_listening,
+                chunks=True,
             )
             for task in tasks:
                 task.cancel()

@@ -19,6 +19,7 @@ from app.engine.quota import amounts
 from app.insight import changes
 from app.insight.whatif import Fate, Outlook, WhatIf
 from app.web.explanations import Beside
+from app.web.sight import EVERYTHING, TREE, Sight
 from app.web.world import World
 
 NAME: Final = "what-if"
@@ -26,6 +27,7 @@ NAME: Final = "what-if"
 LISTED: Final = 10_000
 """Fates that are compared at most."""
 SHOWN: Final = 50
+LACKS: Final = "you may not list: ask an administrator for the ClusterRoles that view them"
 FIELDS: Final = ("queue", "pods", "requests", "priority", "clusterqueue", "flavor", "resource", "nominal")
 
 
@@ -41,27 +43,41 @@ class Answer:
     """Workloads that would be preempted, and are not without it."""
     waiting: tuple[Fate, ...]
     """Workloads that would wait, and are admitted without it."""
+    hidden: int
+    """Workloads for which something changes and that the reader may not see."""
     before: Outlook
     after: Outlook
 
 
-async def answer(world: World, beside: Beside, form: Mapping[str, str]) -> Answer | None:
+async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: Sight = EVERYTHING) -> Answer | None:
     """What a filled form asks; None for an empty one. Raises InvalidValue, naming the field, and Unanswered."""
-    put = tuple(_supposed(world, {name: form.get(name, "").strip() for name in FIELDS}))
+    given = {name: form.get(name, "").strip() for name in FIELDS}
+    if any(given.values()) and not sight.tree:
+        raise InvalidValue("", "", f"the answer depends on {' and '.join(each.PLURAL for each in TREE)}, which {LACKS}")
+    if given["queue"] and not sight.shows(given["queue"]):
+        raise InvalidValue("queue", given["queue"], "there is no such LocalQueue")
+    put = tuple(_supposed(world, given))
     if not put:
         return None
     without, before = await _told(world, beside, ())
     fates, after = await _told(world, beside, put)
     jobs = {each.metadata.key for each in put if isinstance(each, Workload)}
 
+    hidden = 0
+
     def news(now: Mapping[str, Fate], then: Mapping[str, Fate]) -> tuple[Fate, ...]:
-        return tuple(fate for key, fate in now.items() if key not in then and key not in jobs)[:SHOWN]
+        nonlocal hidden
+        found = [fate for key, fate in now.items() if key not in then and key not in jobs]
+        seen = [fate for fate in found if sight.shows(fate.key)]
+        hidden += len(found) - len(seen)
+        return tuple(seen[:SHOWN])
 
     return Answer(
         job=next((found for key in jobs for found in (fates.admitted.get(key), fates.pending.get(key)) if found), None),
         admitted=news(fates.admitted, without.admitted),
         preempted=news(fates.preempted, without.preempted),
-        waiting=tuple(fate for fate in news(fates.pending, without.pending) if fate.key in without.admitted),
+        waiting=news({key: fate for key, fate in fates.pending.items() if key in without.admitted}, without.pending),
+        hidden=hidden,
         before=before,
         after=after,
     )

@@ -14,6 +14,7 @@ from app.engine.quota.info import Info
 from app.web import queues
 from app.web.explanations import Kept
 from app.web.queues import Entry
+from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
 FOUND: Final = 50
@@ -66,10 +67,10 @@ class Page:
     explained: Kept
 
 
-def workload(world: World, key: str, explained: Kept) -> Page | None:
-    """A Workload by its key; None if there is none."""
+def workload(world: World, key: str, explained: Kept, sight: Sight = EVERYTHING) -> Page | None:
+    """A Workload by its key; None if there is none that the reader may see."""
     info = world.state.workloads.get(key)
-    if info is None:
+    if info is None or not sight.sees(info.workload.metadata.namespace):
         return None
     given = info.workload
     admission = given.status.admission
@@ -77,7 +78,7 @@ def workload(world: World, key: str, explained: Kept) -> Page | None:
     line = (local.spec.cluster_queue or "") if local is not None else ""
     ref = given.spec.priority_class_ref
     return Page(
-        entry=queues.entry(world, info),
+        entry=queues.entry(world, info, sight=sight),
         cluster_queue=admission.cluster_queue if admission is not None else line,
         created=given.metadata.creation_timestamp or "",
         active=given.spec.active,
@@ -122,16 +123,17 @@ class Results:
     """Workloads that match."""
 
 
-def search(world: World, wanted: str, state: str) -> Results:
+def search(world: World, wanted: str, state: str, sight: Sight = EVERYTHING) -> Results:
     """Workloads, by parts of their name (which begins with the kind and name of the job) or namespace, and by state;
     and ClusterQueues by name."""
     words = wanted.lower().split()
     infos = world.state.workloads
-    names = [name for name in sorted(world.state.cluster_queues) if words and all(w in name.lower() for w in words)]
-    keys: list[str] = [*infos]
+    queues_ = sorted(world.state.cluster_queues) if sight.tree else ()
+    names = [name for name in queues_ if words and all(w in name.lower() for w in words)]
+    keys = [*infos] if sight.namespaces is None else [key for key in infos if sight.shows(key)]
     for word in words:
         keys = [key for key in keys if word in key]
     if state:
         keys = [key for key in keys if queues.state_of(infos[key]) == state]
-    shown = [queues.entry(world, infos[key]) for key in nsmallest(FOUND, keys)]
+    shown = [queues.entry(world, infos[key], sight=sight) for key in nsmallest(FOUND, keys)]
     return Results(tuple(names[:FOUND]), tuple(shown), len(keys))

@@ -35,7 +35,7 @@ class Source(Protocol):
 
     @property
     def stores(self) -> Mapping[type[Kind], Store[Any]]:
-        """A store of each kind that decisions depend on."""
+        """A store of each kind that decisions depend on, and of others that questions are about."""
         ...
 
     def missing(self) -> list[str]:
@@ -86,7 +86,8 @@ class World:
 
     def snapshot(self) -> Snapshot:
         """All objects as they are now."""
-        held = {kind: {each.metadata.key: each for each in self.of(kind).values()} for kind in FEEDING}
+        stores = self.source.stores
+        held = {kind: {each.metadata.key: each for each in store.values()} for kind, store in stores.items()}
         return Snapshot({kind: dict[str, Kind](objects) for kind, objects in held.items()}, self.source.unread())
 
     async def changed(self, since: int) -> None:

@@ -18,6 +18,7 @@ from app.api.workload import Workload
 from app.engine import cycle
 from app.kube.store import Store
 from app.process.memory import Collector
+from app.recorder.location import Location
 from app.recorder.recording import Recording
 from app.recorder.writer import Retention, Writer
 from tests.bench.figures import HEADER, Figure
@@ -31,7 +32,7 @@ TARGET_MS = 1.0
 
 
 def _recording(path: Path, workloads: Store[Workload]) -> tuple[Writer, Recording]:
-    writer = Writer(path, retention=Retention(days=None, mib=None), clock=time.time)
+    writer = Writer(Location.of(str(path)), retention=Retention(days=None, mib=None), clock=time.time)
     queues: Store[ClusterQueue] = Store()
     cohorts: Store[Cohort] = Store()
     return writer, Recording(

@@ -16,9 +16,9 @@ import pytest
 
 from app.api.meta import Kind, ObjectMeta
 from app.engine import Options
+from app.insight import documents
 from app.kube.lease import Lease, LeaseSpec
 from app.kube.store import Store
-from app.process import snapshots
 from app.process.aside import Aside
 from app.process.sources import Dumped
 from app.web.server import PageServer
@@ -67,7 +67,7 @@ class Served:
     def put(self, plain: demo.Json) -> None:
         """An object exists, or changed."""
         plain["metadata"]["resourceVersion"] = str(int(plain["metadata"].get("resourceVersion", "1")) + 1)
-        for kind, objects in snapshots.parse(demo.as_list([plain]), "test").snapshot.objects.items():
+        for kind, objects in documents.parse(demo.as_list([plain]), "test").snapshot.objects.items():
             for each in objects.values():
                 self.do(lambda kind=kind, each=each: self.source.stores[kind].observe(each))
 
@@ -78,7 +78,7 @@ class Served:
 
 def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> Iterator[Served]:
     """A page over these objects, until the generator is closed."""
-    served = Served(Dumped(snapshots.parse(demo.as_list(objects), "test").snapshot))
+    served = Served(Dumped(documents.parse(demo.as_list(objects), "test").snapshot))
     served.source.leases = Store()
     served.source.leases.observe(
         Lease(

@@ -7,7 +7,7 @@ import orjson
 
 from app.engine import Options
 from app.engine.quota.amounts import quantity
-from app.process import snapshots
+from app.insight import documents
 
 Json = dict[str, Any]
 
@@ -234,7 +234,7 @@ def world() -> list[Json]:
 
 def with_statuses(objects: list[Json]) -> list[Json]:
     """The same with the figures of ClusterQueues in their statuses, as a leader writes them."""
-    state, _ = snapshots.parse(as_list(objects), "demo").snapshot.state(Options(), NOW.timestamp())
+    state, _ = documents.parse(as_list(objects), "demo").snapshot.state(Options(), NOW.timestamp())
     for each in objects:
         if each["kind"] == "ClusterQueue":
             name = each["metadata"]["name"]

@@ -67,7 +67,7 @@ OWNED = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "1-2-
 QUEUED = {"kueue.x-k8s.io/queue-name": "default"}
 
 
-@pytest.mark.parametrize("values", ["", "exclude-values.yaml", "existing-certificate-values.yaml"])
+@pytest.mark.parametrize("values", ["", "exclude-values.yaml", "existing-certificate-values.yaml", "page-values.yaml"])
 def test_the_server_accepts_the_in_cluster_rendering(cluster: ControlPlane, values: str) -> None:
     """A server-side dry run of everything the chart installs into a cluster passes schema and CEL compilation."""
     file = ("--values", str(CHART / "ci" / values)) if values else ()

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.client import condition, wait_until
+from testbed.client import condition, resource_path, wait_until
 from testbed.errors import ApiError
-from tests.cluster.scenario import Scenario
+from tests.cluster.scenario import GROUP, Scenario
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster
@@ -57,7 +57,8 @@ def disturb(scenario: Scenario, workload: str) -> None:
 
 
 def test_evictions_and_preemptions_are_counted_once(scenario: Scenario, turnstile: Turnstile) -> None:
-    """By both queues, reason and priority class; the second one is not the first; a restart counts none again."""
+    """By both queues, reason and priority class; the second one is not the first; a restart counts none again.
+    The series of a deleted priority class end."""
     flavor = scenario.flavor("plain")
     queue = scenario.queue("team", {flavor: {"cpu": 2}}, preemption={"withinClusterQueue": "LowerPriority"})
     low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
@@ -84,3 +85,9 @@ def test_evictions_and_preemptions_are_counted_once(scenario: Scenario, turnstil
     scrape.wait("evicted_workloads_total", stopped, 1)
     assert scrape.value("evicted_workloads_total", by_queue) is None
     assert scrape.value("preempted_workloads_total", preempted) is None
+    scenario.api.delete(resource_path(GROUP, "workloadpriorityclasses", high))
+    wait_until(
+        lambda: scrape.value("evicted_workloads_total", stopped) is None,
+        timeout=10,
+        describe=lambda: "the priority class is gone, and its series are left",
+    )

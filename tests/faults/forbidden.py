@@ -106,6 +106,11 @@ class World:
             if not finished(each) and owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}
         ]
 
+    def may_run(self, workload: Json) -> bool:
+        """Whether pods of a Workload run, or may still be made by Jobs that an owner left behind."""
+        orphan = any(each is workload for each in self.ownerless())
+        return bool(self.running_for(workload)) or (orphan and bool(self.left_by_owners(workload)))
+
     def queue_of(self, workload: Json) -> str:
         """The ClusterQueue where a Workload may be admitted; empty if its queues are stopped or missing."""
         name = f"{workload['metadata']['namespace']}/{workload['spec'].get('queueName', '')}"
@@ -174,16 +179,16 @@ def without_workload(world: World) -> Found:
 
 
 def evicted_with_quota(world: World) -> Found:
-    """A Workload is evicted and has quota, though its pods are gone."""
+    """A Workload is evicted and has quota, though its pods are gone and nothing can make others."""
     for workload in world.workloads:
-        if holds(workload) and is_true(workload, "Evicted") and not world.running_for(workload):
+        if holds(workload) and is_true(workload, "Evicted") and not world.may_run(workload):
             yield workload, state_of(workload)
 
 
 def inactive_with_quota(world: World) -> Found:
-    """A deactivated Workload has quota, though its pods are gone."""
+    """A deactivated Workload has quota, though its pods are gone and nothing can make others."""
     for workload in world.workloads:
-        if holds(workload) and not workload["spec"].get("active", True) and not world.running_for(workload):
+        if holds(workload) and not workload["spec"].get("active", True) and not world.may_run(workload):
             yield workload, state_of(workload)
 
 
@@ -292,14 +297,17 @@ def finished_and_kept(world: World) -> Found:
 
 
 def deactivated_and_kept(world: World) -> Found:
-    """A job that Turnstile has deactivated is kept for longer than the retention policy says."""
+    """A job that Turnstile has deactivated is kept for longer than the retention policy says. Without any job, the
+    garbage collector is waited for: `orphaned`."""
+    orphans = {each["metadata"]["uid"] for each in world.ownerless()}
     for workload in world.workloads:
         evicted = condition(workload, "Evicted")
         deactivated = evicted.get("reason", "").startswith("DeactivatedDueTo") and evicted["status"] == "True"
         if not workload["metadata"].get("annotations", {}).get(OWNER_KIND, "Kind=Pod").endswith("Kind=Pod"):
             continue  # the pods of a set stay, as it would create them again
         over = deactivated and world.old(evicted["lastTransitionTime"], seconds=RETENTION_SECONDS)
-        if over and not workload["spec"].get("active", True) and not world.running_for(workload):
+        inactive = not workload["spec"].get("active", True)
+        if over and inactive and workload["metadata"]["uid"] not in orphans and not world.running_for(workload):
             yield workload, state_of(workload)
 
 

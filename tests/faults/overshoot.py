@@ -51,10 +51,11 @@ def held(workload: Json) -> tuple[str, int]:
     """The ClusterQueue in which a Workload holds quota, and how much."""
     status = workload["status"]
     ended = {each["name"]: each["count"] for each in status.get("reclaimablePods", ())}
+    left = {each["name"]: each["count"] - ended.get(each["name"], 0) for each in workload["spec"]["podSets"]}
     amount = 0
     for each in status["admission"]["podSetAssignments"]:
         count, usage = each.get("count", 1), int(each.get("resourceUsage", {}).get("cpu", 0))
-        amount += usage // count * max(0, count - ended.get(each["name"], 0)) if count else 0
+        amount += usage // count * max(0, min(count, left[each["name"]])) if count else 0
     return status["admission"]["clusterQueue"], amount
 
 

@@ -279,7 +279,12 @@ def names(world: World) -> set[str]:
 
 def states_of(world: World) -> list[str]:
     """All Workloads and pods as they are now."""
-    workloads = [f"{key_of(each)} of {each['spec'].get('queueName')}: {state_of(each)}" for each in world.workloads]
+    orphans = [each["metadata"]["uid"] for each in world.ownerless()]
+    workloads = [
+        f"{key_of(each)} of {each['spec'].get('queueName')}: {state_of(each)}"
+        + (" without an owner" if each["metadata"]["uid"] in orphans else "")
+        for each in world.workloads
+    ]
     return [*workloads, *(f"Pod {key_of(each)}: {pod_state(each)}" for each in world.pods)]
 
 

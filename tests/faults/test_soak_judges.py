@@ -144,8 +144,20 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     held = workload("a", QuotaReserved="True", Admitted="True")
     child = {"metadata": meta("child", ownerReferences=held["metadata"]["ownerReferences"]), "spec": {}}
     assert stuck(workloads=[held], jobs=[child]) == {"not_collected"}
+    evicted = workload("a", QuotaReserved="True", Admitted="True", Evicted="True")
+    assert stuck(workloads=[evicted], jobs=[child]) == {"not_collected"}
+    assert stuck(workloads=[evicted]) == {"orphaned", "not_collected", "evicted_with_quota"}
     kept = {**gone, "metadata": gone["metadata"] | {"deletionTimestamp": LATER, "finalizers": ["kueue.x-k8s.io/x"]}}
     assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
+
+
+def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:
+    """Its Workload is then an orphan, with the deadline of one: its kind may have been removed in the meantime."""
+    left = workload("a", QuotaReserved="False", Evicted="True")
+    left["status"]["conditions"][1]["reason"] = "DeactivatedDueToRequeuingLimitExceeded"
+    left["spec"]["active"] = False
+    assert "deactivated_and_kept" in stuck(jobs=[job("a", suspend=True)], workloads=[left])
+    assert stuck(workloads=[left]) == {"orphaned", "not_collected"}
 
 
 def of_job(name: str, revision: int, *, at: float) -> Change:

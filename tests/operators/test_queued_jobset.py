@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from testbed import ControlPlane
-from testbed.client import Json
+from testbed import ControlPlane, resource_path
+from testbed.client import Json, condition
 from testbed.operators import RunningOperator
-from tests.cluster.scenario import Scenario
+from tests.cluster.scenario import GROUP, Scenario
 from tests.operators.jobsets import NAME_LABEL, REPLICATED_JOB_LABEL, jobset, jobset_path, replicated_job
 from tests.operators.pods import wait_running
 from tests.operators.rows.jobset import ROWS
@@ -89,3 +89,25 @@ def test_a_jobset_that_may_restart_keeps_its_quota_and_runs_again_within_it(
     scenario.api.wait_for(path, lambda found: found["status"].get("restarts") == 1, timeout=30)
     wait_three(scenario)
     assert scenario.suspended("waits")
+
+
+@pytest.mark.operator("jobset")
+def test_replicas_that_are_left_run_when_the_jobset_is_admitted_again(
+    control_plane: ControlPlane, scenario: Scenario
+) -> None:
+    """One worker succeeds, then the JobSet is evicted: the next admission charges for the leader and the other worker,
+    and both run to their end."""
+    run_jobset(scenario)
+    control_plane.end_pods(scenario.namespace, labels=f"{WORKERS},jobset.sigs.k8s.io/job-index=0")
+    scenario.wait_started("waits", timeout=30)
+    name = scenario.workload_of("training", kind="JobSet")["metadata"]["name"]
+    workload = resource_path(GROUP, "workloads", name, namespace=scenario.namespace)
+    scenario.api.patch(workload, {"spec": {"active": False}})
+    scenario.api.wait_for(workload, lambda found: condition(found, "QuotaReserved")["status"] == "False", timeout=30)
+    scenario.api.patch(workload, {"spec": {"active": True}})
+    labels = f"{NAME_LABEL}=training"
+    wanted = {"leader": 1, "workers": 1}
+    wait_running(scenario.api, scenario.namespace, wanted, by=REPLICATED_JOB_LABEL, labels=labels, timeout=60)
+    control_plane.end_pods(scenario.namespace, labels=labels)
+    path = jobset_path(scenario.namespace, "training")
+    scenario.api.wait_for(path, lambda found: condition(found, "Completed").get("status") == "True", timeout=30)

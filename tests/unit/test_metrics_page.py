@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process.metrics import ProcessMetrics, Term
 from app.process.usual import UsualMetrics
+from app.recorder.location import Location
 from app.recorder.writer import Retention, Writer
 from app.webhooks.metrics import ReviewMetrics, ServerMetrics
 from tests.documents import ROOT
@@ -73,7 +73,7 @@ class Process:
             self.executor, self.leader.scheduler, (self.leader.runner,), self.leader.auditor, self.leader.queue_metrics
         )
         self.lease = LeaseStats(fence=fence)
-        self.flight = Writer(Path("unwritten.db"), retention=Retention(), clock=float)
+        self.flight = Writer(Location.of("unwritten.db"), retention=Retention(), clock=float)
         self.registry.register(
             ProcessMetrics(
                 transport, self.caches, self.recorder, term=lambda: self.term, lease=self.lease, flight=self.flight

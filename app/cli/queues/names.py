@@ -10,10 +10,17 @@ from app.cli.queues.paths import VERSION, path_of
 LIMIT: Final = 100
 """Names that are asked for at most."""
 SECONDS: Final = "3s"
+METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
-def _asking(collection: str, *, namespaced: bool, version: str = VERSION) -> Callable[[typer.Context, str], list[str]]:
-    """A completion with the names of a collection."""
+Complete = Callable[[typer.Context, str], list[str]]
+Plain = dict[str, Any]
+
+
+def _asking(
+    collection: str, *, namespaced: bool, version: str = VERSION, keep: Callable[[Plain], bool] | None = None
+) -> Complete:
+    """A completion with the names of a collection, or of those of its objects that `keep` chooses."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         import asyncio
@@ -28,9 +35,8 @@ def _asking(collection: str, *, namespaced: bool, version: str = VERSION) -> Cal
         async def names() -> list[str]:
             async with session(where, "completion") as at:
                 path = path_of(version, collection, namespace=at.namespace if namespaced else "")
-                accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-                listed = await at.get(path, accept=accept, limit=LIMIT)
-                return [each["metadata"]["name"] for each in listed["items"]]
+                listed = await at.get(path, accept=METADATA if keep is None else "application/json", limit=LIMIT)
+                return [each["metadata"]["name"] for each in listed["items"] if keep is None or keep(each)]
 
         try:
             found = asyncio.run(names())
@@ -42,9 +48,26 @@ def _asking(collection: str, *, namespaced: bool, version: str = VERSION) -> Cal
     return complete
 
 
+def _goes_on(obj: Plain) -> bool:
+    """Whether a queue is not stopped, or a Workload is active."""
+    spec = obj.get("spec", {})
+    return bool(spec.get("active", True)) and spec.get("stopPolicy", "None") == "None"
+
+
+def _is_stopped(obj: Plain) -> bool:
+    return not _goes_on(obj)
+
+
 namespaces: Final = _asking("namespaces", namespaced=False, version="v1")
 cluster_queues: Final = _asking("clusterqueues", namespaced=False)
 local_queues: Final = _asking("localqueues", namespaced=True)
 resource_flavors: Final = _asking("resourceflavors", namespaced=False)
 workloads: Final = _asking("workloads", namespaced=True)
 cohorts: Final = _asking("cohorts", namespaced=False)
+# What can be stopped, and what can be resumed.
+running_cluster_queues: Final = _asking("clusterqueues", namespaced=False, keep=_goes_on)
+stopped_cluster_queues: Final = _asking("clusterqueues", namespaced=False, keep=_is_stopped)
+running_local_queues: Final = _asking("localqueues", namespaced=True, keep=_goes_on)
+stopped_local_queues: Final = _asking("localqueues", namespaced=True, keep=_is_stopped)
+active_workloads: Final = _asking("workloads", namespaced=True, keep=_goes_on)
+inactive_workloads: Final = _asking("workloads", namespaced=True, keep=_is_stopped)

@@ -17,9 +17,12 @@ Plain = dict[str, Any]
 Keep = Annotated[
     bool, typer.Option("--keep-already-running", help="Let Workloads that have quota go on; else they are evicted.")
 ]
-ClusterQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.cluster_queues)]
-LocalQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.local_queues)]
-Workload = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.workloads)]
+RunningClusterQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.running_cluster_queues)]
+StoppedClusterQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.stopped_cluster_queues)]
+RunningLocalQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.running_local_queues)]
+StoppedLocalQueue = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.stopped_local_queues)]
+ActiveWorkload = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.active_workloads)]
+InactiveWorkload = Annotated[str, typer.Argument(metavar="NAME", autocompletion=names.inactive_workloads)]
 
 
 def register(app: typer.Typer, run: Run) -> None:
@@ -43,7 +46,7 @@ def register(app: typer.Typer, run: Run) -> None:
 
     @command(stop, "clusterqueue")
     def _stop_cluster_queue(
-        name: ClusterQueue,
+        name: RunningClusterQueue,
         *,
         keep_already_running: Keep = False,
         dry_run: Try = DryRun.NONE,
@@ -56,7 +59,7 @@ def register(app: typer.Typer, run: Run) -> None:
 
     @command(stop, "localqueue")
     def _stop_local_queue(
-        name: LocalQueue,
+        name: RunningLocalQueue,
         *,
         keep_already_running: Keep = False,
         dry_run: Try = DryRun.NONE,
@@ -68,21 +71,23 @@ def register(app: typer.Typer, run: Run) -> None:
         change(where, shown, dry_run, "localqueues", name, {"stopPolicy": policy}, "stopped")
 
     @command(stop, "workload")
-    def _stop_workload(name: Workload, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
+    def _stop_workload(name: ActiveWorkload, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
         """Deactivate a Workload: it is evicted, and not admitted until it is resumed."""
         change(where, shown, dry_run, "workloads", name, {"active": False}, "stopped")
 
     @command(resume, "clusterqueue")
-    def _resume_cluster_queue(name: ClusterQueue, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
+    def _resume_cluster_queue(
+        name: StoppedClusterQueue, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where
+    ) -> None:
         """Have a ClusterQueue admit Workloads again."""
         change(where, shown, dry_run, "clusterqueues", name, {"stopPolicy": "None"}, "resumed")
 
     @command(resume, "localqueue")
-    def _resume_local_queue(name: LocalQueue, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
+    def _resume_local_queue(name: StoppedLocalQueue, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
         """Have Workloads of a LocalQueue admitted again."""
         change(where, shown, dry_run, "localqueues", name, {"stopPolicy": "None"}, "resumed")
 
     @command(resume, "workload")
-    def _resume_workload(name: Workload, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
+    def _resume_workload(name: InactiveWorkload, *, dry_run: Try = DryRun.NONE, shown: Shown, where: Where) -> None:
         """Activate a Workload again."""
         change(where, shown, dry_run, "workloads", name, {"active": True}, "resumed")

@@ -54,7 +54,9 @@ function follow(address) {
   source.onopen = () => alive && tell("live", "Live");
   source.onmessage = take;
   source.onerror = () => {
-    tell("lost", source.readyState === EventSource.CLOSED ? "Not followed: reload" : "Connection lost");
+    tell("lost", "Connection lost");
+    // A proxy that answers for a server that restarts ends the source for good: begin anew.
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000, address);
   };
   addEventListener("pagehide", () => source.close());
 }

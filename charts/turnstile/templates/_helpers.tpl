@@ -68,6 +68,13 @@ true
 {{- dig "visibilityServer" "bindPort" .Values.visibility.port (default dict .Values.config) -}}
 {{- end -}}
 
+{{/* Whether there is a page in the cluster: "true" or empty. Not with values of an older chart. */}}
+{{- define "turnstile.page" -}}
+{{- if dig "enabled" false (default dict .Values.page) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{- define "turnstile.neverIntercepted" -}}
 - key: kubernetes.io/metadata.name
   operator: NotIn
@@ -260,8 +267,9 @@ matchExpressions:
 {{- define "turnstile.reviewRules" -}}
 {{- $top := index . 0 -}}
 {{- $visibility := and (eq (index . 1) "controller") (include "turnstile.visibility" $top) -}}
-{{- if or $top.Values.metrics.authorization $visibility }}
-# Who reads the metrics{{ if $visibility }}, and the positions of pending Workloads{{ end }}.
+{{- $page := eq (index . 1) "page" -}}
+{{- if or $top.Values.metrics.authorization $visibility $page }}
+# Who reads the metrics{{ if $visibility }}, and the positions of pending Workloads{{ end }}{{ if $page }}, and what readers of the page may see{{ end }}.
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]
   verbs: [create]
@@ -277,9 +285,10 @@ matchExpressions:
 {{- $role := index . 1 -}}
 {{- $values := index $top.Values $role -}}
 {{- $fullname := include "turnstile.fullname" $top -}}
-{{- $certificateFiles := and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self") -}}
+{{- $certificateFiles := or (eq $role "page") (and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self")) -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
 {{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
+{{- $database := and $recorder (dig "recorder" "postgres" "secretName" "" $values) -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -354,8 +363,13 @@ spec:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         {{- if $recorder }}
-        # For `kubectl exec POD -- turnstile timeline`.
-        - {name: TURNSTILE_RECORDER, value: /var/lib/turnstile/recorder.db}
+        # For the controller, and for `kubectl exec POD -- turnstile timeline`.
+        - name: TURNSTILE_RECORDER
+          {{- if $database }}
+          valueFrom: {secretKeyRef: {name: {{ $database }}, key: {{ $values.recorder.postgres.secretKey | quote }}}}
+          {{- else }}
+          value: /var/lib/turnstile/recorder.db
+          {{- end }}
         {{- end }}
       ports:
         {{- index . 3 | nindent 8 }}
@@ -369,7 +383,9 @@ spec:
           drop: [ALL]
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
-        {{- if $recorder }}
+        {{- if $database }}
+        - {name: recorder, mountPath: /etc/turnstile-recorder, readOnly: true}
+        {{- else if $recorder }}
         - {name: recorder, mountPath: /var/lib/turnstile}
         {{- end }}
         {{- if or $certificateFiles $clients $top.Values.config }}
@@ -378,7 +394,10 @@ spec:
   volumes:
     - name: tmp
       emptyDir: {}
-    {{- if $recorder }}
+    {{- if $database }}
+    - name: recorder
+      secret: {secretName: {{ $database }}}
+    {{- else if $recorder }}
     - name: recorder
       {{- toYaml $values.recorder.volume | nindent 6 }}
     {{- end }}
@@ -387,6 +406,7 @@ spec:
       projected:
         sources:
           {{- if $certificateFiles }}
+          # Not the keys of its authority.
           - secret:
               name: {{ include "turnstile.secretName" $top }}
               items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]

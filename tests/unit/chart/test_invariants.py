@@ -68,7 +68,7 @@ def test_namespaced_objects_are_in_the_release_namespace(manifests: list[Manifes
         "PriorityLevelConfiguration", *POLICIES
     )  # fmt: skip
     for manifest in manifests:
-        if manifest["metadata"]["name"].endswith("-visibility-server-auth-reader"):
+        if manifest["metadata"]["name"].endswith("-auth-reader"):
             assert manifest["metadata"]["namespace"] == "kube-system", "where the role is that it binds"
             continue
         if manifest["kind"] in cluster_wide or manifest["kind"].endswith("WebhookConfiguration"):
@@ -108,11 +108,11 @@ def test_roles_name_what_they_allow(manifests: list[Manifest]) -> None:
             assert "delete" not in rule["verbs"]
 
 
-def test_the_webhook_account_only_reads(manifests: list[Manifest]) -> None:
-    """The process that every tenant's request reaches cannot change anything; the reviews it creates are questions."""
+def test_accounts_that_tenants_reach_only_read(manifests: list[Manifest]) -> None:
+    """The processes that requests of tenants reach cannot change anything; the reviews they create are questions."""
     questions = {"tokenreviews", "subjectaccessreviews"}
     for role in of_kind(manifests, "Role", "ClusterRole"):
-        if role["metadata"]["name"].endswith("-webhook"):
+        if role["metadata"]["name"].endswith(("-webhook", "-page")):
             for rule in role["rules"]:
                 assert set(rule["verbs"]) <= {"get", "list", "watch"} or set(rule["resources"]) <= questions
 

@@ -437,10 +437,27 @@ def test_the_recorder_is_on_when_asked(render: Render) -> None:
     """Its file is on a volume of the controller's pods, and commands in the pod find it."""
     controller = named(render("--set", "controller.recorder.enabled=true"), "Deployment", "turnstile-controller")
     (container,) = controller["spec"]["template"]["spec"]["containers"]
-    assert container["args"][container["args"].index("--recorder") + 1] == "/var/lib/turnstile/recorder.db"
+    assert container["args"][container["args"].index("--recorder-mib") + 1] == "1024"
     assert {"name": "TURNSTILE_RECORDER", "value": "/var/lib/turnstile/recorder.db"} in container["env"]
     assert {"name": "recorder", "mountPath": "/var/lib/turnstile"} in container["volumeMounts"]
     assert {"name": "recorder", "emptyDir": {}} in controller["spec"]["template"]["spec"]["volumes"]
+
+
+def test_the_recorder_in_a_database_has_its_url_from_a_secret(render: Render) -> None:
+    """No argument shows it. The controller may reach the database, and certificates of the Secret are mounted."""
+    values = ("enabled=true", "postgres.secretName=history", "postgres.secretKey=uri", "postgres.port=6432")
+    options = [part for value in values for part in ("--set", f"controller.recorder.{value}")]
+    manifests = render(*options, "--set", "networkPolicy.egress=true")
+    (container,) = named(manifests, "Deployment", "turnstile-controller")["spec"]["template"]["spec"]["containers"]
+    assert {each for each in container["args"] if each.startswith("--recorder")} == {"--recorder-days"}
+    reference = {"secretKeyRef": {"name": "history", "key": "uri"}}
+    assert {"name": "TURNSTILE_RECORDER", "valueFrom": reference} in container["env"]
+    mount = {"name": "recorder", "mountPath": "/etc/turnstile-recorder", "readOnly": True}
+    assert mount in container["volumeMounts"]
+    egress = named(manifests, "NetworkPolicy", "turnstile-controller")["spec"]["egress"]
+    assert {"ports": [{"port": 6432, "protocol": "TCP"}]} in egress
+    webhook = named(manifests, "Deployment", "turnstile-webhook")
+    assert "history" not in str(webhook)
 
 
 def test_a_claim_of_the_recorder_is_for_one_pod(helm: Helm, render: Render) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from app.api.core import Job, Namespace, Pod
 from app.api.selectors import LabelSelector
+from app.api.workload import Workload
 from app.controllers import charges, frameworks, workload
 from app.controllers.actions import Delete, Patch, RequeueAfter
 from app.controllers.managed import ManagedNamespaces
@@ -18,6 +19,7 @@ from app.kube.caches import Caches
 from app.kube.raws import Keep
 from app.kube.transport import Transport
 from tests.unit.controllers.job_cluster import JOB, POD, Cluster
+from tests.unit.controllers.worlds import decode
 
 CHARGED = "kueue.x-k8s.io/workload"
 
@@ -136,6 +138,37 @@ def test_a_pod_that_joins_a_group_while_it_runs_keeps_its_quota_until_it_has_end
     cluster.patch(Pod, "team/train", {"status": {"phase": "Succeeded"}})
     cluster.settle(POD)
     assert cluster.workloads == []
+
+
+@pytest.mark.parametrize(
+    ("admitted", "released", "charged"),
+    [(None, 0, 4), (4, 0, 4), (4, 1, 3), (2, 1, 2), (3, 1, 3), (3, 2, 2), (3, 4, 0)],
+    ids=[
+        "not admitted",
+        "all of them",
+        "one has succeeded since",
+        "admitted partially, one of the others has succeeded",
+        "one had succeeded before",
+        "one had succeeded before, and one since",
+        "none is left",
+    ],
+)
+def test_how_many_pods_are_charged(admitted: int | None, released: int, charged: int) -> None:
+    """At most those admitted, and at most those that are left of four: an admission after one has succeeded is for
+    three, and these are not counted off again."""
+    assigned = [] if admitted is None else [{"name": "main", "count": admitted, "flavors": {}, "resourceUsage": {}}]
+    found = decode(
+        Workload,
+        {
+            "metadata": {"name": "job-train", "namespace": "team"},
+            "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 4, "template": {"spec": {}}}]},
+            "status": {
+                "reclaimablePods": [{"name": "main", "count": released}],
+                **({"admission": {"clusterQueue": "team", "podSetAssignments": assigned}} if assigned else {}),
+            },
+        },
+    )
+    assert charges.pods_charged(found) == {"main": charged}
 
 
 def test_while_pods_are_not_read_no_quota_is_given_back() -> None:

@@ -6,9 +6,10 @@ from typing import ClassVar
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.api.core import Job, Pod
+from app.api.core import Job, Pod, PriorityClass
 from app.api.meta import Kind
 from app.api.workload import PriorityClassRef, SchedulingStats, Workload, WorkloadSchedulingStatsEviction
+from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.ledgerfeed import follow
 from app.controllers.metriclabels import CustomLabel, MetricOptions
 from app.controllers.metrics import WorkloadMetrics
@@ -292,6 +293,34 @@ class TestATerm:
         counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
         counts.metrics.changed(evicted(), evicted(("Preempted", "", 1), preempted="/gone"), NOW)
         assert not [sample for family in counts.registry.collect() for sample in family.samples]
+
+    def test_a_priority_class_that_does_not_exist_counts_as_none(self) -> None:
+        """A Workload may name one that was deleted, or that a tenant has made up."""
+        counts = self.leads(cluster_queue(), local_queue())
+        counts.metrics.changed(evicted(), evicted(("Preempted", "", 1)), NOW)
+        labels = {"cluster_queue": "cq", "reason": "Preempted", "underlying_cause": ""}
+        assert counts.value("evicted_workloads_total", **labels, priority_class="") == 1
+        assert counts.value("evicted_workloads_total", **labels, priority_class="high") is None
+
+    def test_the_figures_of_a_priority_class_end_with_it(self) -> None:
+        """Once no class of either kind has the name; those of another class stay."""
+        body = {"metadata": {"name": "high"}, "value": 1}
+        counts = self.leads(
+            cluster_queue(), local_queue(), decode(PriorityClass, body), decode(WorkloadPriorityClass, body)
+        )
+        cluster = counts.metrics._cluster
+        assert cluster is not None
+        counts.metrics.changed(at(1), at(2, RESERVED_AT, ADMITTED_AT), NOW)
+        counts.metrics.changed(evicted(), evicted(("Preempted", "", 1)), NOW)
+        labels = {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
+        cluster.workload_priority_classes.delete("high")
+        counts.metrics.forget_priority_class("high")
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **labels) == 1
+        cluster.priority_classes.delete("high")
+        counts.metrics.forget_priority_class("high")
+        assert counts.value("evicted_workloads_total", cluster_queue="cq", **labels) is None
+        assert counts.value("local_queue_evicted_workloads_total", name="lq", namespace="ns", **labels) is None
+        assert counts.value("admitted_workloads_total", cluster_queue="cq", priority_class="") == 1
 
     def test_the_end_of_the_term_ends_the_series(self, counts: Counts) -> None:
         """The next leader counts from then on."""

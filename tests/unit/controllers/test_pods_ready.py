@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from app.api.core import Job
+from app.controllers import podsready
 from app.controllers.actions import Emit, ReconcileResult, RequeueAfter
+from app.controllers.reconcile import RETRY_SECONDS
 from app.controllers.workload import decide
 from app.jobs.options import JobOptions, PodsReadyOptions
 from tests.unit.controllers.job_cluster import Cluster
@@ -110,6 +112,15 @@ class TestPatience:
         ended = look(*RUNNING, spec={"maximumExecutionTimeSeconds": 200})
         assert conditions(ended)["DeactivationTarget"][1] == "MaximumExecutionTimeExceeded"
 
+    @pytest.mark.parametrize("told", [READY, FAILED], ids=["ready", "lost"])
+    def test_what_was_said_of_an_earlier_run_does_not_count(self, told: dict[str, str]) -> None:
+        """A Workload that is admitted again, before its job is looked at, has all the time for its pods to start."""
+        again = condition("Admitted", "True", "Admitted", since="2026-01-02T03:04:03Z")
+        admitted = workload(RESERVED, again, told, admission=True)
+        assert podsready.condition(admitted, ready=False)[:2] == ("False", "WaitForStart")
+        if told is FAILED:
+            assert look(RESERVED, again, told, recovery_timeout=1.0).actions == [RequeueAfter(298.0)]
+
 
 class TestTimeout:
     @pytest.mark.parametrize(
@@ -128,6 +139,32 @@ class TestTimeout:
         assert [(a.reason, a.note) for a in decision.actions if isinstance(a, Emit)] == [
             ("EvictedDueToPodsReadyTimeout", message)
         ]
+
+    def test_pods_that_got_ready_while_no_leader_ran_stay(self) -> None:
+        """The next leader may look at the Workload before it has looked at the job."""
+        cluster = Cluster(options=JobOptions(pods_ready=PodsReadyOptions(timeout=300.0)))
+        cluster.flavor()
+        cluster.job()
+        cluster.settle()
+        cluster.admit()
+        cluster.settle()
+        cluster.later(minutes=10)
+        assert "Evicted" in conditions(decide(cluster.workload_key, cluster.world))
+        cluster.patch(Job, "team/train", {"status": {"active": 1, "ready": 1}})
+        assert decide(cluster.workload_key, cluster.world).actions == []
+        cluster.settle()
+        assert (cluster.condition("PodsReady") or ())[:2] == ("True", "Started")
+
+    def test_it_waits_while_jobs_are_not_read(self) -> None:
+        """Their pods may be ready."""
+        cluster = Cluster(options=JobOptions(pods_ready=PodsReadyOptions(timeout=300.0)))
+        cluster.flavor()
+        cluster.job()
+        cluster.settle()
+        cluster.admit()
+        cluster.later(minutes=10)
+        cluster.world.jobs[Job].complete = False
+        assert decide(cluster.workload_key, cluster.world).actions == [RequeueAfter(RETRY_SECONDS)]
 
     def test_the_wait_has_an_end(self) -> None:
         """However often it was evicted."""

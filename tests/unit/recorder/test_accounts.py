@@ -16,7 +16,8 @@ from app.recorder.accounts import Account, By, Figures, accounts, summed
 from app.recorder.database import Database
 from app.recorder.facts import Pair, Quota, Record, of_change
 from app.recorder.holdings import Holding, holdings
-from app.recorder.lending import Node, Tree, lent
+from app.recorder.location import Location
+from app.recorder.quotatree import Tree
 from app.recorder.reading import Reader, Recorded, reading
 from tests.unit.engine import builders as b
 from tests.unit.recorder.lives import PREEMPTED, T0, admission, condition, evictions, life, recorded, version
@@ -27,11 +28,11 @@ CPU: Pair = ("default", "cpu")
 def figures_of(records: list[Record], since: float, until: float, *, user_label: str = "") -> dict[Account, Figures]:
     """The accounts of records that were stored and read back."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "recorder.db"
-        database = Database(path)
+        place = Location.of(str(Path(folder) / "recorder.db"))
+        database = Database(place, now=T0)
         database.store(records)
         database.close()
-        with reading(path) as reader:
+        with reading(place) as reader:
             return of_reader(reader, since, until, user_label=user_label)
 
 
@@ -63,7 +64,7 @@ class TestALife:
     def test_above_the_nominal_quota_of_the_time(self) -> None:
         """Three CPUs until second 15, then five, then one from 50 on."""
         quotas = [
-            Quota("ClusterQueue", "a", T0 + at, "", (("default", "cpu", cpu * 1000, None, None),))
+            Quota("ClusterQueue", "a", T0 + at, "all", (("default", "cpu", cpu * 1000, None, None),))
             for at, cpu in ((0, 3), (15, 5), (50, 1))
         ]
         assert self.total(0, 100, *quotas).borrowed == pytest.approx(5 * 1000 + 10 * 2000)
@@ -229,18 +230,20 @@ def test_the_accounts_are_the_integral_of_the_history(
     found = figures_of([*records, *quotas], T0 + since, T0 + until)
 
     expected: dict[tuple[str, str], Figures] = defaultdict(Figures)
-    lends: dict[Node, float] = defaultdict(float)
+    lends: dict[str, float] = defaultdict(float)
     for second in range(since, until):
         tree = Tree()
-        for quota in quotas:
-            if quota.at <= T0 + second:
-                tree.put(quota)
+        tree.put(*(quota for quota in quotas if quota.at <= T0 + second))
+        limit = {quota.name: quota for quota in quotas if quota.at <= T0 + second and quota.kind == "ClusterQueue"}
         now = [each for each in truths if each.begin <= second < each.end]
         held: dict[str, int] = defaultdict(int)
         for each in now:
             held[each.queue] += each.amount
+        for name, amount in held.items():
+            tree.use(name, CPU, amount)
         for each in now:
-            above = max(0, held[each.queue] - tree.nominal["ClusterQueue", each.queue][CPU])
+            quota = limit[each.queue]
+            above = max(0, held[each.queue] - quota.amounts[0][2]) if quota.parent else 0
             expected[each.queue, each.namespace].add(
                 Figures(
                     each.amount,
@@ -250,10 +253,9 @@ def test_the_accounts_are_the_integral_of_the_history(
                     each.amount * each.preempted,
                 )
             )
-        names = [name for name, root in tree.roots().items() if root == "all"]
-        inside = {name: held[name] for name in names}
-        for lender, amount in lent(tree, tree.children(names), "all", CPU, inside).items():
-            lends[lender] += amount
+        root = next((root for name in ("a", "b", "c") if (root := tree.root(name)) is not None), None)
+        for lender, lent in tree.lent(root, CPU).items() if root is not None else ():
+            lends[lender.name if lender.is_queue else f"cohort {lender.name}"] += lent
 
     queues = summed(found, ["cluster_queue", "namespace"])
     for (queue, namespace), figures in expected.items():
@@ -262,8 +264,7 @@ def test_the_accounts_are_the_integral_of_the_history(
             assert getattr(got, name) == pytest.approx(getattr(figures, name), rel=1e-3), (queue, namespace, name)
     assert sum(each.reserved for each in queues.values()) == pytest.approx(sum(t.reserved for t in expected.values()))
     got_lent = {name: each.lent for (name, _), each in summed(found, ["cluster_queue"]).items() if each.lent}
-    told_lent = {name if kind == "ClusterQueue" else f"cohort {name}": amount for (kind, name), amount in lends.items()}
-    assert got_lent == pytest.approx(told_lent, rel=1e-3)
+    assert got_lent == pytest.approx(dict(lends), rel=1e-3)
 
 
 def test_a_holding_without_an_end_counts_until_now() -> None:

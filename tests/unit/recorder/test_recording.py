@@ -15,6 +15,7 @@ from app.api.cohort import Cohort
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.kube.store import Store
+from app.recorder.location import Location
 from app.recorder.reading import reading
 from app.recorder.recording import Recording
 from app.recorder.writer import Retention, Writer
@@ -37,7 +38,7 @@ class Leader:
         self.version = 0
         retention = Retention(days=None, mib=None)
         self.writer = Writer(
-            path,
+            Location.of(str(path)),
             retention=retention,
             clock=lambda: T0,
             waiting=waiting,
@@ -83,7 +84,7 @@ class Leader:
 
     def told(self, name: str = "w") -> list[str]:
         """What the file has of a Workload."""
-        with reading(self.path) as reader:
+        with reading(Location.of(str(self.path))) as reader:
             return [each.what for found in reader.named("team", name) for each in reader.timeline(found.uid)]
 
 
@@ -134,7 +135,7 @@ async def test_what_ended_between_two_terms_is_over(tmp_path: Path) -> None:
     second = begun(tmp_path / "recorder.db", before=9)
     async with second.leading():
         await eventually(lambda: second.told()[-1] == "deleted")
-    with reading(second.path) as reader:
+    with reading(Location.of(str(second.path))) as reader:
         (workload,) = reader.named("team", "w")
         assert workload.over is not None
 
@@ -173,7 +174,7 @@ async def test_quotas_are_recorded_when_they_change(tmp_path: Path) -> None:
         leader.queues.observe(versioned(b.queue("a"), 3))
         leader.cohorts.observe(versioned(b.cohort("all"), 4))
         leader.queues.delete("a")
-    with reading(leader.path) as reader:
+    with reading(Location.of(str(leader.path))) as reader:
         told = [(quota.kind, quota.name, quota.parent, quota.gone) for quota in reader.quotas()]
     assert told == [
         ("ClusterQueue", "a", "all", False),

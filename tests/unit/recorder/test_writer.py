@@ -6,14 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from app.api.errors import InvalidValue
 from app.recorder.facts import Fact, Quota, Record
+from app.recorder.location import Location
 from app.recorder.reading import Reader, reading
 from app.recorder.writer import Retention, Settled, Writer
 from testbed.client import wait_until
@@ -27,10 +29,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def writing(path: Path, *, now: float = T0, retention: Retention | None = None, **options: Any) -> Iterator[Writer]:
+def writing(
+    place: Location | Path, *, now: float = T0, retention: Retention | None = None, **options: Any
+) -> Iterator[Writer]:
     """A writer that runs, and is closed in the end."""
     quick = {"gather_seconds": 0.01, "again_seconds": (0.02, 0.05), "trim_seconds": 0.05} | options
-    writer = Writer(path, retention=retention or Retention(days=None, mib=None), clock=lambda: now, **quick)
+    location = Location.of(str(place)) if isinstance(place, Path) else place
+    writer = Writer(location, retention=retention or Retention(days=None, mib=None), clock=lambda: now, **quick)
     writer.start()
     try:
         yield writer
@@ -38,17 +43,27 @@ def writing(path: Path, *, now: float = T0, retention: Retention | None = None, 
         writer.close()
 
 
-def store(path: Path, records: list[Record], **options: Any) -> None:
+def store(place: Location | Path, records: list[Record], **options: Any) -> None:
     """Have records written by a process that ends in order."""
-    with writing(path, **options) as writer:
+    with writing(place, **options) as writer:
         for record in records:
             writer.put(record)
 
 
-def read(path: Path, name: str = "w") -> list[str]:
+def opened(place: Location | Path) -> AbstractContextManager[Reader]:
+    """A reader."""
+    return reading(Location.of(str(place)) if isinstance(place, Path) else place)
+
+
+def read(place: Location | Path, name: str = "w") -> list[str]:
     """What happened to a Workload, of all that had the name."""
-    with reading(path) as reader:
+    with opened(place) as reader:
         return [entry.what for workload in reader.named("team", name) for entry in reader.timeline(workload.uid)]
+
+
+def url(place: Location) -> str:
+    """As a command takes it."""
+    return place.url or str(place)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -63,65 +78,103 @@ TOLD = [
 
 
 class TestWhatIsStored:
-    def test_is_read_back(self, path: Path) -> None:
+    def test_is_read_back(self, place: Location) -> None:
         """After the Workload and the process are gone."""
-        store(path, recorded(life()))
-        assert read(path) == TOLD
-        with reading(path) as reader:
+        store(place, recorded(life()))
+        assert read(place) == TOLD
+        with opened(place) as reader:
             (workload,) = reader.of_owner("team", "job", "job-w")
             assert (workload.name, workload.over, workload.gone) == ("w", T0 + 60, T0 + 64)
 
     @pytest.mark.parametrize("cut", range(1, 9))
-    def test_is_stored_once_by_leaders_that_follow_each_other(self, path: Path, cut: int) -> None:
+    def test_is_stored_once_by_leaders_that_follow_each_other(
+        self, place: Location, places: Callable[[], Location], cut: int
+    ) -> None:
         """The second one begins with what the last version shows, and goes on from there."""
-        store(path, recorded(life()[:cut]))
-        store(path, recorded(life()[cut - 1 :], start=T0 + 8 * (cut - 1)))
-        with_one = path.with_name("one.db")
+        store(place, recorded(life()[:cut]))
+        store(place, recorded(life()[cut - 1 :], start=T0 + 8 * (cut - 1)))
+        with_one = places()
         store(with_one, recorded(life()))
-        assert read(path) == read(with_one)
+        assert read(place) == read(with_one)
 
-    def test_by_two_leaders_at_once(self, path: Path) -> None:
+    def test_by_two_leaders_at_once(self, place: Location, places: Callable[[], Location]) -> None:
         """A leader that has just lost the Lease may still write."""
-        with writing(path) as first, writing(path) as second:
+        with writing(place) as first, writing(place) as second:
             for record in recorded(life()):
                 first.put(record)
                 second.put(record)
-        with_one = path.with_name("one.db")
+        with_one = places()
         store(with_one, recorded(life()))
-        assert read(path) == read(with_one)
+        assert read(place) == read(with_one)
 
-    def test_what_is_missing_is_recorded_as_deleted(self, path: Path) -> None:
+    def test_what_is_missing_is_recorded_as_deleted(self, place: Location) -> None:
         """Workloads that were deleted while no leader recorded hold nothing from when that is noticed."""
-        store(path, [*recorded(life("a")[:4]), *recorded(life("b")[:4]), Quota("Cohort", "all", T0, "", ())])
-        with writing(path) as writer:
-            writer.settle(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
-            writer.settle(Settled(["uid-b"], [], T0 + 100))
-        assert read(path, "a")[-1] == "deleted"
-        assert "deleted" not in read(path, "b")
-        with reading(path) as reader:
+        store(place, [*recorded(life("a")[:4]), *recorded(life("b")[:4]), Quota("Cohort", "all", T0, "", ())])
+        with writing(place) as writer:
+            writer.put(Settled(["uid-b"], ["Cohort/all"], T0 + 99))
+            writer.put(Settled(["uid-b"], [], T0 + 100))
+        assert read(place, "a")[-1] == "deleted"
+        assert "deleted" not in read(place, "b")
+        with opened(place) as reader:
             assert [workload.over for workload in reader.named("team", "a")] == [T0 + 99]
             assert [(quota.at, quota.gone) for quota in reader.quotas()] == [(T0, False), (T0 + 100, True)]
 
-    def test_survives_a_kill(self, path: Path) -> None:
-        """All that was committed is there, and the next process goes on with the same file."""
+    def test_survives_a_kill_in_the_middle_of_writing(self, place: Location) -> None:
+        """Of each transaction all is there or nothing, and the next process, which begins with what objects show, makes
+        the rest up."""
         program = """
-import os, sys, time
-from pathlib import Path
-from app.recorder.writer import Retention, Writer
+import sys, time
+from app.recorder import writer
+from app.recorder.location import Location
 from tests.unit.recorder.lives import life, recorded
-writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, gather_seconds=0.01)
-writer.start()
-for record in recorded(life()[:4]):
-    writer.put(record)
-while writer.stats.written < writer.stats.put:
-    time.sleep(0.01)
-os.kill(os.getpid(), 9)
+writer.BATCH = 7
+made = writer.Writer(Location.of(sys.argv[1]), retention=writer.Retention(days=None), clock=time.time, gather_seconds=0)
+made.start()
+print("begins", flush=True)
+for number in range(10_000):
+    for record in recorded(life(f"w-{number}")[:4]):
+        made.put(record)
+        while len(made) > 1000:
+            time.sleep(0.001)
 """
-        done = subprocess.run([sys.executable, "-c", program, path], check=False, timeout=60)
-        assert done.returncode == -9
-        assert read(path) == TOLD[:5]
-        store(path, recorded(life()[3:], start=T0 + 24))
-        assert read(path) == TOLD
+        command = [sys.executable, "-c", program, url(place)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            until(lambda: self._written(place) > 20)
+            process.kill()
+        names = [f"w-{number}" for number in range(60)]
+        assert all(told == TOLD[: len(told)] for told in self._told(place, names))
+        store(place, [record for each in names for record in recorded(life(each))])
+        assert all(told == TOLD for told in self._told(place, names))
+        if place.file is not None:
+            with closing(sqlite3.connect(place.file)) as other:
+                assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+    def _told(self, place: Location, names: list[str]) -> list[list[str]]:
+        with opened(place) as reader:
+            found = [workload.uid for name in names for workload in reader.named("team", name)]
+            return [[entry.what for entry in reader.timeline(uid)] for uid in found]
+
+    def _written(self, place: Location) -> int:
+        try:
+            with opened(place) as reader:
+                return len(reader.newest(at_most=1000))
+        except InvalidValue:
+            return 0
+
+    def test_a_record_that_is_refused_costs_no_other(self, place: Location) -> None:
+        """The batch is written without it, and the log tells which it is."""
+        bad = Fact("uid-w", "waiting", T0, 2**40, "bad", True, "Pending", "the attempt is too large for PostgreSQL")
+        with structlog.testing.capture_logs() as lines, writing(place) as writer:
+            records = recorded(life())
+            for record in (*records[:3], bad, *records[3:]):
+                writer.put(record)
+            until(lambda: writer.stats.written + writer.stats.dropped == writer.stats.put)
+        assert [line for line in read(place) if line != "waiting"] == [line for line in TOLD if line != "waiting"]
+        if place.url:  # SQLite takes any number
+            assert writer.stats.dropped == 1
+            assert ["bad" in line["record"] for line in lines if line["event"] == "recorder.record_refused"] == [True]
 
 
 class TestAFileThatFails:
@@ -164,6 +217,21 @@ class TestAFileThatFails:
         assert read(path, "b") == TOLD
         assert path.with_name("recorder.db.damaged").exists()
 
+    @pytest.mark.parametrize("head", [bytes(16), b"SQLite format 3\x00"])
+    def test_whose_beginning_is_lost_is_set_aside(self, path: Path, head: bytes) -> None:
+        """A loss of power may leave zeros, or pages of another time; the log says what was done."""
+        store(path, recorded(life("a")))
+        with path.open("r+b") as file:
+            file.write(head + bytes(200))
+        with structlog.testing.capture_logs() as lines, writing(path) as writer:
+            for record in recorded(life("b")):
+                writer.put(record)
+            until(lambda: writer.stats.written == writer.stats.put)
+        assert read(path, "b") == TOLD
+        (told,) = [line for line in lines if line["event"] == "recorder.damaged"]
+        assert (told["store"], told["set_aside"]) == (str(path), f"{path}.damaged")
+        assert Path(told["set_aside"]).exists()
+
     def test_that_is_deleted_is_made_anew(self, path: Path) -> None:
         """And the leader is told to record all again, by the count of files that were opened."""
         with writing(path) as writer:
@@ -196,7 +264,7 @@ class TestAFileThatFails:
         with writing(path) as writer:
             until(lambda: writer.stats.failures > 0)
             assert "another program's database" in writer.stats.failing
-        with pytest.raises(InvalidValue, match="is no recorder's file"), reading(path):
+        with pytest.raises(InvalidValue, match="is no recorder's file"), opened(path):
             pass
 
     def test_of_a_newer_version_is_left_as_it_is(self, path: Path) -> None:
@@ -212,11 +280,11 @@ class TestAFileThatFails:
         """A process that may write no file larger than a limit, until the limit is raised."""
         program = """
 import resource, sys, time
-from pathlib import Path
+from app.recorder.location import Location
 from app.recorder.writer import Retention, Writer
 from tests.unit.recorder.lives import life, recorded
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-writer = Writer(Path(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))
+writer = Writer(Location.of(sys.argv[1]), retention=Retention(days=None), clock=time.time, again_seconds=(0.05, 0.1))
 writer.start()
 for number in range(200):
     for record in recorded(life(f"w-{number}")):
@@ -240,7 +308,7 @@ print("dropped", writer.stats.dropped)
 
 class TestAQueueThatIsFull:
     def test_drops_and_counts(self, path: Path) -> None:
-        """Who puts records in is not held up; what is written later is what fitted."""
+        """The code that puts records in is not held up; what is written later is what fitted."""
         late = path.parent / "late" / "recorder.db"
         with writing(late, waiting=10) as writer:
             until(lambda: writer.stats.failures > 0)
@@ -248,32 +316,34 @@ class TestAQueueThatIsFull:
                 writer.put(record)
             stats = writer.stats
             assert (stats.put, stats.dropped) == (10, len(recorded(life())) * 3 - 10)
+            writer.put(Settled([], [], T0))
+            assert len(writer) <= 10
             late.parent.mkdir()
             until(lambda: stats.written == 10)
 
 
 class TestWhatIsOld:
-    def test_is_deleted_after_some_days(self, path: Path) -> None:
+    def test_is_deleted_after_some_days(self, place: Location) -> None:
         """Counted from the end of the Workload; one that is not over stays, however old."""
         done, runs = recorded(life("done")), recorded(life("runs")[:4])
         day = 86400.0
-        with writing(path, now=T0 + 10 * day, retention=Retention(days=3, mib=None)) as writer:
+        with writing(place, now=T0 + 10 * day, retention=Retention(days=3, mib=None)) as writer:
             for record in [*done, *runs]:
                 writer.put(record)
             until(lambda: writer.stats.written == writer.stats.put)
-            until(lambda: read(path, "done") == [])
-        assert read(path, "runs") == TOLD[:5]
+            until(lambda: read(place, "done") == [])
+        assert read(place, "runs") == TOLD[:5]
 
-    def test_quotas_that_held_since_stay(self, path: Path) -> None:
+    def test_quotas_that_held_since_stay(self, place: Location) -> None:
         """The last one before the horizon holds until the next one."""
         day = 86400.0
         amounts = [(("x", "cpu", number, None, None),) for number in range(3)]
         quotas = [Quota("ClusterQueue", "a", T0 + at * day, "", amounts[at]) for at in range(3)]
-        with writing(path, now=T0 + 4.5 * day, retention=Retention(days=3, mib=None)) as writer:
+        with writing(place, now=T0 + 4.5 * day, retention=Retention(days=3, mib=None)) as writer:
             for quota in quotas:
                 writer.put(quota)
             until(lambda: writer.stats.written == writer.stats.put)
-            with reading(path) as reader:
+            with opened(place) as reader:
                 until(lambda: [quota.amounts for quota in reader.quotas()] == amounts[1:])
 
     def test_is_deleted_when_the_file_is_too_large(self, path: Path) -> None:
@@ -289,7 +359,7 @@ class TestWhatIsOld:
         with closing(sqlite3.connect(path)) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         assert path.stat().st_size < size
-        with reading(path) as reader:
+        with opened(path) as reader:
             left = {workload.name for workload in reader.newest(at_most=2000)}
         assert "w-0" not in left
 
@@ -297,16 +367,16 @@ class TestWhatIsOld:
 class TestAReader:
     def test_of_a_file_that_is_not_there(self, path: Path) -> None:
         """A sentence that says what to name."""
-        with pytest.raises(InvalidValue, match="no such file"), reading(path):
+        with pytest.raises(InvalidValue, match="no such file"), opened(path):
             pass
 
-    def test_while_a_leader_writes(self, path: Path) -> None:
+    def test_while_a_leader_writes(self, place: Location) -> None:
         """It sees what was committed, and holds up no write."""
-        with writing(path) as writer:
+        with writing(place) as writer:
             for record in recorded(life("a")):
                 writer.put(record)
             until(lambda: writer.stats.written == writer.stats.put)
-            with reading(path) as reader:
+            with opened(place) as reader:
                 assert self._names(reader) == ["a"]
                 for record in recorded(life("b")):
                     writer.put(record)

@@ -12,11 +12,12 @@ import pytest
 
 from app.api.core import Namespace
 from app.engine import Options
+from app.insight import documents
 from app.insight.explain import explain
 from app.insight.snapshot import Snapshot
-from app.process import snapshots
 from app.recorder.database import Database
 from app.recorder.facts import Fact
+from app.recorder.location import Location
 from app.release.bundle import Parts, archive, record
 from app.release.pseudonyms import Pseudonyms
 from tests.unit.controllers import worlds
@@ -53,7 +54,7 @@ def parts(tmp_path: Path) -> Parts:
     snapshot.put(held)
     tmp_path.mkdir(exist_ok=True)
     path = tmp_path / "recorder.db"
-    database = Database(path)
+    database = Database(Location.of(str(path)), now=T0)
     detail = {"outcome": "preempting", "cluster_queue": "ours", "preempts": [["u", "eve/heist-of-old", "InCohort"]]}
     told = Fact("uid-w", "tried", T0, 0, "t", True, "Pending", "waits for mallory", detail)
     database.store([*recorded(life()), told])
@@ -61,7 +62,7 @@ def parts(tmp_path: Path) -> Parts:
     found = Parts(
         snapshot, configuration={"namespaces": ["eve"]}, salt="of the cluster", metrics='a{namespace="eve"} 1\n'
     )
-    record(found, path, "team")
+    record(found, Location.of(str(path)), "team")
     return found
 
 
@@ -103,7 +104,7 @@ class TestABundle:
             answer = explain(snapshot, Options(), b.NOW, "team/mine", sees=lambda _: True)
             return answer.sentence, [(each.flavor, each.available, each.nominal) for each in answer.blockers]
 
-        again = snapshots.parse(packed["objects.json"], "bundle").snapshot
+        again = documents.parse(packed["objects.json"], "bundle").snapshot
         assert told(again) == told(parts(tmp_path / "other").snapshot)
 
     def test_with_the_other_tenants(self, tmp_path: Path) -> None:

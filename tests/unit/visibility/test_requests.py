@@ -2,10 +2,10 @@
 
 import pytest
 
+from app.kube.frontproxy import FrontProxy, front_proxy
 from app.kube.reviews import User
 from app.visibility import discovery, openapi
 from app.visibility.resources import GROUP, VERSIONS, Asked, page, read
-from app.visibility.users import FrontProxy, front_proxy
 
 DATA = {
     "requestheader-client-ca-file": "PEM",

@@ -1,7 +1,7 @@
 """Asks the page's application without a network."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +18,8 @@ from app.web.application import create
 from app.web.explanations import Explanations
 from app.web.health import Observer
 from app.web.pages import Site
+from app.web.sight import EVERYTHING, Sight
+from app.web.visit import HERE, KEY, Visit
 from app.web.world import World
 from tests.unit.engine import builders as b
 
@@ -42,7 +44,9 @@ class Answer:
     text: str
 
 
-async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -> Answer:
+async def ask(
+    app: ASGIApp, path: str, *, method: str = "GET", body: bytes = b"", visit: Visit = HERE, **headers: str
+) -> Answer:
     """The answer to one request; headers are given with `_` for `-`."""
     given = {"host": "localhost:8765", **{name.replace("_", "-"): value for name, value in headers.items()}}
     path, _, query = path.partition("?")
@@ -55,11 +59,12 @@ async def ask(app: ASGIApp, path: str, *, method: str = "GET", **headers: str) -
         "scheme": "http",
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        KEY: visit,
     }
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -85,9 +90,13 @@ class Page:
         )
         self.app = create(site, asyncio.Event())
 
-    async def get(self, path: str) -> Answer:
-        """A page."""
-        return await ask(self.app, path)
+    async def get(self, path: str, *, sight: Sight = EVERYTHING) -> Answer:
+        """A page, as a reader gets it who sees this."""
+
+        async def seen(_: Collection[str]) -> Sight:
+            return sight
+
+        return await ask(self.app, path, visit=Visit(sight=seen))
 
     async def put(self, *objects: Kind) -> None:
         """Objects exist or changed, and the page knows."""

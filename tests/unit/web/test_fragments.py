@@ -33,6 +33,6 @@ def test_everything_if_the_frame_changed() -> None:
 
 def test_an_event_is_one_line() -> None:
     """A line break would end the data of the event."""
-    sent = event({"one": "a\nb"}, "digest")
+    sent = event({"one": "a\nb"}, "digest", "/")
     assert sent == b'id: digest\ndata: {"one":"a\\nb"}\n\n'
-    assert event(rendered().since(""), "digest") == b'id: digest\ndata: {"main":"<b>1</b><i>2</i>"}\n\n'
+    assert event(rendered().since(""), "digest", "/") == b'id: digest\ndata: {"main":"<b>1</b><i>2</i>"}\n\n'

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import pytest
+
 from app.engine import Options, State
 from app.engine.quota.amounts import FlavorResource
+from app.engine.quota.lending import borrowed, lendings, lent, unused
 from app.engine.quota.tree import Node
-from app.insight.lending import borrowed, lendings, unused
 from tests.unit.engine import builders as b
 from tests.unit.insight.pending_worlds import world
 
@@ -48,6 +50,28 @@ def test_no_member_lends_what_is_in_use() -> None:
                         assert amount <= unused(lender, pair)
 
 
+def test_the_parts_over_time_are_those_of_the_moment() -> None:
+    """Exact parts and whole pieces add up to the same, and no part is more than its lender has."""
+    seen = 0
+    for state, root in trees(range(250)):
+        for pair in root.subtree:
+            exact = lent(root, pair)
+            pieces: dict[Node, int] = {}
+            for cohort, lending in lendings(root, pair).items():
+                for lender, amount in lending.lenders:
+                    if lender.is_queue or lender is cohort:
+                        pieces[lender] = pieces.get(lender, 0) + amount
+            assert sum(exact.values()) == pytest.approx(sum(pieces.values()))
+            assert all(amount <= (unused(node, pair) if node.is_queue else node.nominal[pair]) + 1e-6
+                       for node, amount in exact.items())  # fmt: skip
+            borrowing = sum(
+                borrowed(queue.node, pair) for queue in state.cluster_queues.values() if queue.node.root is root
+            )
+            assert sum(exact.values()) <= borrowing + 1e-6
+            seen += len(exact) > 1
+    assert seen > 2
+
+
 def cohort(*lenders: tuple[str, int, int]) -> tuple[Node, FlavorResource]:
     """A Cohort of ClusterQueues, each with its name, its quota of cpu and what it uses of it."""
     state = State(Options())
@@ -86,3 +110,28 @@ def test_nothing_is_lent_within_nominal_quota() -> None:
     """Everybody has enough."""
     root, pair = cohort(("one", 4, 4), ("other", 4, 1))
     assert lendings(root, pair) == {}
+
+
+def test_the_quota_of_the_cohort_comes_first() -> None:
+    """No member has to get it back: the other member could use all of its own quota at once."""
+    state = State(Options())
+    state.put_flavor(b.flavor())
+    state.put_cohort(b.cohort("all", {"default": {"cpu": 2}}))
+    for name, used in (("borrower", 4), ("other", 0)):
+        state.put_cluster_queue(b.queue(name, {"default": {"cpu": 1}}, cohort="all"), b.NOW)
+        state.put_local_queue(b.local(name, name), b.NOW)
+        if used:
+            state.put_workload(b.held(f"in-{name}", name, {"cpu": str(used)}, flavor="default"), b.NOW)
+    state.ledger.settle()
+    root, pair = state.ledger.cohorts["all"], state.surroundings.catalog.pair("default", "cpu")
+    (lending,) = lendings(root, pair).values()
+    assert names(lending.lenders) == {"all": 2, "other": 1}
+
+
+def test_over_time_each_lends_its_part() -> None:
+    """A third of a cpu for an hour is a cpu for twenty minutes; always the same lender would be unjust."""
+    root, pair = cohort(("borrower", 0, 1), ("one", 1, 0), ("other", 2, 0))
+    assert {node.name: amount for node, amount in lent(root, pair).items()} == {
+        "one": pytest.approx(1000 / 3),
+        "other": pytest.approx(2000 / 3),
+    }

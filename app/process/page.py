@@ -1,0 +1,64 @@
+"""The page in the cluster, as a role of a process: the objects it follows, its certificate, and who its readers are.
+
+To be made before the caches start, because it adds kinds to them. Must never run in a process that decides or answers
+admission reviews: its questions take the CPU of both.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from app.engine import Options
+from app.http.health import Health
+from app.http.tls import ServingCertificate
+from app.insight.manifests import PRIORITY_CLASSES
+from app.jobs.options import JobOptions
+from app.jobs.registry import Registry
+from app.kube.caches import Caches
+from app.kube.frontproxy import Callers
+from app.kube.reviews import AccessReviews
+from app.kube.transport import Transport
+from app.process.aside import Aside
+from app.process.sources import Followed
+from app.web.questions import SECONDS, Questions
+from app.web.rights import ALLOWED_SECONDS, KEPT, REFUSED_SECONDS
+from app.web.server import PageServer
+
+ASKED: Final = 64
+"""Questions to the API server about users and rights that are under way at a time."""
+
+
+class ClusterPage:
+    """One server of the page. `certificate` is what it serves; the caller loads it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        caches: Caches,
+        *,
+        engine: Options,
+        registry: Registry,
+        jobs: Callable[[], JobOptions],
+        clock: Callable[[], datetime],
+        lease: tuple[str, str],
+    ) -> None:
+        self.certificate = ServingCertificate()
+        self._reviews = AccessReviews(
+            transport, allowed_seconds=ALLOWED_SECONDS, refused_seconds=REFUSED_SECONDS, asked=ASKED, kept=KEPT
+        )
+        self._callers = Callers(self._reviews, caches, self.certificate.trust)
+        source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
+        self._server = PageServer(source, engine, clock, Aside(), where="this cluster", lease="/".join(lease))
+        self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs)
+
+    async def run(self, address: tuple[str, int], *, health: Health, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        await self._server.run_in_cluster(
+            address,
+            stop=stop,
+            health=health,
+            callers=self._callers,
+            reviews=self._reviews,
+            questions=self._questions,
+        )

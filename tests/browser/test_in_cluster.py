@@ -1,0 +1,39 @@
+"""A tenant opens the page in the cluster through `kubectl proxy`."""
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.page_served import PAGE, Served, role, served, teams
+from tests.cluster.scenario import Scenario
+
+__all__ = ["served", "teams"]
+
+pytest.importorskip("playwright", reason="make test-browser installs it")
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.cluster
+
+
+def test_links_and_changes(served: Served, teams: tuple[Scenario, Scenario], page: Any) -> None:
+    """Styles, links, forms and events lead below the API server's path; what changes appears by itself."""
+    mine, theirs = teams
+    user = f"looks-{mine.namespace}"
+    role(mine, user, "turnstile-batch-user-role", everywhere=False)
+    for kind in ("clusterqueue", "cohort"):
+        role(mine, user, f"turnstile-{kind}-viewer-role")
+    page.goto(f"{served.browser(user).address}{PAGE}/")
+    expect(page.locator("#status")).to_contain_text("Live")
+    page.get_by_role("link", name=mine.named("shared"), exact=True).click()
+    expect(page.locator("#waiting")).to_contain_text("2 Workloads")
+    expect(page.locator("#waiting")).to_contain_text("and 1 of namespaces that you may not see")
+    theirs.job("secret-new", queue="main", cpu="2")
+    expect(page.locator("#waiting")).to_contain_text("3 Workloads")
+    expect(page.locator("main")).not_to_contain_text("secret")
+    page.get_by_role("link", name=mine.workload_of("waits")["metadata"]["name"]).click()
+    expect(page.locator("#explanation")).to_contain_text("of which 1 is available")
+    page.get_by_role("link", name="What if").click()
+    page.get_by_label("LocalQueue").fill(f"{mine.namespace}/main")
+    page.get_by_label("Each pod asks for").fill("cpu=1")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator(".verdict")).to_be_visible()

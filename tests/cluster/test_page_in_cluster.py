@@ -1,0 +1,205 @@
+"""The page in the cluster, behind the real aggregator: what tenants and administrators see, and what is refused."""
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+import yaml
+
+from testbed import build
+from testbed.client import Json, unverified_tls, wait_until
+from testbed.installation import NAMESPACE
+from tests.cluster.page_served import API, PAGE, Served, role, served, teams
+from tests.cluster.scenario import Scenario, job
+from tests.cluster.test_task_pages import Reader
+from tests.documents import ROOT, steps
+
+__all__ = ["served", "teams"]
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_batch_administrator_sees_everything(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """All queues, the Workloads of both tenants, health, and the JSON of questions."""
+    mine, theirs = teams
+    role(mine, "admin-of-queues", "turnstile-batch-admin-role")
+    browser = served.browser("admin-of-queues")
+    queue = mine.named("shared")
+    browser.sees("/", queue, "3 / 4", "with the rights of admin-of-queues")
+    said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "secret-waits", "secret-runs", "waits")
+    assert "that you may not see" not in said
+    browser.sees("/health", "What this page follows", "clusterqueues.kueue.x-k8s.io synced")
+    code, told = browser.ask("explain", theirs.namespace, "of=job/secret-waits")
+    assert (code, told["state"]) == (200, "pending")
+
+
+def test_a_tenant_sees_its_own_workloads(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """With the role batch-user: no queue, no name of another tenant, in pages, events and answers."""
+    mine, theirs = teams
+    browser = served.browser(f"batch-{mine.namespace}")
+    workload = mine.workload_of("waits")["metadata"]["name"]
+    said = browser.sees("/", "ClusterQueues cannot be shown", f"in namespace {mine.namespace} only")
+    said += browser.sees("/workloads", "1 Workload.", workload, "insufficient unused quota")
+    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "insufficient unused quota")
+    assert "secret" not in said
+    assert theirs.namespace not in said
+    hidden = theirs.workload_of("secret-runs")["metadata"]["name"]
+    assert browser.get(f"{PAGE}/workloads/{theirs.namespace}/{hidden}")[0] == 404
+    assert browser.get(f"{PAGE}/clusterqueues/{mine.named('shared')}")[0] == 404
+    assert browser.get(f"{PAGE}/health")[0] == 403
+
+    code, told = browser.ask("explain", mine.namespace, "of=job/waits")
+    assert (code, told["workload"], told["blockers"]) == (200, f"{mine.namespace}/{workload}", [])
+    code, told = browser.ask("explain", theirs.namespace, "of=job/secret-waits")
+    assert code == 403
+    assert (
+        f'cannot list resource "workloads" in API group "kueue.x-k8s.io" in the namespace "{theirs.namespace}"'
+        in (told["message"])
+    )
+    code, told = browser.ask("when", mine.namespace, "all=true")
+    assert (code, "clusterqueues" in told["message"]) == (403, True)
+
+
+def test_a_tenant_who_sees_queues(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Names of other tenants' Workloads are counted, also in events and in what a change would do."""
+    mine, theirs = teams
+    user = f"batch-{mine.namespace}"
+    seer = f"seer-{mine.namespace}"
+    role(mine, seer, "turnstile-batch-user-role", everywhere=False)
+    for kind in ("clusterqueue", "cohort"):
+        role(mine, seer, f"turnstile-{kind}-viewer-role")
+    browser, queue = served.browser(seer), mine.named("shared")
+    said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "and 1 of namespaces that you may not")
+    workload = mine.workload_of("waits")["metadata"]["name"]
+    said += browser.sees(f"/workloads/{mine.namespace}/{workload}", "of which 1 is available", "What would admit it")
+    assert "secret" not in said
+    assert theirs.namespace not in said
+
+    with browser.following(f"/clusterqueues/{queue}") as event:
+        theirs.job("secret-new", queue="main", cpu="2")
+        theirs.wait_pending("secret-new")
+        told = event("3 Workloads")
+        assert "and 2 of namespaces that you may not see" in told["waiting"]
+        assert "secret" not in json.dumps(told)
+        assert f"{theirs.namespace}/" not in json.dumps(told)
+
+    manifest = job("asked", namespace=mine.namespace, queue="main", cpu="1")
+    told = json.loads(what_if(served, seer, mine.namespace, manifest))
+    assert told["asked"][0]["outcome"] in ("admitted", "waits")
+    assert "secret" not in json.dumps(told)
+    assert "forbidden" in what_if(served, user, mine.namespace, manifest)
+    elsewhere = job("asked", namespace=theirs.namespace, queue="main", cpu="1")
+    assert "you may not list Workloads" in what_if(served, seer, mine.namespace, elsewhere)
+
+
+def what_if(served: Served, user: str, namespace: str, manifest: Json) -> str:
+    """What kubectl prints of a question about a manifest."""
+    command = [build.ensure()["kubectl"], "create", "--raw", f"{API}/namespaces/{namespace}/what-if", "-f", "-"]
+    command += ["--kubeconfig", str(served.cp.kubeconfig(user))]
+    done = subprocess.run(command, input=yaml.safe_dump(manifest), capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_right_that_is_taken_away(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Within seconds the page of its user has nothing of the namespace any more."""
+    mine, _ = teams
+    user = f"leaves-{mine.namespace}"
+    role(mine, user, "turnstile-batch-user-role", everywhere=False)
+    browser = served.browser(user)
+    browser.sees("/workloads", "1 Workload.")
+    path = (
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine.namespace}/rolebindings/{user}-turnstile-batch-user-role"
+    )
+    mine.api.delete(path)
+    browser.sees("/workloads", "There is no Workload")
+
+
+def test_rights_are_asked_by_kind_and_namespace(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Few SubjectAccessReviews for a page, however many Workloads it lists, and none for the next one."""
+    mine, _ = teams
+    user = f"counts-{mine.namespace}"
+    role(mine, user, "turnstile-batch-user-role", everywhere=False)
+    browser = served.browser(user)
+    namespaces = 2
+    before = reviews(served)
+    browser.get(f"{PAGE}/workloads")
+    first = reviews(served) - before
+    assert 0 < first <= 5 + 2 * namespaces
+    browser.get(f"{PAGE}/workloads")
+    assert reviews(served) - before - first <= 2  # those of which the answer is not remembered any more
+
+
+def reviews(served: Served) -> int:
+    """SubjectAccessReviews that the page has asked for, by the audit log."""
+    lines = served.cp.audit_log.read_text().splitlines()
+    asked = (json.loads(line) for line in lines if "/subjectaccessreviews" in line)
+    account = f"system:serviceaccount:{NAMESPACE}:turnstile-page"
+    return sum((each["stage"], each["user"]["username"]) == ("ResponseComplete", account) for each in asked)
+
+
+class TestPastTheApiServer:
+    """Requests to the Service itself, as from an ingress."""
+
+    @staticmethod
+    def get(served: Served, path: str = "/", **headers: str) -> tuple[int, str]:
+        """Status and text."""
+        url = f"https://localhost:{served.installation.page_port}{path}"
+        request = urllib.request.Request(url, headers={name.replace("_", "-"): each for name, each in headers.items()})
+        try:
+            with urllib.request.urlopen(request, context=unverified_tls(), timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def test_the_bearer_of_a_token(self, served: Served, teams: tuple[Scenario, Scenario]) -> None:
+        """Is known by a TokenReview, and sees what the account may see."""
+        mine, _ = teams
+        mine.create(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": mine.namespace}}
+        )
+        token = served.cp.service_account_token(mine.namespace, "reader", seconds=3600)
+        code, said = self.get(served, authorization=f"Bearer {token}")
+        assert code == 200
+        assert f"with the rights of system:serviceaccount:{mine.namespace}:reader" in said
+        assert mine.named("shared") not in said
+
+    def test_nobody_else(self, served: Served) -> None:
+        """No token, a token that is not valid, headers of the front proxy without its certificate."""
+        assert self.get(served)[0] == 401
+        assert self.get(served, authorization="Bearer nonsense")[0] == 401
+        assert self.get(served, x_remote_user="admin", x_remote_group="system:masters")[0] == 401
+        assert self.get(served, f"{API}/namespaces/default/explain?of=job/x")[0] == 401
+
+    def test_it_only_reads(self, served: Served) -> None:
+        """A page is never posted to, and another site gets nothing of it."""
+        token = served.cp.service_account_token(NAMESPACE, "turnstile-page", seconds=3600)
+        code, _ = self.get(served, authorization=f"Bearer {token}", sec_fetch_site="cross-site")
+        assert code == 403
+
+
+def test_a_page_outlives_its_server(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """After a restart the same address is answered again, with the same content."""
+    mine, _ = teams
+    browser = served.browser(f"batch-{mine.namespace}")
+    browser.sees("/workloads", "1 Workload.")
+    served.process.terminate()
+    wait_until(lambda: browser.get(f"{PAGE}/")[0] == 503, timeout=30, describe=lambda: "the API server says 503")
+    served.process = served.start()
+    browser.sees("/workloads", "1 Workload.")
+
+
+def test_the_commands_of_the_page_about_rest(served: Served, teams: tuple[Scenario, Scenario]) -> None:
+    """Each prints the answer that it is said to."""
+    mine, _ = teams
+    (block,) = [text for _, text in steps(ROOT / "docs" / "reference" / "rest.md")]
+    reader = Reader("page.md", served.cp)
+    told = [
+        json.loads(reader.run(line.replace("team-a", mine.namespace).replace("job/train", "job/waits")))
+        for line in block.splitlines()
+    ]
+    workload = f"{mine.namespace}/{mine.workload_of('waits')['metadata']['name']}"
+    assert told[0]["workload"] == workload
+    assert [each["workload"] for each in told[1]["forecasts"]] == [workload]
+    assert len(told[2]["asked"]) == 1
