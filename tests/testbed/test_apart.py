@@ -56,7 +56,11 @@ def test_it_ends_by_itself() -> None:
 def test_it_is_interrupted(number: signal.Signals) -> None:
     """By Ctrl-C, which reaches every process of the terminal, or by SIGTERM: daemons are gone too."""
     process = begin("sleep 1000")
-    wait_until(lambda: len(below(process.pid)) >= 4, timeout=30, describe=lambda: str(below(process.pid)))
+
+    def both_sleep() -> bool:  # a shell that is about to start its command may miss the signal
+        return [Path(f"/proc/{pid}/comm").read_text() for pid in below(process.pid)].count("sleep\n") == 2
+
+    wait_until(both_sleep, timeout=30, describe=lambda: str(below(process.pid)))
     started = below(process.pid)
     os.killpg(process.pid, number)
     process.communicate(timeout=60)
