@@ -12,11 +12,10 @@ from app.api.errors import InvalidValue
 from app.api.quantity import from_int
 from app.cli.asking import Namespace
 from app.cli.cluster import explained
-from app.cli.recorded import RecorderPlace
+from app.cli.recorded import RecorderPlace, stamp
 from app.insight.targets import named
 from app.recorder.location import Location
 from app.recorder.reading import Entry, Reader, Recorded, reading
-from app.recorder.report import stamp
 
 _CURE: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
 _WORKLOAD: Final = ("workload", "workloads", "wl")

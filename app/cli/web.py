@@ -12,13 +12,11 @@ import typer
 from app.api.errors import Forbidden, InvalidValue
 from app.cli.asking import ConfigFile, Source, State
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
-from app.cli.recorded import MaybeRecorder
 from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
 from app.process.memory import Collector
 from app.process.sources import Dumped, Followed, namespaced
-from app.recorder.location import Location
 from app.web import guard
 from app.web.server import PageServer
 
@@ -41,7 +39,6 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         context: Context = None,
         release: Annotated[str, typer.Option(help="Name of the Helm release: its Lease is shown.")] = "turnstile",
         install_namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "turnstile-system",
-        recorder: MaybeRecorder = None,
     ) -> None:
         """Serve a page on this machine that shows queues, quota, and why Workloads wait, and follows the cluster.
 
@@ -59,7 +56,6 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                     port=port,
                     namespace=namespace,
                     lease=(install_namespace, f"{release}-controller"),
-                    recorder=Location.of(recorder) if recorder else None,
                 )
             )
 
@@ -72,7 +68,6 @@ async def _web(
     port: int,
     namespace: str,
     lease: tuple[str, str],
-    recorder: Location | None,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -85,8 +80,7 @@ async def _web(
     options = source.options()
     if source.state is not None:
         dump = Dumped(source.read(run, "web", "").snapshot)
-        where = f"the dump {source.state}"
-        page = PageServer(dump, options, clock, Aside(), where=where, alive=False, token=token, recorder=recorder)
+        page = PageServer(dump, options, clock, Aside(), where=f"the dump {source.state}", alive=False, token=token)
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
     async with connected(source.kubeconfig, source.context, "web") as transport:
@@ -94,7 +88,7 @@ async def _web(
             await transport.request("GET", "/version")
         found = Followed(Caches(transport), await namespaced(transport, namespace), lease)
         where, of = f"the cluster at {transport.server}", "/".join(lease)
-        page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token, recorder=recorder)
+        page = PageServer(found, options, clock, Aside(), where=where, lease=of, token=token)
 
         async def follow() -> None:
             async with asyncio.TaskGroup() as group:

@@ -60,7 +60,6 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
             "follow": follow,
             "where": site.where,
             "alive": site.alive,
-            "recorded": site.recorder is not None,
             "rights": visit.rights,
         }
         html = relative(renderer.page(inside, around), path)

@@ -7,9 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
-from app.recorder.location import Location
-from app.recorder.report import COLUMNS, fields
-from app.web import queues, supposing, usage, workloads
+from app.web import queues, supposing, workloads
 from app.web.explanations import Beside, Explanations, Kept
 from app.web.health import Observer
 from app.web.overview import overview
@@ -45,8 +43,6 @@ class Site:
     """The cluster or dump that is shown."""
     alive: bool = True
     """Whether it can change; a dump cannot."""
-    recorder: Location | None = None
-    """Where the flight recorder keeps what usage is worked out from."""
     sight: Sight = EVERYTHING
     """What the reader of this page may see."""
 
@@ -126,23 +122,6 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     return Shown("whatif.html", "What if", content, 400 if error else 200, follows=False)
 
 
-async def _usage(site: Site, _: Params, params: Params) -> Shown | None:
-    if site.recorder is None or site.sight is not EVERYTHING:  # it has all tenants: not for a reader who sees some
-        return None
-    form = {name: params.get(name, "").strip() or value for name, value in usage.DEFAULTS.items()}
-    found, error = None, None
-    try:
-        found = await usage.usage(site.recorder, site.beside, form, site.world.now)
-    except InvalidValue as refused:
-        name = refused.field.removeprefix("--").replace("-", "_")
-        error = (name if name in form else "", f"{refused.value}: {refused.cure}")
-    except Unanswered as late:
-        error = ("", str(late))
-    names = [] if found is None else fields(form["by"], form["user_label"])
-    content = {"form": form, "shown": found, "names": names, "columns": COLUMNS, "error": error}
-    return Shown("usage.html", "Usage", content, 400 if error else 200, follows=False)
-
-
 async def _health(site: Site, _: Params, __: Params) -> Shown:
     return Shown("health.html", "Health", {"shown": site.observer.health(site.sight), **_reading(site)})
 
@@ -168,7 +147,6 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     ("/workloads", _search),
     (f"/workloads/(?P<namespace>{_NAME})/(?P<name>{_NAME})", _workload),
     ("/what-if", _what_if),
-    ("/usage", _usage),
     ("/health", _health),
 )
 _BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _what_if))

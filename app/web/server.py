@@ -16,7 +16,6 @@ from app.kube.frontproxy import Callers
 from app.kube.lease import Lease
 from app.kube.reviews import AccessReviews
 from app.kube.store import Store
-from app.recorder.location import Location
 from app.web import guard
 from app.web.application import create
 from app.web.cluster import ClusterApp
@@ -57,7 +56,6 @@ class PageServer:
         alive: bool = True,
         lease: str = "",
         token: str = "",
-        recorder: Location | None = None,
     ) -> None:
         self.world = World(source, options, clock)
         self._explanations = Explanations(self.world, beside)
@@ -70,7 +68,6 @@ class PageServer:
             beside=beside,
             where=where,
             alive=alive,
-            recorder=recorder,
         )
 
     async def run(

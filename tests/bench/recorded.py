@@ -2,7 +2,6 @@
 `turnstile web`, which is a process of its own, turn about with Turnstile alone.
 """
 
-import re
 import sys
 import tempfile
 import threading
@@ -37,8 +36,7 @@ def _open_page(made: Bed) -> Iterator[None]:
     cp = made.control_plane
     command = [Path(sys.executable).with_name("turnstile"), "web", "--port", "0", "--kubeconfig", cp.kubeconfig()]
     made.beside["web"] = process = cp.start_process("web", command)
-    printed = wait_until(lambda: re.search("http://.*", process.tail()), timeout=60, describe=lambda: process.tail())
-    address = urlsplit(printed.group())
+    address = urlsplit(wait_until(lambda: process.tail().strip(), timeout=60, describe=lambda: "no address is printed"))
     with closing(HTTPConnection(str(address.hostname), address.port)) as page:
         page.request("GET", f"/?{address.query}")
         cookie = (page.getresponse().getheader("set-cookie") or "").partition(";")[0]

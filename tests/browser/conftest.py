@@ -21,11 +21,8 @@ from app.kube.lease import Lease, LeaseSpec
 from app.kube.store import Store
 from app.process.aside import Aside
 from app.process.sources import Dumped
-from app.recorder.database import Database
-from app.recorder.location import Location
 from app.web.server import PageServer
 from tests.browser import demo
-from tests.unit.recorder.lives import T0, life, recorded
 
 T = TypeVar("T")
 
@@ -79,9 +76,7 @@ class Served:
         self.do(lambda: self.source.stores[kind].delete(key))
 
 
-def serve(
-    objects: list[demo.Json], *, alive: bool = True, token: str = "", recorder: Location | None = None
-) -> Iterator[Served]:
+def serve(objects: list[demo.Json], *, alive: bool = True, token: str = "") -> Iterator[Served]:
     """A page over these objects, until the generator is closed."""
     served = Served(Dumped(documents.parse(demo.as_list(objects), "test").snapshot))
     served.source.leases = Store()
@@ -112,7 +107,6 @@ def serve(
             alive=alive,
             token=token,
             lease="turnstile-system/turnstile-controller",
-            recorder=recorder,
         )
         await page.run("127.0.0.1", 0, stop=served.stop, on_listening=listening)
 
@@ -134,13 +128,9 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The small world, which no test changes, with a recorded Workload."""
-    place = Location.of(str(tmp_path_factory.mktemp("recorder") / "recorder.db"))
-    database = Database(place, now=T0)
-    database.store(recorded(life()))
-    database.close()
-    yield from serve(demo.world(), recorder=place)
+def shown() -> Iterator[Served]:
+    """The small world, which no test changes."""
+    yield from serve(demo.world())
 
 
 @pytest.fixture(scope="session")

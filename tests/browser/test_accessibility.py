@@ -18,8 +18,6 @@ PATHS = {
     "search": "/workloads",
     "what if": "/what-if?queue=robotics/simulation&pods=6&requests=nvidia.com/gpu%3D1",
     "what if, wrong": "/what-if?queue=robotics/simulation&requests=lots",
-    "usage": "/usage?since=1000d&by=queue,flavor",
-    "usage, wrong": "/usage?since=yesterday",
     "health": "/health",
     "nothing": "/clusterqueues/none",
 }

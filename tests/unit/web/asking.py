@@ -14,7 +14,6 @@ from app.api.meta import Kind
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 from app.process.sources import Dumped
-from app.recorder.location import Location
 from app.web.application import create
 from app.web.explanations import Explanations
 from app.web.health import Observer
@@ -79,7 +78,7 @@ async def ask(
 class Page:
     """A page over a world that a test changes."""
 
-    def __init__(self, source: Dumped, recorder: Location | None) -> None:
+    def __init__(self, source: Dumped) -> None:
         self.source = source
         self._version = 1_000_000
         self.world = World(source, Options(), lambda: datetime.fromtimestamp(b.NOW, UTC))
@@ -87,12 +86,7 @@ class Page:
         self.explanations = Explanations(self.world, beside)
         self.observer = Observer(self.world, source.watches)
         site = Site(
-            world=self.world,
-            explanations=self.explanations,
-            observer=self.observer,
-            beside=beside,
-            where="a test",
-            recorder=recorder,
+            world=self.world, explanations=self.explanations, observer=self.observer, beside=beside, where="a test"
         )
         self.app = create(site, asyncio.Event())
 
@@ -117,12 +111,12 @@ class Page:
 
 
 @asynccontextmanager
-async def page(*objects: Kind, recorder: Location | None = None) -> AsyncIterator[Page]:
+async def page(*objects: Kind) -> AsyncIterator[Page]:
     """A page that shows these objects, and works while the block runs."""
     snapshot = Snapshot()
     for each in objects:
         snapshot.put(each)
-    found = Page(Dumped(snapshot), recorder)
+    found = Page(Dumped(snapshot))
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in (found.world.follow(), found.explanations.run())]
         await found.world.changed(0)
