@@ -78,12 +78,16 @@ test-operators: build ## Run the tests with real job operators, which are built 
 	@$(PY) -m pytest tests/operators $(OPERATORS_AT_ONCE) $(ARGS)
 
 .PHONY: test-peers
-test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=1000 for a larger move)
+test-peers: build ## Run the tests with Kueue itself, which is built on demand: kueuectl, moving over and back (MOVE_JOBS=60 for a smaller move)
 	@$(PY) -m pytest tests/peers -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-image
 test-image: build ## Build the image twice and run the chart from it on the test bed (root, buildah and mmdebstrap; else it says why not)
 	@$(PY) -m pytest tests/image $(ARGS)
+
+.PHONY: test-node
+test-node: build ## Run the chart from the image on a real node, built on demand (root, Debian's containerd and others; else it says why not)
+	@$(PY) -m tests.node $(ARGS)
 
 .PHONY: test-browser
 test-browser: browser ## Run the tests of the page in a real Chromium (Debian's chromium; else they say why not)

@@ -28,7 +28,7 @@ from app.cli import config
 from app.cli.serve import Settings
 from app.controllers.clusterview import ClusterView
 from app.controllers.controller import Controller
-from app.controllers.decisionlog import DecisionLog, LoggedState
+from app.controllers.decisionlog import DecisionLog, Decisions, LoggedState
 from app.controllers.executor import Executor
 from app.controllers.leader import Leader
 from app.controllers.managed import ManagedNamespaces
@@ -62,6 +62,7 @@ from app.process.page import ClusterPage
 from app.process.usual import UsualMetrics
 from app.process.views import WebhookCaches, cluster_view
 from app.process.watchdog import Watchdog
+from app.recorder.decisions import StoredDecisions
 from app.recorder.recording import Recording
 from app.recorder.writer import Writer
 from app.visibility.server import VisibilityServer
@@ -437,15 +438,14 @@ class Turnstile:
 
     def _ledger(self, fence: Fence) -> State:
         settings = self.settings
-        if self._decisions is None:
+        decisions: Decisions
+        if self._decisions is not None:
+            decisions, objects = self._decisions, settings.decision_log_objects
+        elif self._flight is not None and settings.recorder_decisions:
+            decisions, objects = StoredDecisions(self._flight, lambda: now().timestamp()), True
+        else:
             return State(settings.engine)
-        return LoggedState(
-            settings.engine,
-            self._decisions,
-            identity=settings.identity,
-            epoch=fence.epoch,
-            objects=settings.decision_log_objects,
-        )
+        return LoggedState(settings.engine, decisions, identity=settings.identity, epoch=fence.epoch, objects=objects)
 
     def _installation(self) -> list[Controller]:
         settings = self.settings

@@ -56,6 +56,7 @@ class Places:
     serving: tuple[Path, Path]
     front_proxy_authority: Path
     front_proxy: tuple[Path, Path]
+    kubelet_client: tuple[Path, Path]
     service_account_keys: tuple[Path, Path]
     kubeconfigs: Mapping[str, Path]
 
@@ -114,6 +115,8 @@ def _api_server(settings: Settings, places: Places) -> list[str]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={places.front_proxy[0]}",
         f"--proxy-client-key-file={places.front_proxy[1]}",
+        f"--kubelet-client-certificate={places.kubelet_client[0]}",
+        f"--kubelet-client-key={places.kubelet_client[1]}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={public}",
         f"--service-account-signing-key-file={private}",

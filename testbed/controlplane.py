@@ -122,6 +122,9 @@ class ControlPlane:
             ),
             front_proxy_authority=front_proxy.certificate_file,
             front_proxy=front_proxy.client("front-proxy-client", user=FRONT_PROXY_NAME),
+            kubelet_client=self._authority.client(
+                "kube-apiserver-kubelet-client", user="kube-apiserver-kubelet-client", groups=[_ADMIN_GROUP]
+            ),
             service_account_keys=service_account_keys(self.directory / "certs"),
             kubeconfigs={
                 name: self.kubeconfig(user, groups=groups) for name, (user, groups) in _COMPONENT_USERS.items()

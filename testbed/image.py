@@ -95,7 +95,7 @@ class Images:
     there can be no base."""
 
     def __init__(self) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="turnstile-image-", dir=_where_there_is_room()))
+        self._directory = Path(tempfile.mkdtemp(prefix="turnstile-image-", dir=where_there_is_room()))
         self._watched = ProcessGroup(self._directory)
         settings = self._directory / "storage.conf"
         places = (f'{place} = "{self._directory / place}"' for place in ("graphroot", "runroot"))
@@ -148,6 +148,17 @@ class Images:
         working = self._run(["buildah", "from", "--pull-never", name])
         return Container(Path(self._run(["buildah", "mount", working])), self.inspect(name)["OCIv1"]["config"])
 
+    def save(self, name: str, archive: Path) -> None:
+        """Write an image into a file that container runtimes import."""
+        self._run(["buildah", "push", "--quiet", name, f"docker-archive:{archive}:{name}"])
+
+    def build_of_program(self, name: str, program: Path, *command: str) -> None:
+        """An image of one program that needs no libraries, and the command line that it is started with."""
+        working = self._run(["buildah", "from", "scratch"])
+        self._run(["buildah", "add", "--quiet", working, str(program), "/bin/"])
+        self._run(["buildah", "config", "--entrypoint", json.dumps(command), working])
+        self._run(["buildah", "commit", "--quiet", "--rm", working, name])
+
     def _load_base(self) -> None:
         working = self._run(["buildah", "from", "scratch"])
         self._run(["buildah", "add", "--quiet", working, str(stand_in()), "/"])
@@ -161,7 +172,7 @@ class Images:
         return _run(argv, cwd=cwd, env={**self._environment, **(environment or {})})
 
 
-def _where_there_is_room() -> str | None:
+def where_there_is_room() -> str | None:
     """The driver vfs copies all files for each step: 2 GB, which take minutes on a slow disk and seconds in memory."""
     memory = Path("/dev/shm")  # noqa: S108 -- only the directory of a private one
     return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 4 * 2**30 else None

@@ -34,7 +34,7 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 IN_CI = os.environ.get("CI") == "true"
 settings.load_profile("ci" if IN_CI else "default")
 
-_APART = ("attacks", "browser", "faults", "image", "operators", "peers")
+_APART = ("attacks", "browser", "faults", "image", "node", "operators", "peers")
 _KEPT = pytest.StashKey[Path]()
 
 
@@ -55,8 +55,8 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what has a target of its own unless it is asked for by path: the tests with real job operators and with
-    Kueue, which take minutes to build, the attacks and the faults, which take minutes, those of the image, which
-    need root, and those of the page, which need a browser."""
+    Kueue, which take minutes to build, the attacks and the faults, which take minutes, those of the image and
+    of a real node, which need root, and those of the page, which need a browser."""
     if collection_path in {Path(__file__).with_name(name) for name in _APART}:
         asked = (Path(config.invocation_params.dir, argument.partition("::")[0]) for argument in config.args)
         return None if any(path.resolve().is_relative_to(collection_path) for path in asked) else True

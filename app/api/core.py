@@ -113,6 +113,7 @@ class JobCondition(Object):
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class JobSpec(Object):

@@ -10,6 +10,8 @@ import typer
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
 from app.insight.replay import Replayed, replay
+from app.recorder.location import Location
+from app.recorder.reading import reading
 
 DIFFERS: Final = 1
 """Exit code: a decision is another one now."""
@@ -21,19 +23,35 @@ def register(app: typer.Typer) -> None:
     @app.command(name="replay")
     def replaying(
         file: Annotated[
-            Path, typer.Argument(metavar="LOG", help="What `turnstile serve --decision-log` wrote with objects.")
-        ],
+            Path | None,
+            typer.Argument(metavar="[LOG]", help="What `turnstile serve --decision-log` wrote with objects."),
+        ] = None,
+        recorder: Annotated[
+            str | None,
+            typer.Option(
+                "--recorder",
+                envvar="TURNSTILE_RECORDER",
+                metavar="FILE|URL",
+                help="Where `turnstile serve --recorder --recorder-decisions` writes, if no LOG is given.",
+            ),
+        ] = None,
     ) -> None:
         """Make the decisions of a log again, from what the leader knew, and tell whether they are the same.
 
         Nothing is asked of a cluster. Exit code 0: all are the same; 1: one is not; 2: unable.
         """
         with explained():
-            terms = list(replay(_lines(file)))
+            if file is not None:
+                terms = list(replay(_lines(file)))
+            elif recorder:
+                with reading(Location.of(recorder)) as reader:
+                    terms = list(replay(reader.decisions()))
+            else:
+                raise InvalidValue("LOG", "", "name a decision log, or --recorder")
         for term in terms:
             typer.echo(shown(term))
         if not terms:
-            typer.echo("no term begins in this log")
+            typer.echo("no term begins in it")
         raise typer.Exit(DIFFERS if any(term.difference for term in terms) else 0)
 
 

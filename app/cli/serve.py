@@ -94,6 +94,7 @@ class Settings:
     decision_log: Path | None
     decision_log_objects: bool
     recorder: Location | None
+    recorder_decisions: bool
     retention: Retention
     audit_interval: float
 
@@ -282,6 +283,14 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 " processes do not see.",
             ),
         ] = None,
+        recorder_decisions: Annotated[
+            bool,
+            typer.Option(
+                "--recorder-decisions",
+                help="Record the input and the decisions of the leader to --recorder too, so that `turnstile replay`"
+                " can make its decisions again: a few KiB for each change of a Workload.",
+            ),
+        ] = False,
         recorder_days: Annotated[
             float,
             typer.Option(help="Days for which Workloads that are over stay in --recorder; 0 for ever.", min=0.0),
@@ -323,6 +332,9 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             raise typer.BadParameter("--role page needs --tls-cert and --tls-key", param_hint="--tls-cert")
         if client_name and client_ca_file is None:
             raise typer.BadParameter("--client-name needs --client-ca-file", param_hint="--client-name")
+        if recorder_decisions and (recorder is None or decision_log is not None):
+            cure = "needs --recorder, and takes the place of --decision-log"
+            raise typer.BadParameter(cure, param_hint="--recorder-decisions")
         loaded = load_or_exit(
             config, name=name, namespace=namespace or _default_namespace(), feature_gates=feature_gates
         )
@@ -388,6 +400,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             decision_log=decision_log,
             decision_log_objects=decision_log_objects,
             recorder=_recorder(recorder),
+            recorder_decisions=recorder_decisions,
             retention=Retention(days=recorder_days or None, mib=recorder_mib or None),
             audit_interval=audit_interval,
         )

@@ -34,9 +34,10 @@ PODS_BY_CHARGE: Final = "charge"
 controller."""
 UNSCHEDULABLE_PODS: Final = "unschedulable"
 """Index of the same pods by the same values, of those alone for which kube-scheduler found no node."""
-UNREAD_SECONDS: Final = 8.0
+UNREAD_SECONDS: Final = 35.0
 """Seconds after which a stopped job gives its quota back although its controller does not say that it has read of the
-stop: it may not run at all. When it comes back, it reads the job as it is then."""
+stop: it may not run at all. When it comes back, it reads the job as it is then. Longer than a webhook may delay a pod
+that the controller has asked for before (30 s)."""
 
 
 def index_pods(store: Store[Pod]) -> None:

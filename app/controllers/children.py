@@ -26,7 +26,7 @@ from app.controllers.shared import sharing
 from app.jobs.ancestors import Ancestor, managed_ancestor
 from app.jobs.integration import NOT_ADMITTED, Integration
 from app.jobs.labels import queue_name
-from app.jobs.naming import job_key
+from app.jobs.naming import job_key, split_job_key
 from app.jobs.registry import Registry
 from app.kube import raws
 from app.kube.store import Store
@@ -79,6 +79,23 @@ def runs_still(child: Kind, cluster: ClusterView) -> bool:
     """Whether a child has pods, or may get pods."""
     integration = cluster.registry.of(child)
     return integration.finished(child) is None and (not integration.suspended(child) or integration.active(child))
+
+
+def have_read_stop(workload: Workload, cluster: ClusterView) -> bool:
+    """Whether the controllers of the jobs below a stopped job have said since its admission that these are suspended.
+    It is not waited for longer than for that of the job itself."""
+    admitted = find_condition(workload.status.conditions, ADMITTED)
+    since = instant(admitted.last_transition_time) if admitted is not None else None
+    if since is None:
+        return True
+    for key in children_of(workload, cluster):
+        framework, name = split_job_key(key)
+        integration = cluster.registry.known[framework]
+        child = cluster.jobs[integration.kind].get(name)
+        waits = child is not None and integration.finished(child) is None and integration.suspended(child)
+        if child is not None and waits and not integration.read_stop_since(child, since):
+            return False
+    return True
 
 
 def outlived(workload: Workload, cluster: ClusterView) -> bool:

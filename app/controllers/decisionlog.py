@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import structlog
@@ -56,6 +56,16 @@ class DecisionLog:
             self._file = None
 
 
+class Decisions(Protocol):
+    """Where the lines go."""
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Take one line."""
+
+    def flush(self) -> None:
+        """Keep all lines through the end of this process, if that is possible without waiting."""
+
+
 class LoggedState(State):
     """A ledger that logs the events applied to it and the decisions of its cycles. `identity` and `epoch` identify the
     term of leadership. With `objects` the log has all that is needed to make the decisions again (`insight.replay`)."""
@@ -63,7 +73,7 @@ class LoggedState(State):
     __slots__ = ("_decided", "_log", "_now", "_objects")
 
     def __init__(
-        self, options: Options, decisions: DecisionLog, *, identity: str, epoch: int, objects: bool = False
+        self, options: Options, decisions: Decisions, *, identity: str, epoch: int, objects: bool = False
     ) -> None:
         super().__init__(options)
         self._log = decisions

@@ -20,7 +20,7 @@ from app.api.meta import Condition, Kind, find_condition
 from app.api.workload import ON_HOLD, Workload
 from app.controllers import charges, podsready, podsscheduled
 from app.controllers.actions import Create, Delete, ReconcileResult, RequeueAfter
-from app.controllers.children import Childhood, index_children
+from app.controllers.children import Childhood, have_read_stop, index_children
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.ends import UNSEEN_SECONDS
 from app.controllers.excess import Excess, excess
@@ -62,6 +62,8 @@ _DEACTIVATED_BY_TURNSTILE: Final = "DeactivatedDueTo"
 _OWN_END: Final = frozenset(("Succeeded", "Failed"))
 _FAILED_TO_START: Final = "FailedToStart"
 _HELD: Final = "Job is on hold"
+_AGAIN_SECONDS: Final = 1.0
+"""Seconds between two looks at the children of a stopped job."""
 _ORPHANS: Final = "orphan"
 """The finalizer of an object that is deleted with orphan propagation."""
 
@@ -422,6 +424,8 @@ class _Job(Childhood, Matching, Sharing):
                 seconds = UNSEEN_SECONDS
         if not integration.read_stop(self.job):
             seconds = max(seconds, charges.unread_seconds(workload, self.cluster))
+        elif not have_read_stop(workload, self.cluster):  # a child that says so later does not wake its owner
+            seconds = max(seconds, min(_AGAIN_SECONDS, charges.unread_seconds(workload, self.cluster)))
         if seconds:
             self.actions.append(RequeueAfter(seconds))
         return bool(seconds)

@@ -142,6 +142,8 @@ class _Term:
                 self.result.difference = f"{line['event']} of {line['key']} is refused now: {error}"
         elif "cycle" in line:
             self._expected.append({name: value for name, value in line.items() if name != "cycle"})
+        elif "unrecorded" in line:
+            self.result.unfinished = f"{line['unrecorded']} lines are missing"
         elif "abandoned" in line:
             self.result.unfinished = f"cycle {line['abandoned']} was left before its end"
         elif "cycled" in line:

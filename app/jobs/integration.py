@@ -361,6 +361,11 @@ class Integration(ABC, Generic[J]):
         """
         return True
 
+    def read_stop_since(self, job: J, since: datetime) -> bool:
+        """Whether the kind's own controller has said since then that the job, a suspended child of a stopped one, is
+        suspended. True for a kind whose controller says before it makes pods that the job is resumed."""
+        return True
+
     def due(self, job: J) -> float | None:
         """Seconds until an answer of this integration changes without a change of the job; None if never."""
         return None

@@ -26,7 +26,7 @@ from app.web.rights import ALLOWED_SECONDS, KEPT, REFUSED_SECONDS
 from app.web.server import PageServer
 
 ASKED: Final = 64
-"""Questions to the API server about users and rights that are under way at a time."""
+"""Questions to the API server about tokens that are under way at a time, and so many about rights."""
 
 
 class ClusterPage:
@@ -44,13 +44,18 @@ class ClusterPage:
         lease: tuple[str, str],
     ) -> None:
         self.certificate = ServingCertificate()
-        self._reviews = AccessReviews(
-            transport, allowed_seconds=ALLOWED_SECONDS, refused_seconds=REFUSED_SECONDS, asked=ASKED, kept=KEPT
-        )
-        self._callers = Callers(self._reviews, caches, self.certificate.trust)
+        self._reviews = self._reviewing(transport)
+        # Apart, so that senders of tokens that nobody knows do not keep readers from being asked about.
+        self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
         source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
         self._server = PageServer(source, engine, clock, Aside(), where="this cluster", lease="/".join(lease))
         self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs)
+
+    @staticmethod
+    def _reviewing(transport: Transport) -> AccessReviews:
+        return AccessReviews(
+            transport, allowed_seconds=ALLOWED_SECONDS, refused_seconds=REFUSED_SECONDS, asked=ASKED, kept=KEPT
+        )
 
     async def run(self, address: tuple[str, int], *, health: Health, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""

@@ -12,7 +12,7 @@ import msgspec
 
 from app.engine.instants import Instant
 from app.recorder.connection import Connection
-from app.recorder.facts import Fact, Quota, Record, Subject
+from app.recorder.facts import Fact, Line, Quota, Record, Subject
 from app.recorder.location import Location
 from app.recorder.schema import migrate
 
@@ -63,6 +63,12 @@ WHERE NOT EXISTS (
         AND newest.gone = CAST(CAST(value->>5 AS BOOLEAN) AS INTEGER)
 )
 ORDER BY key
+"""
+_LINES: Final = """
+INSERT INTO decisions (term, number, at, line)
+SELECT value->>0, CAST(value->>1 AS INTEGER), CAST(value->>2 AS DOUBLE PRECISION), value->>3
+FROM {rows} WHERE TRUE ORDER BY key
+ON CONFLICT DO NOTHING
 """
 _LOST_WORKLOADS: Final = """
 INSERT INTO facts (uid, what, at, attempt, mark, reason, message)
@@ -132,12 +138,18 @@ class Database:
 
     def store(self, records: Sequence[Record]) -> None:
         """Write a batch: all of it, or nothing."""
-        run, rows = self._connection.run, _json([each for each in records if isinstance(each, Fact)])
+        facts = [each for each in records if isinstance(each, Fact)]
+        of_kinds = (
+            (_SUBJECTS, [each for each in records if isinstance(each, Subject)]),
+            (_FACTS, facts),
+            (_ENDS, facts),
+            (_QUOTAS, [each for each in records if isinstance(each, Quota)]),
+            (_LINES, [each for each in records if isinstance(each, Line)]),
+        )
         with self._connection.transaction():
-            run(_SUBJECTS, _json([each for each in records if isinstance(each, Subject)]))
-            run(_FACTS, rows)
-            run(_ENDS, rows)
-            run(_QUOTAS, _json([each for each in records if isinstance(each, Quota)]))
+            for statement, some in of_kinds:
+                if some:
+                    self._connection.run(statement, _json(some))
 
     def settle(self, uids: Iterable[str], names: Iterable[str], now: Instant) -> None:
         """Record as deleted what is not among the uids of all Workloads and the names (`Kind/name`) of all quotas."""
@@ -154,7 +166,7 @@ class Database:
 
     def forget_before(self, horizon: Instant, *, at_most: int) -> int:
         """Delete Workloads that were over before the horizon, the oldest first; returns how many. Those that are not
-        over stay, and so do the quotas that held after the horizon."""
+        over stay, and so do the quotas that held after the horizon. Decisions before the horizon are deleted."""
         run = self._connection.run
         with self._connection.transaction():
             ended = run("SELECT uid, over FROM workloads WHERE over < ? ORDER BY over LIMIT ?", horizon, at_most)
@@ -164,20 +176,28 @@ class Database:
                 run("DELETE FROM workloads WHERE uid IN (SELECT value->>0 FROM {rows})", uids)
                 run("UPDATE kept SET since = ? WHERE since < ?", ended[-1][1], ended[-1][1])
             run(_OLD_QUOTAS, horizon, horizon)
+            run("DELETE FROM decisions WHERE at < ?", horizon)
         self._connection.tidy()
         return len(ended)
 
     def forget_oldest(self, *, at_most: int) -> int:
-        """Delete the Workloads that were over first; without any, the oldest reasons why Workloads wait. Returns how
-        many rows."""
+        """Delete the oldest lines of decisions; without any, the Workloads that were over first; without those too, the
+        oldest reasons why Workloads wait. Returns how many rows."""
         run = self._connection.run
+        if gone := self._forget("SELECT seq FROM decisions ORDER BY seq LIMIT ?", "decisions", at_most):
+            return gone
         ((last,),) = run("SELECT max(over) FROM workloads")
         if last is not None:
             return self.forget_before(last + 1.0, at_most=at_most)
+        reasons = "SELECT seq FROM facts WHERE what IN ('tried', 'waiting') ORDER BY seq LIMIT ?"
+        return self._forget(reasons, "facts", at_most)
+
+    def _forget(self, oldest: str, table: str, at_most: int) -> int:
+        """Delete the rows of a table that a statement finds."""
         with self._connection.transaction():
-            old = run("SELECT seq FROM facts WHERE what IN ('tried', 'waiting') ORDER BY seq LIMIT ?", at_most)
+            old = self._connection.run(oldest, at_most)
             seqs = "SELECT CAST(value->>0 AS BIGINT) FROM {rows}"
-            run(f"DELETE FROM facts WHERE seq IN ({seqs})", _json(old))  # noqa: S608 -- constant
+            self._connection.run(f"DELETE FROM {table} WHERE seq IN ({seqs})", _json(old))  # noqa: S608 -- constants
         self._connection.tidy()
         return len(old)
 

@@ -92,7 +92,16 @@ class Quota(msgspec.Struct, frozen=True, gc=False, array_like=True):
     created: Instant | None = None
 
 
-Record = Subject | Fact | Quota
+class Line(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A line of the decision log, by its number in a leader's term."""
+
+    term: str
+    number: int
+    at: Instant
+    text: str
+
+
+Record = Subject | Fact | Quota | Line
 
 
 def of_change(old: Workload | None, new: Workload | None, now: Instant) -> Iterator[Record]:

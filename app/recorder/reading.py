@@ -135,6 +135,21 @@ class Reader:
                 entries[row[0]].append(_entry(row))
             yield from ((workload, entries[workload.uid]) for workload in some)
 
+    def decisions(self) -> Iterator[dict[str, Any]]:
+        """The lines of the decision log, one term after the other. A line `unrecorded` stands for those that are
+        missing."""
+        if self._version < 2:
+            return
+        for (term,) in self._run("SELECT term FROM decisions GROUP BY term ORDER BY min(seq)"):
+            number = 0
+            query = "SELECT number, line FROM decisions WHERE term = ? AND number >= ? ORDER BY number LIMIT ?"
+            while rows := self._run(query, term, number, PIECE):
+                for found, line in rows:
+                    if found != number:
+                        yield {"unrecorded": found - number}
+                    yield msgspec.json.decode(line)
+                    number = found + 1
+
     def quotas(self) -> list[Quota]:
         """The quotas of all ClusterQueues and Cohorts, each with the instant from which it held, in order."""
         query = "SELECT kind, name, at, parent, amounts, gone FROM quotas ORDER BY at, seq"

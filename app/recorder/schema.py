@@ -50,7 +50,16 @@ CREATE INDEX quotas_by_name ON quotas (kind, name, seq)
     """
 CREATE TABLE kept (
     since DOUBLE PRECISION NOT NULL -- what was over before is not recorded, or was deleted
-)
+);
+CREATE TABLE decisions (
+    seq {serial},
+    term TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    at DOUBLE PRECISION NOT NULL,
+    line TEXT NOT NULL,
+    UNIQUE (term, number)
+);
+CREATE INDEX decisions_by_time ON decisions (at)
 """,
 )
 """What makes version 1 of the tables, version 2 of version 1, and so on. A released step is never changed."""

@@ -2,7 +2,8 @@
 
 `world` follows the objects; `overview`, `queues`, `workloads`, `supposing` and `health` say what a page shows, as plain
 values; `templates/` turn these into HTML; `fragments` finds out what of a page changed, and `application` answers
-requests. A page shows what its reader may see, and never changes anything: there is no request that writes.
+requests. In the cluster `cluster` finds out who sends a request and `rights` what the sender may see, and `questions`
+answers programs. A page shows what its reader may see, and never changes anything: there is no request that writes.
 
 May import the floors below.
 """

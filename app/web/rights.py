@@ -39,12 +39,12 @@ class Rights:
         self._namespaces = namespaces
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def may(self, user: User, verb: str, kind: type[Kind], namespace: str = "", name: str = "") -> bool:
+    async def may(self, user: User, verb: str, kind: type[Kind], namespace: str = "") -> bool:
         """Whether a user may do something with objects of a kind; in all namespaces if none is given."""
         if MASTERS in user.groups:
             return True
-        attributes = {"group": kind.GROUP, "version": kind.VERSION, "resource": kind.PLURAL, "verb": verb}
-        attributes |= {"namespace": namespace, "name": name}
+        attributes = {"group": kind.GROUP, "version": kind.VERSION, "resource": kind.PLURAL}
+        attributes |= {"verb": verb, "namespace": namespace}
         try:
             async with self._turns:
                 return await self._reviews.allowed(user, {"resourceAttributes": attributes})

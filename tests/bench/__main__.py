@@ -19,7 +19,8 @@ import uvloop
 from testbed import build
 from testbed.installation import ROOT
 from testbed.peers import KUEUE
-from tests.bench import burst, drain, kinds, latency, neighbours, overload, peer, restart
+from testbed.peers.kueue import VERSION
+from tests.bench import burst, drain, kinds, latency, neighbours, overload, peer, recorded, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -79,6 +80,8 @@ ALONE = {
 """Modules of this package that print figures of their own when they are run."""
 BESIDE_KUEUE = ("idle", "create", "burst", "webhook")
 """What can be measured of Kueue too."""
+RECORDED = ("idle", "burst")
+"""What is measured with and without the flight recorder."""
 
 
 def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one_version: bool) -> list[Figure]:
@@ -107,12 +110,12 @@ def _alone(name: str) -> None:
     subprocess.run([sys.executable, "-m", f"tests.bench.{name}"], cwd=ROOT, check=True)
 
 
-def _beside_kueue(name: str, *, quick: bool, amount: int | None, rounds: int) -> None:
-    """Measure Turnstile and Kueue turn about, each time on a fresh control plane, and print the ratios."""
-    found: dict[str, list[list[Figure]]] = {program: [] for program in peer.BEDS}
+def _in_turns(name: str, beds: peer.Beds, against: str, *, quick: bool, amount: int | None, rounds: int) -> None:
+    """Measure two beds turn about, each time on a fresh control plane, and print the ratios."""
+    found: dict[str, list[list[Figure]]] = {program: [] for program in beds}
     what = ALONE[name] if name in ALONE else ON_THE_BED[name].what
-    for program in peer.turns(rounds):
-        with peer.BEDS[program]() as made:
+    for program in peer.turns(beds, rounds):
+        with beds[program]() as made:
             gauge = made.gauge()
             if name in ALONE:
                 figures = peer.reviews(made)
@@ -120,9 +123,9 @@ def _beside_kueue(name: str, *, quick: bool, amount: int | None, rounds: int) ->
                 bench = ON_THE_BED[name]
                 figures = uvloop.run(_gather(bench, made, amount or (bench.quick if quick else bench.amount)))
             found[program].append(figures)
-            print(f"  {name} of {program}: {gauge.sentence()} over {gauge.wall():.0f} s", flush=True)
-    print(peer.title(name, what, rounds))
-    print(*peer.table(found), sep="\n", flush=True)
+            print(f"  {name}, {program}: {gauge.sentence()} over {gauge.wall():.0f} s", flush=True)
+    print(f"\n{name}: {what}, medians of {rounds} rounds each, {against}")
+    print(*peer.table(beds, found), sep="\n", flush=True)
 
 
 def main() -> int:
@@ -139,7 +142,15 @@ def main() -> int:
         action="store_true",
         help=f"measure Kueue too, turn about on fresh control planes, and print ratios; of {', '.join(BESIDE_KUEUE)}",
     )
-    parser.add_argument("--rounds", type=int, default=2, help="with --peer: how often each is measured (default: 2)")
+    parser.add_argument(
+        "--recorded",
+        action="store_true",
+        help="measure Turnstile with its flight recorder and an open page of `turnstile web` turn about with Turnstile"
+        f" alone, and print ratios; of {', '.join(RECORDED)}",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="with --peer or --recorded: how often each is measured (default: 2)"
+    )
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a target was missed")
     chosen = parser.parse_args()
     for name in chosen.names:
@@ -147,6 +158,10 @@ def main() -> int:
             parser.error(f"NAME: {name!r} is none of {', '.join(names)}")
         if chosen.peer and name not in BESIDE_KUEUE:
             parser.error(f"NAME: {name!r} cannot be measured with --peer, only {', '.join(BESIDE_KUEUE)}")
+        if chosen.recorded and name not in RECORDED:
+            parser.error(f"NAME: {name!r} cannot be measured with --recorded, only {', '.join(RECORDED)}")
+    if chosen.peer and chosen.recorded:
+        parser.error("--recorded: is not measured beside Kueue: leave out --peer")
     if chosen.rounds < 1:
         parser.error(f"--rounds: {chosen.rounds} is less than 1")
     build.ensure()
@@ -155,9 +170,12 @@ def main() -> int:
     print(
         f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
     )
-    if chosen.peer:
-        for name in chosen.names or BESIDE_KUEUE:
-            _beside_kueue(name, quick=chosen.quick, amount=chosen.amount, rounds=chosen.rounds)
+    if chosen.peer or chosen.recorded:
+        beds, against = (
+            (peer.BEDS, f"Kueue {VERSION}") if chosen.peer else (recorded.BEDS, "recorder and page on and off")
+        )
+        for name in chosen.names or (BESIDE_KUEUE if chosen.peer else RECORDED):
+            _in_turns(name, beds, against, quick=chosen.quick, amount=chosen.amount, rounds=chosen.rounds)
         return 0
     missed = False
     for name in chosen.names or names:

@@ -66,6 +66,8 @@ class Bed:
         self.control_plane = control_plane
         self.program = program
         self.process: Process | None = None
+        self.beside: dict[str, Process] = {}
+        """Further processes that belong to what is measured."""
 
     @property
     def manager(self) -> Process:
@@ -92,6 +94,7 @@ class Bed:
         """Process ids by name, for a `Gauge`."""
         cp = self.control_plane
         found = {name: cp.process(name).pid for name in cp.settings.components}
+        found |= {name: process.pid for name, process in self.beside.items()}
         return {**found, **({self.program.name: self.process.pid} if self.process is not None else {})}
 
     def gauge(self) -> Gauge:

@@ -18,7 +18,6 @@ from testbed import ControlPlane
 from testbed.installation import MANAGED
 from testbed.operators import RunningOperator
 from testbed.peers import configured
-from testbed.peers.kueue import VERSION
 from testbed.processes import Process
 from tests.bench import webhook
 from tests.bench.bed import KUBE_API_QPS, Bed, Turnstile, add_nodes, bed
@@ -56,13 +55,15 @@ def kueue_bed() -> Iterator[Bed]:
         yield made
 
 
-BEDS: Final[Mapping[str, Callable[[], AbstractContextManager[Bed]]]] = {"turnstile": bed, "kueue": kueue_bed}
+Beds = Mapping[str, Callable[[], AbstractContextManager[Bed]]]
+"""Two beds that are measured turn about, by what is on them."""
+BEDS: Final[Beds] = {"Turnstile": bed, "Kueue": kueue_bed}
 
 
-def turns(rounds: int) -> Iterator[str]:
-    """The programs in the order in which they are measured."""
+def turns(beds: Beds, rounds: int) -> Iterator[str]:
+    """The beds in the order in which they are measured."""
     for number in range(rounds):
-        yield from list(BEDS) if number % 2 == 0 else reversed(BEDS)
+        yield from list(beds) if number % 2 == 0 else reversed(list(beds))
 
 
 def reviews(made: Bed) -> list[Figure]:
@@ -103,20 +104,16 @@ def _webhook_port(made: Bed) -> int:
     return program.operator.places.webhook_port
 
 
-def table(found: Rounds) -> Iterator[str]:
-    """A line for each figure that both have: the medians of the rounds, and Turnstile's over Kueue's."""
-    yield f"  {'':<66}{'Turnstile':>11}{'Kueue':>11}{'ratio':>8}"
-    ours, theirs = (_medians(found[name]) for name in BEDS)
+def table(beds: Beds, found: Rounds) -> Iterator[str]:
+    """A line for each figure that both have: the medians of the rounds, and the first bed's over the second's."""
+    first, second = beds
+    yield f"  {'':<66}{first:>11}{second:>11}{'ratio':>8}"
+    ours, theirs = _medians(found[first]), _medians(found[second])
     for figure, value in ours.items():
         other = theirs.get(figure)
         if other is not None:
             ratio = f"{value / other:.2f}" if other else "-"
             yield f"  {figure:<66}{_shown(value):>11}{_shown(other):>11}{ratio:>8}"
-
-
-def title(name: str, what: str, rounds: int) -> str:
-    """What is measured, and against which Kueue."""
-    return f"\n{name}: {what}, medians of {rounds} rounds each, Kueue {VERSION}"
 
 
 def _medians(rounds: Sequence[Sequence[Figure]]) -> dict[str, float]:

@@ -47,7 +47,7 @@ _ENDED: Final[dict[str, Json]] = {
 }
 """Status of a job that has succeeded."""
 _IDLE: Final[dict[str, Json]] = {
-    **dict.fromkeys(_OF_TRAINING, _reports("Suspended")),
+    **dict.fromkeys((*_OF_TRAINING, "jobset"), _reports("Suspended")),
     "raycluster": {"state": "suspended", **_reports("RayClusterSuspended")},
     "rayjob": {"jobDeploymentStatus": "Suspended"},
     "sparkapplication": {"applicationState": {"state": "SUSPENDED"}},
@@ -197,6 +197,7 @@ class Stage:
         made["metadata"]["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
         made["spec"]["suspend"] = True
         self.api.create(made)
+        self.api.patch(f"{self.api.path_of(made)}/status", {"status": _reports("Suspended")})
 
     def path_of(self, subject: Subject, obj: Json) -> str:
         """URL path of a job, or of its Workload, from a list, where an object does not say its kind."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
+from urllib.parse import urljoin
 
 import pytest
 
@@ -112,7 +113,7 @@ class Browser:
         """Follow a page: a function that waits for an event with a word, and returns the event."""
         found = re.search(r'data-follow="([^"]*)"', self.get(f"{PAGE}{path}")[1])
         assert found is not None
-        address = f"{PAGE}{path.rpartition('/')[0]}/{found[1].replace('&amp;', '&')}"
+        address = urljoin(f"{PAGE}{path}", found[1].replace("&amp;", "&"))
         connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
         connection.request("GET", address)
         answer = connection.getresponse()
@@ -160,7 +161,7 @@ def teams(served: Served) -> Iterator[tuple[Scenario, Scenario]]:
     theirs.wait_admitted("secret-runs")
     theirs.job("secret-waits", queue="main", cpu="2")
     theirs.wait_pending("secret-waits")
-    mine.job("waits", queue="main", cpu="2")
+    mine.job("waits", queue="main", cpu="3")  # another amount: equal ones are not tried for themselves
     mine.wait_pending("waits")
     yield mine, theirs
     theirs.remove()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from testbed import build
-from testbed.client import Json, unverified_tls, wait_until
+from testbed.client import Json, unverified_tls
 from testbed.installation import NAMESPACE
 from tests.cluster.page_served import API, PAGE, Served, role, served, teams
 from tests.cluster.scenario import Scenario, job
@@ -102,20 +102,6 @@ def what_if(served: Served, user: str, namespace: str, manifest: Json) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_right_that_is_taken_away(served: Served, teams: tuple[Scenario, Scenario]) -> None:
-    """Within seconds the page of its user has nothing of the namespace any more."""
-    mine, _ = teams
-    user = f"leaves-{mine.namespace}"
-    role(mine, user, "turnstile-batch-user-role", everywhere=False)
-    browser = served.browser(user)
-    browser.sees("/workloads", "1 Workload.")
-    path = (
-        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{mine.namespace}/rolebindings/{user}-turnstile-batch-user-role"
-    )
-    mine.api.delete(path)
-    browser.sees("/workloads", "There is no Workload")
-
-
 def test_rights_are_asked_by_kind_and_namespace(served: Served, teams: tuple[Scenario, Scenario]) -> None:
     """Few SubjectAccessReviews for a page, however many Workloads it lists, and none for the next one."""
     mine, _ = teams
@@ -177,17 +163,6 @@ class TestPastTheApiServer:
         token = served.cp.service_account_token(NAMESPACE, "turnstile-page", seconds=3600)
         code, _ = self.get(served, authorization=f"Bearer {token}", sec_fetch_site="cross-site")
         assert code == 403
-
-
-def test_a_page_outlives_its_server(served: Served, teams: tuple[Scenario, Scenario]) -> None:
-    """After a restart the same address is answered again, with the same content."""
-    mine, _ = teams
-    browser = served.browser(f"batch-{mine.namespace}")
-    browser.sees("/workloads", "1 Workload.")
-    served.process.terminate()
-    wait_until(lambda: browser.get(f"{PAGE}/")[0] == 503, timeout=30, describe=lambda: "the API server says 503")
-    served.process = served.start()
-    browser.sees("/workloads", "1 Workload.")
 
 
 def test_the_commands_of_the_page_about_rest(served: Served, teams: tuple[Scenario, Scenario]) -> None:

@@ -359,8 +359,8 @@ RULES: Final[Mapping[Rule, float]] = {
     admitted_but_suspended: 30.0,
     running_without_admission: 30.0,
     without_workload: 30.0,
-    evicted_with_quota: 30.0,
-    inactive_with_quota: 30.0,
+    evicted_with_quota: 45.0,
+    inactive_with_quota: 45.0,
     waits_beside_free_quota: 40.0,
     not_requeued: 30.0,
     not_admitted_though_ready: 30.0,
@@ -375,8 +375,9 @@ RULES: Final[Mapping[Rule, float]] = {
     not_collected: 120.0,
     no_default_queue: 30.0,
 }
-"""For how many seconds each state may last. The garbage collector looks for kinds that are gone every 30 s, and took up
-to 38 s for what was owned by an object of such a kind."""
+"""For how many seconds each state may last. The garbage collector looks for kinds that are gone every 30 s, and took
+up to 38 s for what was owned by an object of such a kind. The controller of a stopped job has 35 s to say that it
+knows."""
 
 
 @dataclass

@@ -11,12 +11,24 @@ from typing import Final
 
 from testbed.autoscaler import Autoscaler
 from testbed.client import Json, condition, resource_path, wait_until
-from testbed.components import RUN_FOR
 from tests.cluster import test_admission_checks as checks
 from tests.cluster import test_limits_edited as limits
-from tests.cluster.scenario import GROUP, QUEUE, Scenario, job, job_path
-from tests.cluster.serving import PRIORITY, phases, stateful_set
+from tests.cluster.scenario import GROUP, Scenario, job_path
+from tests.cluster.serving import PRIORITY, stateful_set
 from tests.cluster.test_deployments import deployment
+from tests.faults.readiness import pod_not_ready, pods_lost, pods_not_ready, pods_recovered, set_not_ready
+from tests.faults.steps import (
+    WAIT,
+    becomes,
+    create_pod,
+    end_pod,
+    gone,
+    queue,
+    running,
+    started,
+    wait_phases,
+    waits,
+)
 
 PATIENT: Final = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -39,8 +51,17 @@ objectRetentionPolicies:
   workloads: {afterFinished: 1s, afterDeactivatedByKueue: 1s}
 """
 )
-WAIT: Final = 120.0
-"""Seconds for a step, at most: several controllers may have died in it, on a busy machine."""
+LOSING: Final = (
+    PATIENT
+    + """
+waitForPodsReady:
+  timeout: 10m
+  recoveryTimeout: 1s
+  requeuingStrategy: {backoffBaseSeconds: 1}
+"""
+)
+RECOVERING: Final = PATIENT + "waitForPodsReady: {timeout: 10m}\n"
+EXPLICIT: Final = PATIENT + "featureGates: {UnadmittedWorkloadsExplicitStatus: true}\n"
 
 
 @dataclass(frozen=True)
@@ -57,116 +78,47 @@ class Lifecycle:
         return self.act.__name__.replace("_", "-")
 
 
-def _queue(scenario: Scenario, cpu: int = 2, **spec: object) -> str:
-    return scenario.queue("team", {scenario.flavor("plain"): {"cpu": cpu}}, **spec)
-
-
-def _is(scenario: Scenario, name: str, kind: str, *, reason: str = "", owner: str = "Job") -> Json:
-    def told(workload: Json) -> bool:
-        found = condition(workload, kind)
-        return found.get("status") == "True" and found["reason"].startswith(reason)
-
-    return scenario.wait_workload(name, told, timeout=WAIT, kind=owner)
-
-
-def _waits(scenario: Scenario, name: str) -> None:
-    scenario.wait_pending(name, timeout=WAIT)
-
-
-def _started(scenario: Scenario, name: str) -> None:
-    scenario.wait_started(name, timeout=WAIT)
-
-
-def _running(scenario: Scenario, count: int) -> None:
-    """Until so many pods run."""
-    path = resource_path("v1", "pods", namespace=scenario.namespace)
-    seen: list[str] = []
-
-    def look() -> bool:
-        seen[:] = [each["status"].get("phase", "") for each in scenario.api.items(path)]
-        return seen.count("Running") == count
-
-    wait_until(look, timeout=WAIT, describe=lambda: f"pods are {seen}, not {count} Running")
-
-
-def _gone(scenario: Scenario, name: str) -> None:
-    """Until a Job is gone, and the garbage collector has deleted its Workload."""
-    scenario.api.wait_gone(job_path(scenario.namespace, name), timeout=WAIT)
-    path = resource_path(GROUP, "workloads", namespace=scenario.namespace)
-    wait_until(
-        lambda: not [each for each in scenario.api.items(path) if each["metadata"]["name"].startswith(f"job-{name}-")],
-        timeout=WAIT,
-        describe=lambda: f"the Workload of {name} is left",
-    )
-
-
-def _pod(scenario: Scenario, name: str, **annotations: str) -> None:
-    group = {"kueue.x-k8s.io/pod-group-name": "ring"} if annotations else {}
-    container = {"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1"}}}
-    scenario.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": scenario.namespace,
-                "labels": {QUEUE: "team", **group},
-                "annotations": annotations,
-            },
-            "spec": {"restartPolicy": "Never", "containers": [container]},
-        }
-    )
-
-
-def _end_pod(scenario: Scenario, name: str) -> None:
-    path = resource_path("v1", "pods", name, namespace=scenario.namespace)
-    scenario.api.patch(path, {"metadata": {"annotations": {RUN_FOR: "0s"}}})
-
-
-# --- the lifecycles ---------------------------------------------------------------------------------------------------
-
-
 def finish(scenario: Scenario) -> None:
     """A Job waits for quota, runs and ends."""
-    _queue(scenario, 1)
+    queue(scenario, 1)
     scenario.job("first", queue="team")
-    _started(scenario, "first")
+    started(scenario, "first")
     scenario.job("second", queue="team", run_for="100ms")
-    _waits(scenario, "second")
+    waits(scenario, "second")
     scenario.delete_job("first")
-    _is(scenario, "second", "Finished")
-    _gone(scenario, "first")
+    becomes(scenario, "second", "Finished")
+    gone(scenario, "first")
 
 
 def check_ready(scenario: Scenario) -> None:
     """An admission check is pending, then ready with labels for the pods."""
     full = checks.check(scenario, "budget")
-    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
     scenario.job("asks", queue="team")
     _answer(scenario, full, "Ready", podSetUpdates=[{"name": "main", "labels": {"budget": "granted"}}])
-    _started(scenario, "asks")
-    _running(scenario, 1)
+    started(scenario, "asks")
+    running(scenario, 1)
 
 
 def check_retry(scenario: Scenario) -> None:
     """An admission check wants to be asked again, and is ready then."""
     full = checks.check(scenario, "budget")
-    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
     scenario.job("asks", queue="team")
     _answer(scenario, full, "Retry", requeueAfterSeconds=1)
     scenario.wait_workload("asks", lambda w: checks.states(w)[full].get("retryCount") == 1, timeout=WAIT)
     _answer(scenario, full, "Ready")
-    _started(scenario, "asks")
-    _running(scenario, 1)
+    started(scenario, "asks")
+    running(scenario, 1)
 
 
 def check_rejected(scenario: Scenario) -> None:
     """An admission check rejects a Job."""
     full = checks.check(scenario, "budget")
-    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
     scenario.job("asks", queue="team")
     _answer(scenario, full, "Rejected", message="no money")
-    _is(scenario, "asks", "Evicted", reason="Deactivated")
+    becomes(scenario, "asks", "Evicted", reason="Deactivated")
 
 
 def _answer(scenario: Scenario, full: str, state: str, **more: object) -> None:
@@ -180,51 +132,42 @@ def _answer(scenario: Scenario, full: str, state: str, **more: object) -> None:
     checks.answer(scenario, "asks", full, state, **more)
 
 
-def pods_not_ready(scenario: Scenario) -> None:
-    """A Job without a node is stopped, waits, is tried again, and deactivated."""
-    _queue(scenario)
-    stuck = job("stuck", namespace=scenario.namespace, queue="team")
-    stuck["spec"]["template"]["spec"]["nodeSelector"] = {"no": "such-node"}
-    scenario.create(stuck)
-    _is(scenario, "stuck", "Evicted", reason="DeactivatedDueToRequeuingLimitExceeded")
-
-
 def preemption(scenario: Scenario) -> None:
     """A Job of a higher priority takes the quota of two others."""
-    _queue(scenario, 3, preemption={"withinClusterQueue": "LowerPriority"})
+    queue(scenario, 3, preemption={"withinClusterQueue": "LowerPriority"})
     low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
     # Of two that ask for the same one would be told that it is like the other, which depends on their order.
     for name, cpu in (("low-a", "1"), ("low-b", "2")):
         scenario.job(name, queue="team", cpu=cpu, labels={PRIORITY: low})
-        _started(scenario, name)
-    _running(scenario, 2)
+        started(scenario, name)
+    running(scenario, 2)
     scenario.job("high", queue="team", cpu="3", labels={PRIORITY: high})
-    _started(scenario, "high")
+    started(scenario, "high")
     for name in ("low-a", "low-b"):
-        _is(scenario, name, "Evicted", reason="Preempted")
-    _running(scenario, 1)
+        becomes(scenario, name, "Evicted", reason="Preempted")
+    running(scenario, 1)
 
 
 def time_limit(scenario: Scenario) -> None:
     """A Job runs for longer than it may."""
-    _queue(scenario)
+    queue(scenario)
     scenario.job("long", queue="team", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"})
-    _is(scenario, "long", "Evicted", reason="Deactivated")
+    becomes(scenario, "long", "Evicted", reason="Deactivated")
     scenario.wait_suspended("long", timeout=WAIT)
 
 
 def drain(scenario: Scenario) -> None:
     """A ClusterQueue is drained, and opened again."""
-    queue = _queue(scenario)
+    full = queue(scenario)
     scenario.job("drained", queue="team")
-    _started(scenario, "drained")
-    _running(scenario, 1)
-    scenario.patch_queue(queue, {"stopPolicy": "HoldAndDrain"})
-    _is(scenario, "drained", "Evicted", reason="ClusterQueueStopped")
-    _waits(scenario, "drained")
-    scenario.patch_queue(queue, {"stopPolicy": "None"})
-    _started(scenario, "drained")
-    _running(scenario, 1)
+    started(scenario, "drained")
+    running(scenario, 1)
+    scenario.patch_queue(full, {"stopPolicy": "HoldAndDrain"})
+    becomes(scenario, "drained", "Evicted", reason="ClusterQueueStopped")
+    waits(scenario, "drained")
+    scenario.patch_queue(full, {"stopPolicy": "None"})
+    started(scenario, "drained")
+    running(scenario, 1)
 
 
 def provisioning(scenario: Scenario) -> None:
@@ -238,7 +181,7 @@ def provisioning(scenario: Scenario) -> None:
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config}
     spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
     scenario.create({"apiVersion": GROUP, "kind": "AdmissionCheck", "metadata": {"name": check}, "spec": spec})
-    _queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+    queue(scenario, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
     scenario.job("asks", queue="team")
     for attempt, answer in ((1, "Failed"), (2, "Provisioned")):
         name = f"{scenario.workload_of('asks', timeout=WAIT)['metadata']['name']}-{check}-{attempt}"
@@ -248,13 +191,13 @@ def provisioning(scenario: Scenario) -> None:
             describe=lambda name=name: f"no request {name}",  # type: ignore[misc]
         )
         autoscaler.answer(scenario.namespace, name, answer)
-    _started(scenario, "asks")
-    _running(scenario, 1)
+    started(scenario, "asks")
+    running(scenario, 1)
 
 
 def forgotten(scenario: Scenario) -> None:
     """The Workload of a finished Job is deleted after a while; a Job that Turnstile deactivated is deleted too."""
-    _queue(scenario)
+    queue(scenario)
     scenario.job("short", queue="team", run_for="100ms")
     scenario.job("long", queue="team", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"})
     scenario.api.wait_gone(job_path(scenario.namespace, "long"), timeout=WAIT)
@@ -264,125 +207,117 @@ def forgotten(scenario: Scenario) -> None:
 
 def deletion(scenario: Scenario) -> None:
     """A Job is deleted while it runs, another one while it waits."""
-    _queue(scenario, 1)
+    queue(scenario, 1)
     scenario.job("runs", queue="team")
-    _started(scenario, "runs")
-    _running(scenario, 1)
+    started(scenario, "runs")
+    running(scenario, 1)
     scenario.job("waits", queue="team")
-    _waits(scenario, "waits")
+    waits(scenario, "waits")
     for name in ("waits", "runs"):
         scenario.delete_job(name)
-        _gone(scenario, name)
+        gone(scenario, name)
 
 
 def priority_change(scenario: Scenario) -> None:
     """Of two Jobs that wait the later one gets a higher priority, and so the quota."""
-    _queue(scenario, 1)
+    queue(scenario, 1)
     low, high = scenario.priority_class("low", 10), scenario.priority_class("high", 100)
     scenario.job("first", queue="team", labels={PRIORITY: low})
-    _started(scenario, "first")
+    started(scenario, "first")
     for name in ("second", "third"):
         scenario.job(name, queue="team", labels={PRIORITY: low})
-        _waits(scenario, name)
+        waits(scenario, name)
     scenario.api.patch(job_path(scenario.namespace, "third"), {"metadata": {"labels": {PRIORITY: high}}})
     scenario.wait_workload("third", lambda w: w["spec"]["priority"] == 100, timeout=WAIT)
     scenario.finish("first")
-    _started(scenario, "third")
-    _running(scenario, 1)
+    started(scenario, "third")
+    running(scenario, 1)
 
 
 def deactivation(scenario: Scenario) -> None:
     """A user deactivates the Workload of a Job that runs, and activates it again."""
-    _queue(scenario)
+    queue(scenario)
     scenario.job("mine", queue="team")
-    _started(scenario, "mine")
-    _running(scenario, 1)
+    started(scenario, "mine")
+    running(scenario, 1)
     path = scenario.api.path_of(scenario.workload_of("mine"))
     scenario.api.patch(path, {"spec": {"active": False}})
-    _is(scenario, "mine", "Evicted", reason="Deactivated")
-    _waits(scenario, "mine")
+    becomes(scenario, "mine", "Evicted", reason="Deactivated")
+    waits(scenario, "mine")
     scenario.api.patch(path, {"spec": {"active": True}})
-    _started(scenario, "mine")
-    _running(scenario, 1)
+    started(scenario, "mine")
+    running(scenario, 1)
 
 
 def pod_alone(scenario: Scenario) -> None:
     """A Pod waits, runs and ends."""
-    _queue(scenario, 1)
-    _pod(scenario, "only")
-    _running(scenario, 1)
-    _end_pod(scenario, "only")
-    _is(scenario, "only", "Finished", owner="Pod")
+    queue(scenario, 1)
+    create_pod(scenario, "only")
+    running(scenario, 1)
+    end_pod(scenario, "only")
+    becomes(scenario, "only", "Finished", owner="Pod")
 
 
 def pod_group(scenario: Scenario) -> None:
     """A group of two Pods waits until it is complete, runs and ends."""
-    _queue(scenario)
+    queue(scenario)
     for name in ("one", "two"):
-        _pod(scenario, name, **{"kueue.x-k8s.io/pod-group-total-count": "2"})
-    _running(scenario, 2)
+        create_pod(scenario, name, **{"kueue.x-k8s.io/pod-group-total-count": "2"})
+    running(scenario, 2)
     path = resource_path(GROUP, "workloads", "ring", namespace=scenario.namespace)
-    _end_pod(scenario, "one")
+    end_pod(scenario, "one")
     scenario.api.wait_for(path, lambda w: w["status"].get("reclaimablePods"), timeout=WAIT)
-    _end_pod(scenario, "two")
+    end_pod(scenario, "two")
     scenario.api.wait_for(path, lambda w: condition(w, "Finished").get("status") == "True", timeout=WAIT)
 
 
 def scaled_deployment(scenario: Scenario) -> None:
     """A Deployment is scaled up beyond the quota, and down again."""
-    _queue(scenario)
+    queue(scenario)
     deployment(scenario, "web", replicas=1)
-    _running(scenario, 1)
+    running(scenario, 1)
     path = resource_path("apps/v1", "deployments", "web", namespace=scenario.namespace)
     for replicas, expected in ((3, (2, 1)), (1, (1, 0))):
         scenario.api.patch(path, {"spec": {"replicas": replicas}})
-        _wait_phases(scenario, "web", expected)
+        wait_phases(scenario, "web", expected)
 
 
 def scaled_stateful_set(scenario: Scenario) -> None:
     """A StatefulSet is scaled down to nothing, and up again."""
-    _queue(scenario)
+    queue(scenario)
     stateful_set(scenario, "db", replicas=2)
-    _wait_phases(scenario, "db", (2, 0))
+    wait_phases(scenario, "db", (2, 0))
     path = resource_path("apps/v1", "statefulsets", "db", namespace=scenario.namespace)
     for replicas in (0, 2):
         scenario.api.patch(path, {"spec": {"replicas": replicas}})
-        _wait_phases(scenario, "db", (replicas, 0))
+        wait_phases(scenario, "db", (replicas, 0))
         # Until then it is still being scaled, and may not be scaled again.
         scenario.api.wait_for(path, lambda s, n=replicas: s["status"].get("replicas", 0) == n, timeout=WAIT)  # type: ignore[misc]
 
 
-def _wait_phases(scenario: Scenario, name: str, expected: tuple[int, int]) -> None:
-    wait_until(
-        lambda: phases(scenario, name) == expected,
-        timeout=WAIT,
-        describe=lambda: f"running and held: {phases(scenario, name)}, not {expected}",
-    )
-
-
 def limit_edited(scenario: Scenario) -> None:
     """A LimitRange refuses a Job by the ratio of its limit to its request, until an administrator allows it."""
-    _queue(scenario)
+    queue(scenario)
     path = limits.limit(scenario, maxLimitRequestRatio={"cpu": "2"})
     template = limits.container(requests={"cpu": "1"}, limits={"cpu": "4"})
     scenario.job("wide", queue="team", template=template)
     _refused(scenario, "wide", limits.OUTSIDE)
     limits.edit(scenario, path, maxLimitRequestRatio={"cpu": "4"})
-    _started(scenario, "wide")
-    _running(scenario, 1)
+    started(scenario, "wide")
+    running(scenario, 1)
 
 
 def overhead_edited(scenario: Scenario) -> None:
     """With the overhead of its RuntimeClass a Job does not fit, until an administrator lowers that."""
-    _queue(scenario)
+    queue(scenario)
     heavy = limits.runtime_class(scenario, "20")
     template = {**limits.container(requests={"cpu": "1"}), "runtimeClassName": heavy}
     scenario.job("heavy", queue="team", template=template)
     _refused(scenario, "heavy", "insufficient quota")
     path = resource_path("node.k8s.io/v1", "runtimeclasses", heavy)
     scenario.api.patch(path, {"overhead": {"podFixed": {"cpu": "1"}}})
-    _started(scenario, "heavy")
-    _running(scenario, 1)
+    started(scenario, "heavy")
+    running(scenario, 1)
 
 
 def _refused(scenario: Scenario, name: str, text: str) -> None:
@@ -391,34 +326,34 @@ def _refused(scenario: Scenario, name: str, text: str) -> None:
 
 def priority_class_edited(scenario: Scenario) -> None:
     """The class of a Job that runs is lowered, so that a Job preempts it; the class of a Job that waits is raised."""
-    _queue(scenario, 1, preemption={"withinClusterQueue": "LowerPriority"})
+    queue(scenario, 1, preemption={"withinClusterQueue": "LowerPriority"})
     one, other = scenario.priority_class("one", 10), scenario.priority_class("other", 10)
     late = scenario.priority_class("late", 1)
     scenario.job("runs", queue="team", labels={PRIORITY: one})
-    _started(scenario, "runs")
-    _running(scenario, 1)
+    started(scenario, "runs")
+    running(scenario, 1)
     scenario.job("waits", queue="team", labels={PRIORITY: other})
-    _waits(scenario, "waits")
+    waits(scenario, "waits")
     scenario.api.patch(resource_path(GROUP, "workloadpriorityclasses", one), {"value": 5})
-    _started(scenario, "waits")
-    _is(scenario, "runs", "Evicted", reason="Preempted")
+    started(scenario, "waits")
+    becomes(scenario, "runs", "Evicted", reason="Preempted")
     scenario.job("late", queue="team", labels={PRIORITY: late})
-    _waits(scenario, "late")
+    waits(scenario, "late")
     scenario.api.patch(resource_path(GROUP, "workloadpriorityclasses", late), {"value": 20})
-    _started(scenario, "late")
-    _is(scenario, "waits", "Evicted", reason="Preempted")
-    _running(scenario, 1)
+    started(scenario, "late")
+    becomes(scenario, "waits", "Evicted", reason="Preempted")
+    running(scenario, 1)
 
 
 def namespace_deletion(scenario: Scenario) -> None:
     """A namespace is deleted with a Job that runs, one that waits, and a Pod of its own."""
-    _queue(scenario, 2)
+    queue(scenario, 2)
     scenario.job("runs", queue="team")
-    _started(scenario, "runs")
-    _pod(scenario, "only")
-    _running(scenario, 2)
+    started(scenario, "runs")
+    create_pod(scenario, "only")
+    running(scenario, 2)
     scenario.job("waits", queue="team")
-    _waits(scenario, "waits")
+    waits(scenario, "waits")
     path = resource_path("v1", "namespaces", scenario.namespace)
     scenario.api.delete(path)
     scenario.api.wait_gone(path, timeout=WAIT)
@@ -426,33 +361,43 @@ def namespace_deletion(scenario: Scenario) -> None:
 
 def orphans(scenario: Scenario) -> None:
     """A Job is deleted without its pod, which keeps its quota until it ends; then a Job that waits gets that."""
-    _queue(scenario, 1)
+    queue(scenario, 1)
     scenario.job("parent", queue="team")
-    _started(scenario, "parent")
-    _running(scenario, 1)
+    started(scenario, "parent")
+    running(scenario, 1)
     scenario.job("heir", queue="team")
-    _waits(scenario, "heir")
+    waits(scenario, "heir")
     scenario.api.delete(job_path(scenario.namespace, "parent"), propagation="Orphan")
     scenario.api.wait_gone(job_path(scenario.namespace, "parent"), timeout=WAIT)
-    _waits(scenario, "heir")
+    waits(scenario, "heir")
     (pod,) = scenario.api.items(resource_path("v1", "pods", namespace=scenario.namespace))
     scenario.api.delete(resource_path("v1", "pods", pod["metadata"]["name"], namespace=scenario.namespace))
-    _started(scenario, "heir")
-    _running(scenario, 1)
+    started(scenario, "heir")
+    running(scenario, 1)
 
 
 def reclaim(scenario: Scenario) -> None:
     """One of two pods of a Job ends, and a Job that waits gets its quota."""
-    _queue(scenario)
+    queue(scenario)
     scenario.job("wide", queue="team", pods=2)
-    _started(scenario, "wide")
-    _running(scenario, 2)
+    started(scenario, "wide")
+    running(scenario, 2)
     scenario.job("heir", queue="team")
-    _waits(scenario, "heir")
+    waits(scenario, "heir")
     (pod, _) = scenario.pods_of("wide")
-    _end_pod(scenario, pod["metadata"]["name"])
-    _started(scenario, "heir")
-    _running(scenario, 2)
+    end_pod(scenario, pod["metadata"]["name"])
+    started(scenario, "heir")
+    running(scenario, 2)
+
+
+def told_from_the_start(scenario: Scenario) -> None:
+    """A Job says that it waits before its queue is opened, runs then, and ends."""
+    full = queue(scenario, stopPolicy="Hold")
+    scenario.job("waits", queue="team", run_for="100ms")
+    for kind in ("QuotaReserved", "Admitted"):
+        becomes(scenario, "waits", kind, status="False")
+    scenario.patch_queue(full, {"stopPolicy": "None"})
+    becomes(scenario, "waits", "Finished")
 
 
 LIFECYCLES: Final = (
@@ -479,4 +424,9 @@ LIFECYCLES: Final = (
     Lifecycle(namespace_deletion),
     Lifecycle(orphans),
     Lifecycle(reclaim),
+    Lifecycle(pods_lost, LOSING),
+    Lifecycle(pods_recovered, RECOVERING),
+    Lifecycle(pod_not_ready, IMPATIENT),
+    Lifecycle(set_not_ready, IMPATIENT),
+    Lifecycle(told_from_the_start, EXPLICIT),
 )

@@ -31,7 +31,7 @@ def test_nobody_is_refused_and_nothing_is_admitted_twice(found: Bed, change: Cha
     if not change.possible:
         pytest.skip(f"needs {change.needs}")
     row = found.under_load(change)
-    print(row)
+    print(row, *row.wrong, sep="\n")
     assert row.reviews > 0, row.complaints
     assert row.failed == 0, row.complaints
     assert row.late <= LATE * row.reviews or change.name == FROZEN, row.complaints

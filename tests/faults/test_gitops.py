@@ -1,54 +1,111 @@
 """Tools that apply what the chart renders again and again, as Argo CD and Flux do, find nothing to change.
 
-The chart is rendered with Deployments, Services and definitions (`crds.render`) and applied without Helm.
-`REAPPLIES=100` applies it that often; it is 3 if not said.
+The chart is rendered with the values of the examples in examples/gitops: every object, with Deployments, APIServices
+and definitions. `REAPPLIES=100` applies it that often; it is 3 if not said. Nothing answers behind the APIServices: the
+API server does not ask the proxy of the bed for the way to an aggregated API.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from testbed.client import Json, wait_until
-from testbed.installation import CHART, NAMESPACE, RELEASE
+from testbed.controlplane import ControlPlane
+from testbed.installation import CHART, NAMESPACE, RELEASE, ROOT
 from testbed.manifests import documents
 from tests.cluster.versions import wait_served
 from tests.faults.changes import Bed, bed, settings
 
 REAPPLIES = int(os.environ.get("REAPPLIES", "3"))
 ON_THE_SERVER = ("--server-side", "--force-conflicts")
-WAYS = {
-    "Argo CD": (),
-    "Argo CD, ServerSideApply=true": (*ON_THE_SERVER, "--field-manager=argocd-controller"),
-    "Flux": (*ON_THE_SERVER, "--field-manager=kustomize-controller"),
-}
-"""Flags of kubectl that make it apply as each of them does."""
+EXAMPLES = ROOT / "examples" / "gitops"
+APPLICATION = "argocd-application.yaml"
+RELEASED = "flux-helmrelease.yaml"
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300 + 30 * REAPPLIES)]
 
 
+def example(name: str, path: str) -> Any:
+    """A part of an example."""
+    part = yaml.safe_load((EXAMPLES / name).read_text())
+    for key in path.split("."):
+        part = part[key]
+    return part
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a tool applies the chart: with which values, and by which flags of kubectl, or by Helm if `helm`."""
+
+    values: Json
+    flags: tuple[str, ...] = ()
+    helm: bool = False
+
+    def chart(self, directory: Path) -> tuple[str, ...]:
+        """Arguments of helm: definitions are not taken from crds/ in any of the examples."""
+        file = directory / "values.yaml"
+        file.write_text(json.dumps(self.values))
+        return (RELEASE, str(CHART), "-n", NAMESPACE, "--skip-crds", "-f", str(file), *settings(visibility=True))
+
+    def rendered(self, cp: ControlPlane) -> str:
+        """What is applied; hooks are run by Helm, and left out by the others."""
+        return cp.helm("template", "--no-hooks", *self.chart(cp.directory))
+
+    def apply(self, cp: ControlPlane) -> None:
+        """As the tool does each time."""
+        if self.helm:
+            cp.helm("upgrade", "--install", "--history-max=5", *self.chart(cp.directory))
+        else:
+            cp.kubectl("apply", *self.flags, "-f", "-", input=self.rendered(cp))
+
+
+VALUES = example(APPLICATION, "spec.source.helm.valuesObject")
+FLUX_VALUES = example(RELEASED, "spec.values")
+WAYS = {
+    "Argo CD": Way(VALUES),
+    "Argo CD, ServerSideApply=true": Way(VALUES, (*ON_THE_SERVER, "--field-manager=argocd-controller")),
+    "Flux, Kustomization": Way(FLUX_VALUES, (*ON_THE_SERVER, "--field-manager=kustomize-controller")),
+    # helm-controller is Helm's library, and finds a drift by a dry run of server-side apply.
+    "Flux, HelmRelease": Way(FLUX_VALUES, (*ON_THE_SERVER, "--field-manager=helm-controller"), helm=True),
+}
+
+
+def test_the_examples_leave_out_crds() -> None:
+    """As every way here does."""
+    assert example(APPLICATION, "spec.source.helm.skipCrds")
+    assert "ServerSideApply=true" in example(APPLICATION, "spec.syncPolicy.syncOptions")
+    assert [example(RELEASED, f"spec.{when}.crds") for when in ("install", "upgrade")] == ["Skip", "Skip"]
+
+
 @pytest.fixture(params=WAYS)
-def found(request: pytest.FixtureRequest) -> Iterator[tuple[Bed, tuple[str, ...], str]]:
-    """A cluster on which the rendered chart was applied in one of these ways, how, and what was applied."""
+def found(request: pytest.FixtureRequest) -> Iterator[tuple[Bed, Way]]:
+    """A cluster to which the chart was applied in one of these ways, and how."""
     way = WAYS[request.param]
-    rendered = ""
 
     def install(made: Bed) -> None:
-        nonlocal rendered
-        values = settings("crds.render=true")
-        rendered = made.cp.helm("template", RELEASE, str(CHART), "-n", NAMESPACE, "--no-hooks", "--skip-crds", *values)
         made.cp.kubectl("create", "namespace", NAMESPACE)
-        made.cp.kubectl("apply", *way, "-f", "-", input=rendered)
+        way.apply(made.cp)
 
     with bed(install) as made:
         wait_served(made.cp.api)
-        yield made, way, rendered
+        yield made, way
 
 
-def test_applying_again_changes_nothing(found: tuple[Bed, tuple[str, ...], str]) -> None:
+def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
     """Neither the tool nor the leader writes any object, and the tool sees no difference."""
-    made, way, rendered = found
-    manifests = [each for each in documents(rendered) if each["kind"] != "Lease"]
+    made, way = found
+    rendered = way.rendered(made.cp)
+    manifests = documents(rendered)
+    print(f"{len(manifests)} objects, applied {REAPPLIES} times")
+    assert {"Deployment", "Service", "APIService", "NetworkPolicy", "PodDisruptionBudget"} < {
+        each["kind"] for each in manifests
+    }
 
     def read() -> dict[str, Json]:
         found = (made.cp.api.get(made.cp.api.path_of(each)) for each in manifests)
@@ -56,11 +113,11 @@ def test_applying_again_changes_nothing(found: tuple[Bed, tuple[str, ...], str])
 
     # Once Kubernetes has written the status of a policy, the next apply puts its managedFields into another order.
     settled(read)
-    made.cp.kubectl("apply", *way, "-f", "-", input=rendered)
+    way.apply(made.cp)
     before = settled(read)
     for _ in range(REAPPLIES):
-        made.cp.kubectl("apply", *way, "-f", "-", input=rendered)
-    made.cp.kubectl("diff", *way, "-f", "-", input=rendered)
+        way.apply(made.cp)
+    made.cp.kubectl("diff", *way.flags, "-f", "-", input=rendered)
     after = settled(read)
     assert {name: changes(before[name], after[name]) for name in before if before[name] != after[name]} == {}
 

@@ -133,6 +133,7 @@ def bed(
     installation.stop()
     autoscaler = Autoscaler(control_plane.api)
     autoscaler.install()
+    control_plane.restart("kube-controller-manager")  # its garbage collector looks for new kinds only every 30 s
     policies = "config.objectRetentionPolicies.workloads"
     installation.installation.install(
         "config.integrations.frameworks={batch/job,pod,deployment,statefulset}",

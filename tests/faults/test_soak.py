@@ -41,7 +41,7 @@ SETTLED_SECONDS = 150.0
 PAUSE_SECONDS = 0.35
 """Between two operations, on average."""
 LOOK_SECONDS = 1.0
-LAG_SECONDS = 8.0
+LAG_SECONDS = 20.0
 """A change is judged when it was heard of so long ago: by then all older ones were heard of."""
 FAULT_SECONDS = 8.0
 """From the end of a fault to the next one, on average."""

@@ -294,6 +294,11 @@ class Row:
             complaints=tuple(load.complaints.most_common(5)),
         )
 
+    @property
+    def wrong(self) -> list[str]:
+        """What went wrong, a line each."""
+        return [*(f"{count} times: {why}" for why, count in self.complaints), *self.twice, *self.over_quota]
+
     def __str__(self) -> str:
         return (
             f"| {self.change} | {self.seconds:.0f} | {self.reviews} | {self.failed} | {self.late} | {self.elsewhere} "

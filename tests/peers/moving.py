@@ -17,6 +17,7 @@ from testbed.client import Json, condition, wait_until
 from testbed.errors import ApiError
 from testbed.installation import CHART, NAMESPACE, RELEASE, Installation
 from testbed.operators import RunningOperator
+from testbed.operators.description import Program
 from testbed.peers import KUEUE
 from testbed.ports import ReservedPort
 from testbed.processes import Process
@@ -31,6 +32,9 @@ URGENT_EVERY: Final = 7
 """One Job in so many is urgent."""
 PATIENCE: Final = 600
 """Seconds for what each of a thousand Jobs needs writes for, on a machine that others use too."""
+NEXT_SECONDS: Final = 240
+"""For what few Jobs need writes for: less than the five minutes after which the API server first has etcd forget old
+versions, until when a Kueue that reads an old version admits nothing."""
 
 
 class ReleasedKueue(RunningOperator):
@@ -45,7 +49,10 @@ class ReleasedKueue(RunningOperator):
     def install(self) -> None:
         """Apply the manifests, in the words of Kueue's documentation."""
         self._cp.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(self._manifest))
+
+    def _launch(self, program: Program) -> None:
         self._wait_discovered()
+        super()._launch(program)
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,12 @@ class Cluster:
             self.turnstile.terminate()
             self.turnstile = None
 
+    def restart_kueue_once(self) -> None:
+        """As the page says, and Kueue's process with its Deployment."""
+        self.guide("Restart Kueue once").do()
+        self.kueue.stop()
+        self.kueue.start()
+
     # ---------------------------------------------------------------- what is asked
 
     def wait_readable(self) -> None:
@@ -219,7 +232,7 @@ class Cluster:
                 self.cp.end_pods(team, labels=f"batch.kubernetes.io/job-name={name}")
         wait_until(
             lambda: len(self.standing().admitted - before.admitted) == count * len(TEAMS) or None,
-            timeout=PATIENCE,
+            timeout=NEXT_SECONDS,
             describe=lambda: f"started: {sorted(self.standing().admitted - before.admitted)}",
         )
         self.wait_full()

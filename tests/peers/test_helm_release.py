@@ -1,4 +1,4 @@
-"""A Kueue that Helm installed: its queues outlive the release once Helm has forgotten it, as the guide says."""
+"""A Kueue that Helm installed: its queues outlive the release once Helm has forgotten it, and Helm can take it back."""
 
 from pathlib import Path
 
@@ -25,7 +25,8 @@ TOPOLOGY = {
 
 
 def test_queues_outlive_the_release(tmp_path: Path) -> None:
-    """Preflight names the danger until the commands of the guide were given; then `helm uninstall` finds nothing."""
+    """Preflight names the danger until the commands of the guide were given, and again once they are undone; without a
+    release `helm uninstall` finds nothing."""
     (tmp_path / "charts").symlink_to(CHART.parent)
     with ControlPlane(components=("etcd", "kube-apiserver", "kube-controller-manager")) as cp:
         chart = KUEUE.ensure().folder(KUEUES_CHART)
@@ -43,10 +44,16 @@ def test_queues_outlive_the_release(tmp_path: Path) -> None:
         cp.api.create(TOPOLOGY)
         look = "helm template turnstile charts/turnstile -n turnstile-system | turnstile preflight --file - || true"
         danger = "deleted with all queues when Helm release kueue in kueue-system is uninstalled"
-        guide = Reader(PAGE, cp, directory=tmp_path, section="If Helm installed Kueue")
-        assert danger in guide.run(look)
-        guide.do()
-        assert danger not in guide.run(look)
+
+        def forget() -> Reader:
+            guide = Reader(PAGE, cp, directory=tmp_path, section="If Helm installed Kueue")
+            assert danger in guide.run(look)
+            guide.do()
+            assert danger not in guide.run(look)
+            return guide
+
+        forget().run(f"helm install kueue {chart} -n kueue-system --take-ownership")
+        forget()
         assert "kind: CustomResourceDefinition" in (tmp_path / "kueue.yaml").read_text()
         with pytest.raises(TestbedError, match="not found"):
             cp.helm("uninstall", "kueue", "-n", "kueue-system")

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from testbed import ApiError, ControlPlane
+from testbed import ApiError, ControlPlane, resource_path
 from testbed.client import wait_until
-from tests.peers.moving import TEAMS, Cluster
+from tests.peers.moving import TEAMS, Cluster, Standing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
-JOBS = int(os.environ.get("MOVE_JOBS", "60"))
-BEFORE_INSTALLING = ("2. Stop Kueue", "3. Definitions")
+JOBS = int(os.environ.get("MOVE_JOBS", "1000"))
+STOP, DEFINITIONS, INSTALL = "2. Stop Kueue", "3. Definitions", "4. Install, and remove Kueue's webhooks"
 NEXT = max(1, JOBS // 200)
 """Jobs of each team that end, so that as many others start."""
 
@@ -53,36 +53,75 @@ def test_looking_changes_nothing(cluster: Cluster) -> None:
     cluster.assert_still(before)
 
 
-@pytest.mark.parametrize("steps", [BEFORE_INSTALLING[:1], BEFORE_INSTALLING], ids=["stop", "definitions"])
-def test_a_step_is_undone(cluster: Cluster, steps: tuple[str, ...]) -> None:
-    """After the second step, and after the third, Kueue's manifests bring Kueue back; it goes on where it was."""
-    before = cluster.standing()
+def take_over(cluster: Cluster) -> None:
+    """Steps 2 to 4, and Turnstile's process."""
     cluster.kueue.stop()
-    for step in steps:
-        cluster.guide(step).do()
-    with pytest.raises(ApiError, match="failed calling webhook"):
-        cluster.api.create(cluster.job(TEAMS[0], "refused"))
-    cluster.kueue.install()
-    cluster.kueue.start()
-    cluster.assert_still(before)
-    cluster.assert_the_next_ones_start(NEXT)
-
-
-def test_turnstile_takes_over(cluster: Cluster) -> None:
-    """Not a pod is started again, each Workload is the one that it was, and the first of the queues start next."""
-    before = cluster.standing()
-    cluster.kueue.stop()
-    printed = [cluster.guide(step).do() for step in BEFORE_INSTALLING]
-    assert printed[-1].endswith("Webhook")
-    install = cluster.guide("4. Install, and remove Kueue's webhooks")
+    cluster.guide(STOP).do()
+    assert cluster.guide(DEFINITIONS).do().endswith("Webhook")
+    install = cluster.guide(INSTALL)
     install.do()
     install.do()
-    with pytest.raises(ApiError, match="failed calling webhook"):
-        cluster.api.create(cluster.job(TEAMS[0], "refused"))
+    assert_refused(cluster)
     cluster.start_turnstile()
+
+
+def go_back(cluster: Cluster) -> None:
+    """The way back, and Kueue's process."""
+    guide = cluster.guide("Back to Kueue")
+    cluster.stop_turnstile()
+    guide.do()
+    guide.do()
+    cluster.kueue.start()
+    cluster.restart_kueue_once()
+
+
+def assert_refused(cluster: Cluster) -> None:
+    """While neither program runs, new Jobs are."""
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        cluster.api.create(cluster.job(TEAMS[0], "refused"))
+
+
+def assert_goes_on(cluster: Cluster, before: Standing) -> None:
+    """Not a pod is started again, each Workload is the one that it was, and the first of the queues start next."""
     cluster.assert_still(before)
     cluster.assert_the_next_ones_start(NEXT)
     cluster.assert_within_quota()
+
+
+@pytest.mark.parametrize("steps", [(STOP,), (STOP, DEFINITIONS), (STOP, DEFINITIONS, INSTALL)])
+def test_a_step_is_undone(cluster: Cluster, steps: tuple[str, ...]) -> None:
+    """After the first block of each, Kueue's manifests bring Kueue back; it goes on where it was."""
+    before = cluster.standing()
+    cluster.kueue.stop()
+    guides = [cluster.guide(step) for step in steps]
+    for guide in guides:
+        guide.do()
+    assert_refused(cluster)
+    guides[0].do()
+    cluster.kueue.start()
+    if DEFINITIONS in steps:
+        cluster.restart_kueue_once()
+    assert_goes_on(cluster, before)
+
+
+def test_an_installation_that_never_started_is_undone(cluster: Cluster) -> None:
+    """After all of step 4, before any process of Turnstile runs, the way back leads to Kueue."""
+    before = cluster.standing()
+    cluster.kueue.stop()
+    cluster.guide(STOP).do()
+    cluster.guide(DEFINITIONS).do()
+    install = cluster.guide(INSTALL)
+    install.do()
+    install.do()
+    go_back(cluster)
+    assert_goes_on(cluster, before)
+
+
+def test_turnstile_takes_over(cluster: Cluster) -> None:
+    """All goes on as it was under Kueue."""
+    before = cluster.standing()
+    take_over(cluster)
+    assert_goes_on(cluster, before)
 
 
 def test_new_jobs_wait_behind_the_others(cluster: Cluster) -> None:
@@ -101,11 +140,21 @@ def test_new_jobs_wait_behind_the_others(cluster: Cluster) -> None:
 def test_back_to_kueue(cluster: Cluster) -> None:
     """The same the other way: what Turnstile wrote is what Kueue goes on with."""
     before = cluster.standing()
-    guide = cluster.guide("Back to Kueue")
-    cluster.stop_turnstile()
-    guide.do()
-    guide.do()
-    cluster.kueue.start()
-    cluster.assert_still(before)
-    cluster.assert_the_next_ones_start(NEXT)
-    cluster.assert_within_quota()
+    go_back(cluster)
+    assert_goes_on(cluster, before)
+
+
+def test_the_way_back_is_undone(cluster: Cluster) -> None:
+    """Turnstile takes over once more, and what is left of Kueue is deleted."""
+    before = cluster.standing()
+    take_over(cluster)
+    cluster.guide("6. Later").do()
+    cluster.api.wait_gone(resource_path("v1", "namespaces", "kueue-system"), timeout=120)
+    assert_goes_on(cluster, before)
+
+
+def test_the_removal_of_kueue_is_undone(cluster: Cluster) -> None:
+    """The way back makes Kueue anew."""
+    before = cluster.standing()
+    go_back(cluster)
+    assert_goes_on(cluster, before)

@@ -3,24 +3,30 @@
 The operators make pods for every entry of the map, and read the known replica types in any case (`worker`, `WORKER`).
 So each entry is a pod set: the known types first, in Kueue's order, then the others by name. Must never leave an entry
 out that has a template. Source: Kueue's pkg/controller/jobs/kubeflow/kubeflowjob.
+
+An operator says that a job is resumed when it has made the pods, which takes as long as the API server and its webhooks
+take. Until then the condition `Suspended` is that of the time before the start. So the quota of a stopped job is kept
+until the operator has said anew that the job is suspended. Kueue does not wait, and exceeds the quota then.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
 from app.api.meta import Kind, Object
+from app.api.patch import JsonPatch
 from app.api.validation.errors import FieldError, duplicate, invalid
 from app.api.validation.labels import dns_label_faults
+from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
-from app.jobs.integration import Asked
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from app.jobs.integration import Asked, Right, Stop
 
 J = TypeVar("J", bound="ReplicaJob")
 
 _RUNNING: Final = "Running"
-_SUSPENDED: Final = "Suspended"
 
 
 class ReplicaSpec(Object):
@@ -88,15 +94,20 @@ class ReplicaJobs(TemplatedJob[J]):
     success = "Succeeded"
     summary = "suspended; a pod set for each replica type"
     makes = frozenset({("", "Pod")})
+    tells_of_stops = True
     asked = Asked(validating={"queued-now-or-before": conditions.QUEUED})
+    operator: ClassVar[str] = "kubeflow.org/training-operator"
+    """What `spec.runPolicy.managedBy` names if the kind's own operator runs the job."""
     map_name: ClassVar[str]
     """Name of the map in the spec: `pytorchReplicaSpecs`."""
     order: ClassVar[tuple[str, ...]]
     """The known replica types, in the order of the pod sets."""
 
     def __init_subclass__(cls) -> None:
-        """Declare the replicas of each known type as numbers of pods."""
+        """Declare the replicas of each known type as numbers of pods, and the right to ask the operator whether it has
+        read of a stop."""
         super().__init_subclass__()
+        cls.rights = (Right(f"{cls.kind.PLURAL}/status", ("patch",)),)
         cls.counts = {f"spec.{cls.map_name}.{known}.replicas": 1 for known in cls.order}
 
     def count(self, job: J, replica_type: str, spec: ReplicaSpec) -> int:
@@ -148,8 +159,20 @@ class ReplicaJobs(TemplatedJob[J]):
         if any(each.active > 0 for each in job.status.replica_statuses.values()):
             return True
         return self.suspended(job) and any(
-            each.type == _SUSPENDED and each.status == "False" for each in job.status.conditions
+            (each.type, each.status) == ("Suspended", "False") for each in job.status.conditions
         )
+
+    def stop(self, job: J, pod_sets: Sequence[PodSet] | None, *, reason: str, message: str, now: datetime) -> Stop:
+        """Suspend and restore in one patch, after one of the status if the operator has not said that the job was
+        resumed: the condition Suspended is removed, so that the operator writes it when it has read of the stop."""
+        stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
+        if not stop.announce or (index := suspended_at(job.status.conditions)) is None:
+            return stop
+        return told_anew(stop, JsonPatch().remove("status", "conditions", index))
+
+    def read_stop(self, job: J) -> bool:
+        """Whether the condition Suspended is True, or another controller manages the job, which may not set it."""
+        return suspended_at(job.status.conditions) is not None or self.managed_by(job) not in (None, self.operator)
 
     def pods_ready(self, job: J) -> bool:
         """Whether the job runs, and of each replica type as many pods run or have succeeded as it needs.
@@ -165,8 +188,9 @@ class ReplicaJobs(TemplatedJob[J]):
         )
 
     def significant(self, job: J) -> tuple[object, ...]:
-        """The spec, the outcome, and whether pods are active."""
-        return job.spec, self.finished(job), self.active(job)  # type: ignore[attr-defined]  # each such kind has a spec
+        """The spec, the outcome, whether pods are active, and whether a stop was read."""
+        spec: ReplicaSpecs = job.spec  # type: ignore[attr-defined]  # each such kind has one
+        return spec, self.finished(job), self.active(job), self.read_stop(job)
 
     def managed_by(self, job: J) -> str | None:
         """`spec.runPolicy.managedBy`."""

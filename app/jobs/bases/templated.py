@@ -8,7 +8,7 @@ change anything of a template but its scheduling directives. Source: Kueue's pkg
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeVar
@@ -233,6 +233,20 @@ class JobCondition(Object):
     status: str = ""
     reason: str = ""
     message: str = ""
+
+
+def suspended_at(conditions: Sequence[JobCondition]) -> int | None:
+    """The index of the condition by which a kind's controller says that a job is suspended; None if it does not say
+    that."""
+    found = (index for index, each in enumerate(conditions) if (each.type, each.status) == ("Suspended", "True"))
+    return next(found, None)
+
+
+def told_anew(stop: Stop, unread: JsonPatch) -> Stop:
+    """The stop, after a patch of the status that takes back what the kind's controller said before the start: it says
+    so again when it has read of the stop."""
+    rest = [replace(each, fresh=False) for each in stop.steps if isinstance(each, Change)]
+    return replace(stop, steps=[Change(unread, subresource="status", fresh=True), *rest], complete=False)
 
 
 class _Metadata(Object):

@@ -24,7 +24,7 @@ import msgspec
 import orjson
 
 from app.api import names
-from app.api.conditions import timestamp
+from app.api.conditions import instant, timestamp
 from app.api.core import Job
 from app.api.errors import PermanentError
 from app.api.gotext import parse_bool, parse_int
@@ -160,6 +160,13 @@ class BatchJob(TemplatedJob[Job]):
         Job is suspended counts. Kueue counts active pods only, and exceeds the quota while pods terminate or are made.
         """
         return job.status.active != 0 or job.status.terminating != 0 or _unacknowledged(job)
+
+    def read_stop_since(self, job: Job, since: datetime) -> bool:
+        """Whether the condition Suspended has become True since then: the Job controller says that a Job is resumed
+        when it has made pods."""
+        told = next((each.last_transition_time for each in job.status.conditions if each.type == "Suspended"), None)
+        said = instant(told)
+        return not _by_kubernetes(job) or (_is_acknowledged(job) and said is not None and said > since)
 
     def pod_sets(self, job: Job) -> list[JobPodSet]:
         """One pod set, `main`, with as many pods as run at a time."""
@@ -297,8 +304,11 @@ def _is_acknowledged(job: Job) -> bool:
 
 def _unacknowledged(job: Job) -> bool:
     """Whether Turnstile has suspended the Job, and the Job controller has not seen it yet."""
-    by_kubernetes = job.spec.managed_by in (None, "kubernetes.io/job-controller")
-    return _stopping(job) and by_kubernetes and not _is_acknowledged(job)
+    return _stopping(job) and _by_kubernetes(job) and not _is_acknowledged(job)
+
+
+def _by_kubernetes(job: Job) -> bool:
+    return job.spec.managed_by in (None, "kubernetes.io/job-controller")
 
 
 def _or_one(number: int | None) -> int:

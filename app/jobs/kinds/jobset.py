@@ -19,8 +19,8 @@ from app.api.meta import Kind, Object
 from app.api.patch import JsonPatch
 from app.api.workload import PodSet
 from app.jobs import conditions
-from app.jobs.bases.templated import JobCondition, Template, TemplatedJob
-from app.jobs.integration import Asked, Change, Right, Stop
+from app.jobs.bases.templated import JobCondition, Template, TemplatedJob, suspended_at, told_anew
+from app.jobs.integration import Asked, Right, Stop
 
 _CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 _RESTARTS_ALWAYS: Final = "RestartJobSetAndIgnoreMaxRestarts"
@@ -139,17 +139,13 @@ class JobSets(TemplatedJob[JobSet]):
         stop = super().stop(job, pod_sets, reason=reason, message=message, now=now)
         if not stop.announce:
             return stop
-        steps = stop.steps
-        if (index := _suspended_at(job)) is not None:
-            unread = JsonPatch()
-            unread.replace("status", "conditions", index, "status", value="False")
-            rest = [replace(each, fresh=False) for each in steps if isinstance(each, Change)]
-            steps = [Change(unread, subresource="status", fresh=True), *rest]
-        return replace(stop, steps=steps, complete=False)
+        if (index := suspended_at(job.status.conditions)) is None:
+            return replace(stop, complete=False)
+        return told_anew(stop, JsonPatch().replace("status", "conditions", index, "status", value="False"))
 
     def read_stop(self, job: JobSet) -> bool:
         """Whether the condition Suspended is True, or another controller manages the JobSet, which may not set it."""
-        return _suspended_at(job) is not None or job.spec.managed_by not in (None, _CONTROLLER)
+        return suspended_at(job.status.conditions) is not None or job.spec.managed_by not in (None, _CONTROLLER)
 
     def pods_ready(self, job: JobSet) -> bool:
         """Whether every replica is ready or has succeeded, of the replicated Jobs that need not wait until another one
@@ -184,18 +180,12 @@ class JobSets(TemplatedJob[JobSet]):
 
     def significant(self, job: JobSet) -> tuple[object, ...]:
         """The spec, the outcome, whether pods are active, the reclaimable pods, and whether a stop was read."""
-        return job.spec, self.finished(job), self.active(job), self.reclaimable(job), _suspended_at(job)
+        spec, outcome, active = job.spec, self.finished(job), self.active(job)
+        return spec, outcome, active, self.reclaimable(job), suspended_at(job.status.conditions)
 
     def managed_by(self, job: JobSet) -> str | None:
         """`spec.managedBy`."""
         return job.spec.managed_by
-
-
-def _suspended_at(job: JobSet) -> int | None:
-    """The index of the condition by which the JobSet controller says that the JobSet is suspended; None if it does not
-    say that."""
-    conditions = enumerate(job.status.conditions)
-    return next((index for index, each in conditions if (each.type, each.status) == ("Suspended", "True")), None)
 
 
 def _restarts(job: JobSet) -> bool:

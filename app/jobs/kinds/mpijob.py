@@ -34,5 +34,6 @@ class MPIJobs(ReplicaJobs[MPIJob]):
     summary = "suspended; a pod set for the launcher and one for the workers"
     makes = frozenset({("", "Pod"), ("batch", "Job")})
     groups_pod_sets = True
+    operator = "kubeflow.org/mpi-operator"
     map_name = "mpiReplicaSpecs"
     order = ("Launcher", "Worker")

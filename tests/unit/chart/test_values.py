@@ -445,11 +445,20 @@ def test_the_recorder_is_on_when_asked(render: Render) -> None:
 
 def test_the_recorder_in_a_database_has_its_url_from_a_secret(render: Render) -> None:
     """No argument shows it. The controller may reach the database, and certificates of the Secret are mounted."""
-    values = ("enabled=true", "postgres.secretName=history", "postgres.secretKey=uri", "postgres.port=6432")
+    values = (
+        "enabled=true",
+        "decisions=true",
+        "postgres.secretName=history",
+        "postgres.secretKey=uri",
+        "postgres.port=6432",
+    )
     options = [part for value in values for part in ("--set", f"controller.recorder.{value}")]
     manifests = render(*options, "--set", "networkPolicy.egress=true")
     (container,) = named(manifests, "Deployment", "turnstile-controller")["spec"]["template"]["spec"]["containers"]
-    assert {each for each in container["args"] if each.startswith("--recorder")} == {"--recorder-days"}
+    assert {each for each in container["args"] if each.startswith("--recorder")} == {
+        "--recorder-days",
+        "--recorder-decisions",
+    }
     reference = {"secretKeyRef": {"name": "history", "key": "uri"}}
     assert {"name": "TURNSTILE_RECORDER", "valueFrom": reference} in container["env"]
     mount = {"name": "recorder", "mountPath": "/etc/turnstile-recorder", "readOnly": True}

@@ -97,7 +97,7 @@ class Cluster:
         meta["resourceVersion"] = str(self._version)
         meta.setdefault("uid", f"uid-{self._version}")
         if kind is Job and self.job_controller:
-            _acknowledge(body)
+            _acknowledge(body, timestamp(self.now))
         key = self._key(body)
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             del self._bodies[kind, key]
@@ -285,15 +285,18 @@ class Cluster:
         self.put(action.kind, new)
 
 
-def _acknowledge(job: Body) -> None:
+def _acknowledge(job: Body, now: str) -> None:
     """The Job controller says whether it has suspended a Job, once no pod of it is active."""
     status = job.get("status") or {}
     suspended = bool(job["spec"].get("suspend"))
-    others = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
-    if suspended and not status.get("active"):
-        job["status"] = {**status, "conditions": [*others, {"type": "Suspended", "status": "True"}]}
-    elif not suspended and len(others) < len(status.get("conditions") or ()):
-        job["status"] = {**status, "conditions": [*others, {"type": "Suspended", "status": "False"}]}
+    told = next((each for each in status.get("conditions") or () if each["type"] == "Suspended"), None)
+    if told is None and not suspended:
+        return
+    wanted = "True" if suspended and not status.get("active") else "False" if not suspended else ""
+    if wanted and (told is None or told["status"] != wanted):
+        others = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
+        said = {"type": "Suspended", "status": wanted, "lastTransitionTime": now}
+        job["status"] = {**status, "conditions": [*others, said]}
 
 
 def _check_job(old: Body, new: Body) -> None:

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from app.api.errors import InvalidValue
-from app.controllers.decisionlog import DecisionLog, LoggedState
+from app.controllers.decisionlog import DecisionLog, Decisions, LoggedState
 from app.engine import Options, cycle, cycle_steps
 from app.insight.replay import Line, Replayed, replay
+from app.recorder.decisions import StoredDecisions
+from app.recorder.location import Location
+from app.recorder.reading import reading
+from app.recorder.writer import Retention, Writer
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_histories import Histories
 
@@ -22,8 +26,25 @@ def lines(path: Path) -> Iterator[Line]:
     return (json.loads(line) for line in path.read_bytes().splitlines())
 
 
+class Both:
+    """A log in a file and one in the recorder's store."""
+
+    def __init__(self, *logs: Decisions) -> None:
+        self.logs = logs
+
+    def tell(self, line: Line) -> None:
+        """Tell both."""
+        for log in self.logs:
+            log.tell(line)
+
+    def flush(self) -> None:
+        """Flush both."""
+        for log in self.logs:
+            log.flush()
+
+
 class Logged(Histories):
-    """The histories of the engine, with a log that is replayed in the end."""
+    """The histories of the engine, with logs that are replayed in the end."""
 
     def begin(self, options: Options) -> None:
         """An engine that logs: it is told the namespaces and flavors anew."""
@@ -35,7 +56,10 @@ class Logged(Histories):
         self.path = Path(self.folder.name) / "decisions.jsonl"
         self.path.unlink(missing_ok=True)
         self.log = DecisionLog(self.path)
-        self.state = self.told.told_to(LoggedState(options, self.log, identity="one", epoch=1, objects=True))
+        self.place = Location.of(tempfile.mktemp(dir=self.folder.name))
+        self.writer = Writer(self.place, retention=Retention(), clock=lambda: b.NOW)
+        both = Both(self.log, StoredDecisions(self.writer, lambda: b.NOW))
+        self.state = self.told.told_to(LoggedState(options, both, identity="one", epoch=1, objects=True))
 
     def try_all_again(self) -> None:
         """No event makes it so, so no log tells it."""
@@ -45,8 +69,13 @@ class Logged(Histories):
         self.end_slices()
         self.log.close()
         (term,) = replay(lines(self.path))
+        self.writer.start()
+        self.writer.close()
+        with reading(self.place) as reader:
+            (stored,) = replay(reader.decisions())
         self.folder.cleanup()
         assert term.difference == ""
+        assert stored == term
 
 
 Logged.TestCase.settings = settings(

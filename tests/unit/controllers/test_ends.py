@@ -103,26 +103,26 @@ def test_while_the_watch_of_what_it_made_fails(kind: Any) -> None:
     assert not cluster.reserved
 
 
-class Training(Cluster):
-    """A PyTorchJob of two workers that was admitted a minute ago, and of whose pods nothing was heard yet."""
+class Wrapped(Cluster):
+    """An AppWrapper of a Pod that was admitted a minute ago, and of whose pods nothing was heard yet."""
 
-    KEY = "kubeflow.org/pytorchjob:team/train"
+    KEY = "workload.codeflare.dev/appwrapper:team/train"
 
     def __init__(self) -> None:
         super().__init__()
         self.flavor()
-        self.kind = self.world.registry.known["kubeflow.org/pytorchjob"].kind
-        spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}}
+        self.kind = self.world.registry.known["workload.codeflare.dev/appwrapper"].kind
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, "spec": TEMPLATE["spec"]}
         meta = {"name": "train", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
-        self.put(self.kind, {"metadata": meta, "spec": spec})
+        self.put(self.kind, {"metadata": meta, "spec": {"suspend": True, "components": [{"template": pod}]}})
         self.settle(self.KEY)
         self.admit()
         self.settle(self.KEY)
         self.later(minutes=1)
 
-    def counts(self, active: int) -> None:
-        """The operator counts the pods."""
-        self.patch(self.kind, "team/train", {"status": {"replicaStatuses": {"Worker": {"active": active}}}})
+    def deployed(self, status: str) -> None:
+        """Its controller says whether what it wraps is there."""
+        self.patch(self.kind, "team/train", {"status": {"conditions": [{"type": "QuotaReserved", "status": status}]}})
         self.settle(self.KEY)
 
     @property
@@ -134,7 +134,7 @@ class Training(Cluster):
 def test_a_stopped_job_whose_operator_has_said_nothing_yet() -> None:
     """The operator took its time, and may make the pods right when the job is evicted. It does not say when it has read
     that the job is suspended."""
-    cluster = Training()
+    cluster = Wrapped()
     cluster.evict()
     cluster.settle(cluster.KEY)
     assert cluster.reserved
@@ -145,12 +145,12 @@ def test_a_stopped_job_whose_operator_has_said_nothing_yet() -> None:
 
 def test_a_stopped_job_of_which_the_operator_says_that_it_has_no_pods_any_more() -> None:
     """It has read that the job is suspended, and makes none."""
-    cluster = Training()
-    cluster.counts(active=1)
+    cluster = Wrapped()
+    cluster.deployed("True")
     cluster.evict()
     cluster.settle(cluster.KEY)
     assert cluster.reserved
-    cluster.counts(active=0)
+    cluster.deployed("False")
     assert not cluster.reserved
 
 

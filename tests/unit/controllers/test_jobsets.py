@@ -5,6 +5,7 @@ import pytest
 from app.api.conditions import timestamp
 from app.api.core import Job
 from app.api.workload import Workload
+from app.controllers.charges import UNREAD_SECONDS
 from app.jobs.kinds.jobset import JobSet
 from tests.unit.controllers.test_children import SET, Nursery
 
@@ -64,7 +65,7 @@ def test_for_some_seconds_if_no_controller_runs() -> None:
     cluster = Evicted([])
     cluster.settle(SET)
     assert cluster.reserved
-    cluster.later(seconds=10)
+    cluster.later(seconds=UNREAD_SECONDS)
     cluster.settle(SET)
     assert not cluster.reserved
 
@@ -78,6 +79,37 @@ def test_while_a_child_runs_that_was_made_before() -> None:
     cluster.settle(SET)
     assert cluster.reserved
     cluster.patch(Job, "team/child", {"spec": {"suspend": True}})
+    cluster.settle(SET)
+    assert not cluster.reserved
+
+
+def test_until_the_job_controller_has_read_that_a_child_is_suspended() -> None:
+    """It may be making the child's pods, and until then it says what it said before the start."""
+    cluster = Evicted(RESUMED)
+    cluster.job_controller = False
+    cluster.child(pods=1, pod_set="workers", suspend=True)
+    before = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-01-02T03:03:00Z"}
+    cluster.patch(Job, "team/child", {"status": {"conditions": [before]}})
+    cluster.settle(SET)
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert cluster.reserved
+    after = {**before, "lastTransitionTime": timestamp(cluster.now)}
+    cluster.patch(Job, "team/child", {"status": {"conditions": [after]}})
+    cluster.settle(SET)
+    assert not cluster.reserved
+
+
+def test_not_for_ever_until_the_job_controller_has_read_it() -> None:
+    """It says nothing if a child was resumed and suspended again before it had read the child."""
+    cluster = Evicted(SUSPENDED)
+    cluster.job_controller = False
+    cluster.child(pods=1, pod_set="workers", suspend=True)
+    cluster.settle(SET)
+    cluster.say(SUSPENDED)
+    cluster.settle(SET)
+    assert cluster.reserved
+    cluster.later(seconds=UNREAD_SECONDS)
     cluster.settle(SET)
     assert not cluster.reserved
 

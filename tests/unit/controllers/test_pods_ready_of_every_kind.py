@@ -28,7 +28,7 @@ STOPPED: Final[dict[str, Body]] = {
 }
 """What the controller of a kind says once the pods have ended, of kinds where to say nothing means that they run."""
 KINDS: Final = sorted(set(TABLE) - NOT_STOPPED)
-OPTIONS: Final = PodsReadyOptions(timeout=60.0, recovery_timeout=30.0, backoff_base=10.0, backoff_limit=1)
+OPTIONS: Final = PodsReadyOptions(timeout=60.0, recovery_timeout=30.0, backoff_base=60.0, backoff_limit=1)
 QUEUE: Final = {"kueue.x-k8s.io/queue-name": "main"}
 
 

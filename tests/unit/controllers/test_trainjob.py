@@ -35,7 +35,9 @@ class Training(Cluster):
         """As the API server does where the definition of TrainJob has no such field."""
         self.patch(TrainJob, "team/train", {"spec": {"runtimePatches": None}})
 
-    def render(self, *, nodes: int = 2, cpu: str = "1", active: int = 0, uid: str = "", read: bool = True) -> None:
+    def render(
+        self, *, nodes: int = 2, cpu: str = "1", active: int = 0, ready: int = 0, uid: str = "", read: bool = True
+    ) -> None:
         """Trainer makes the JobSet of the TrainJob as it is now, and the JobSet controller has `read` a suspension."""
         train_job = self.train_job
         spec = {"suspend": train_job["spec"]["suspend"], "replicatedJobs": [self._nodes(train_job, nodes, cpu)]}
@@ -45,7 +47,7 @@ class Training(Cluster):
         if (old := self.get(JobSet, "team/train")) is not None:
             meta["uid"] = old["metadata"]["uid"]
         said = [{"type": "Suspended", "status": "True"}] if read and spec["suspend"] else []
-        status = {"replicatedJobsStatus": [{"name": "node", "active": active}], "conditions": said}
+        status = {"replicatedJobsStatus": [{"name": "node", "active": active, "ready": ready}], "conditions": said}
         self.put(JobSet, {"metadata": meta, "spec": spec, "status": status})
 
     @staticmethod

@@ -16,7 +16,7 @@ from tests.unit.engine import builders as b
 from tests.unit.insight import pending_worlds as worlds
 from tests.unit.insight.happenings import Happening, some_change
 
-STATES = int(os.environ.get("WHAT_IF_STATES", "1000"))
+STATES = int(os.environ.get("STATES", "250"))
 
 
 def compare(seed: int) -> None:
@@ -62,7 +62,7 @@ def _fresh(snapshot: Snapshot) -> list[Workload]:
 
 
 class TestRandomStates:
-    """A thousand clusters."""
+    """As many clusters as STATES says."""
 
     @pytest.mark.timeout(600)
     def test_what_is_foretold_happens(self) -> None:

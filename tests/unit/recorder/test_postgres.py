@@ -119,6 +119,12 @@ class TestWhoMayRead:
             writer.put(recorded(life("b"))[0])
             until(lambda: "permission denied" in writer.stats.failing)
 
+    def test_a_user_whose_password_is_in_the_environment(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It need not be in a URL, and so not in the history of a shell."""
+        store(Location.of(url), recorded(life()))
+        monkeypatch.setenv("PGPASSWORD", PASSWORD)
+        assert read(Location.of(url.replace(f":{ENCODED}", ""))) == TOLD
+
     def test_a_wrong_password(self, url: str) -> None:
         """The server's words."""
         wrong = Location.of(url.replace(ENCODED, "wrong"))
