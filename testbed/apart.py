@@ -8,6 +8,7 @@ of the network are read-only), and of processes. When the command ends, or the p
 all processes in there, and with them all links, rules and mounts. Only the cgroup is removed by hand. Needs root.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -73,7 +74,11 @@ def cgroup() -> str:
 
 
 def run(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> int:
-    """Run a command apart and return its exit code. After Ctrl-C the command has 20 s to end by itself."""
+    """Run a command apart and return its exit code. After Ctrl-C the command has 20 s to end by itself.
+
+    From the main thread only: SIGTERM becomes SystemExit, so that the cgroup is removed then too.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
     hierarchies = _hierarchies()
     for hierarchy in hierarchies:
         for left_over in hierarchy.glob(f"{_PREFIX}*"):
@@ -88,7 +93,9 @@ def run(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
         try:
             return process.wait()
         except KeyboardInterrupt:
-            return process.wait(20)  # the terminal has told the command too
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)  # the terminal has told the command too
+            raise
         finally:
             process.kill()
             process.wait()
@@ -121,5 +128,6 @@ def _terminated(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run(sys.argv[1:]))
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(run(sys.argv[1:]))
+    sys.exit(128 + signal.SIGINT)

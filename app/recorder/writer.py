@@ -108,6 +108,7 @@ class Writer:
         self._again = again_seconds
         self._trim_seconds = trim_seconds
         self._queue: deque[Record | Settled] = deque()
+        self._pending = _Pending()
         self._trimmed_at = float("-inf")
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -121,7 +122,7 @@ class Writer:
 
     def __len__(self) -> int:
         """Records that wait to be written."""
-        return len(self._queue)
+        return len(self._queue) + len(self._pending.records)
 
     @property
     def half_full(self) -> bool:
@@ -150,7 +151,7 @@ class Writer:
 
     def _run(self) -> None:
         database: Database | None = None
-        pending, pause = _Pending(), self._again[0]
+        pending, pause = self._pending, self._again[0]
         while True:
             self._stopping.wait(self._gather)
             if not self._queue and not pending:
@@ -159,7 +160,7 @@ class Writer:
                 self._wake.wait(self._trim_seconds)
             self._wake.clear()
             try:
-                database = self._work(database, pending)
+                database = self._work(database)
             except (Unavailable, InvalidValue, OSError) as error:
                 self._failed(error)
                 database = None
@@ -179,7 +180,7 @@ class Writer:
         if database is not None:
             database.close()
 
-    def _work(self, database: Database | None, pending: _Pending) -> Database:
+    def _work(self, database: Database | None) -> Database:
         """Write all that waits, and delete what is too old. Closes the database if it fails."""
         if database is not None and not database.usable:
             database.close()
@@ -188,8 +189,8 @@ class Writer:
             if database is None:
                 database = Database(self.location, now=self._clock())
                 self.stats.opened += 1
-            while self._next(pending):
-                self._write(database, pending)
+            while self._next():
+                self._write(database)
             if time.monotonic() - self._trimmed_at >= self._trim_seconds:
                 self._trim(database)
                 self._trimmed_at = time.monotonic()
@@ -201,9 +202,9 @@ class Writer:
             raise
         return database
 
-    def _next(self, pending: _Pending) -> bool:
+    def _next(self) -> bool:
         """Take a batch off the queue, unless one waits to be written already; whether there is one."""
-        queue = self._queue
+        queue, pending = self._queue, self._pending
         while queue and not pending.settled and len(pending.records) < BATCH:
             taken = queue.popleft()
             if isinstance(taken, Settled):
@@ -212,7 +213,8 @@ class Writer:
                 pending.records.append(taken)
         return bool(pending)
 
-    def _write(self, database: Database, pending: _Pending) -> None:
+    def _write(self, database: Database) -> None:
+        pending = self._pending
         if pending.records:
             self._store(database, pending.records)
             pending.records.clear()
@@ -253,8 +255,7 @@ class Writer:
         before, self.stats.failing = self.stats.failing, str(error)
         self.stats.failures += 1
         if self.stats.failing != before:
-            waiting = len(self._queue)
-            log.warning("recorder.cannot_write", store=str(self.location), error=str(error), waiting=waiting)
+            log.warning("recorder.cannot_write", store=str(self.location), error=str(error), waiting=len(self))
 
     def _set_aside(self, error: Damaged) -> None:
         """Rename a damaged file; the next attempt begins a new one."""

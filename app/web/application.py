@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -23,6 +24,8 @@ QUIET_SECONDS: Final = 15.0
 """Seconds after which something is sent that means nothing, so that a connection that has died is noticed."""
 READERS: Final = 64
 """Pages that are followed at a time."""
+OF_ONE: Final = 16
+"""Of these, by one user in the cluster."""
 
 
 def create(site: Site, stop: asyncio.Event) -> FastAPI:
@@ -30,7 +33,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     static = Static()
     renderer = Renderer(static, FILTERS)
-    followed: set[object] = set()
+    followed: Counter[str] = Counter()
 
     @app.get("/static/{name:path}")
     async def file(name: str, request: Request) -> Response:
@@ -39,9 +42,10 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     @app.get("/events")
     async def events(of: str, request: Request, seen: str = "") -> Response:
         """The changes of a page, given its address and the digest of what its reader has."""
-        if len(followed) >= READERS:
+        visit: Visit = request.scope.get(KEY, HERE)
+        if followed.total() >= READERS or (visit.user and followed[visit.user] >= OF_ONE):
             return Response("too many pages are open\n", 503, media_type="text/plain")
-        stream = _followed(of, request.headers.get("last-event-id", seen), request.scope.get(KEY, HERE))
+        stream = _followed(of, request.headers.get("last-event-id", seen), visit)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
@@ -92,8 +96,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     async def _followed(of: str, seen: str, visit: Visit) -> AsyncIterator[bytes]:
         address = urlsplit(of)
         params = {**dict(parse_qsl(address.query, keep_blank_values=True)), "events": ""}
-        loop, me = asyncio.get_running_loop(), object()
-        followed.add(me)
+        loop = asyncio.get_running_loop()
+        followed[visit.user] += 1
         until = loop.time() + visit.seconds
         before: Rendered | str = seen
         due = loop.time()
@@ -109,7 +113,9 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
                     yield b": still here\n\n"
                 await asyncio.sleep(max(0.0, due - APART_SECONDS - loop.time()))
         finally:
-            followed.discard(me)
+            followed[visit.user] -= 1
+            if not followed[visit.user]:
+                del followed[visit.user]
 
     async def _changed(news: int) -> bool:
         """Whether there are later news within `QUIET_SECONDS`; returns early when the server stops."""

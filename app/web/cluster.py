@@ -102,11 +102,7 @@ class ClusterApp:
         async def sight(named: Collection[str]) -> Sight:
             return await self._rights.sight(user, named)
 
-        visit = Visit(
-            sight=sight,
-            seconds=FOLLOWED_SECONDS,
-            rights=f"with the rights of {user.name}",
-        )
+        visit = Visit(sight=sight, user=user.name, seconds=FOLLOWED_SECONDS)
         scope = {**scope, "path": path, "raw_path": path.encode(), KEY: visit}
         await (foreign(scope) or self._app)(scope, receive, send)
 

@@ -10,6 +10,7 @@ a time, and none is waited for longer than the API server waits for an answer. M
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ SECONDS: Final = 50.0
 """A question that takes longer is given up: the API server gives its own requests up after 60 s."""
 ASKED: Final = 16
 """Questions that are waited for at a time."""
+OF_ONE: Final = 4
+"""Of these, by one user."""
 BODY_LIMIT: Final = 1024 * 1024
 """Bytes of manifests."""
 COURSES: Final = range(20, 1001)
@@ -108,12 +111,12 @@ class Questions:
         self._beside = beside
         self._registry = registry
         self._options = options
-        self._asked = 0
+        self._asked: Counter[str] = Counter()
 
     async def answer(self, request: Request, user: User, sight: Sight, namespace: str, what: str) -> Response:
         """The answer to a request. Raises Refused."""
         asked = await self._read(request, user, sight, namespace, what)
-        async with self._turn():
+        async with self._turn(user.name):
             code, body = await self._told(asked)
         if code != 200:
             raise Refused(code, body.decode())
@@ -148,14 +151,16 @@ class Questions:
         )
 
     @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        if self._asked >= ASKED:
-            raise Refused(429, f"{ASKED} questions are being answered: ask again later")
-        self._asked += 1
+    async def _turn(self, user: str) -> AsyncIterator[None]:
+        if self._asked.total() >= ASKED or self._asked[user] >= OF_ONE:
+            raise Refused(429, f"{ASKED} questions are being answered, or {OF_ONE} of yours: ask again later")
+        self._asked[user] += 1
         try:
             yield
         finally:
-            self._asked -= 1
+            self._asked[user] -= 1
+            if not self._asked[user]:
+                del self._asked[user]
 
     async def _told(self, asked: Asked) -> Answered:
         def work() -> Iterator[Answered]:

@@ -21,9 +21,14 @@ class Visit:
 
     sight: Callable[[Collection[str]], Awaitable[Sight]] = field(default=everything)
     """What the sender may see now, given words of the request that may name namespaces."""
+    user: str = ""
+    """Whose it is; empty on the reader's own machine."""
     seconds: float = float("inf")
-    rights: str = "with the rights of the person who started it"
-    """Whose rights the page is made with, for its foot."""
+
+    @property
+    def rights(self) -> str:
+        """Whose rights the page is made with, for its foot."""
+        return f"with the rights of {self.user or 'the person who started it'}"
 
 
 HERE: Final = Visit()

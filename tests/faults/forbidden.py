@@ -376,8 +376,7 @@ RULES: Final[Mapping[Rule, float]] = {
     no_default_queue: 30.0,
 }
 """For how many seconds each state may last. The garbage collector looks for kinds that are gone every 30 s, and took
-up to 38 s for what was owned by an object of such a kind. The controller of a stopped job has 35 s to say that it
-knows."""
+up to 38 s for what was owned by an object of such a kind. The controller of a stopped job is waited for 35 s."""
 
 
 @dataclass

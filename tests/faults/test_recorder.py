@@ -166,6 +166,7 @@ def test_a_full_disk_holds_up_nothing(small_disk: Path, turnstile: Turnstile, sc
         (line,) = cannot_write(turnstile)
         assert "full" in line
         filler.unlink()
+        wait_until(lambda: not failing(turnstile), timeout=60, describe=turnstile.installation.metrics)
         wait_told(recorder, scenario, "meanwhile", "admitted")
     finally:
         turnstile.stop()

@@ -4,7 +4,9 @@ They run in namespaces of their own (`testbed/apart.py`), without the machine's 
 registries is made before: the programs of the node, the image of this checkout, and one of busybox.
 """
 
+import contextlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,4 +40,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(128 + signal.SIGINT)

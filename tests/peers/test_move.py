@@ -30,39 +30,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def test_under_kueue(cluster: Cluster) -> None:
-    """What the other tests rest on: Kueue keeps to the quota and to the order."""
-    cluster.assert_the_next_ones_start(NEXT)
-    cluster.assert_within_quota()
-
-
-def test_looking_changes_nothing(cluster: Cluster) -> None:
-    """Kueue's configuration can be taken over, and preflight names what is in the way: Kueue, and what it owns."""
-    before = cluster.standing()
-    guide = cluster.guide("1. Look")
-    guide.do()
-    cluster.set_values()
-    report = guide.do()
-    for check in (
-        "kueue: Kueue's webhooks are registered",
-        "crds: not stored as v1beta2",
-        "owners: of no Helm release",
-    ):
-        assert check in report
-    assert "\n0 dangers" in report
-    cluster.assert_still(before)
-
-
-def take_over(cluster: Cluster) -> None:
-    """Steps 2 to 4, and Turnstile's process."""
+def install(cluster: Cluster) -> None:
+    """Steps 2 to 4; no process of Turnstile runs yet."""
     cluster.kueue.stop()
     cluster.guide(STOP).do()
     assert cluster.guide(DEFINITIONS).do().endswith("Webhook")
-    install = cluster.guide(INSTALL)
-    install.do()
-    install.do()
+    guide = cluster.guide(INSTALL)
+    guide.do()
+    guide.do()
     assert_refused(cluster)
-    cluster.start_turnstile()
 
 
 def go_back(cluster: Cluster) -> None:
@@ -88,6 +64,29 @@ def assert_goes_on(cluster: Cluster, before: Standing) -> None:
     cluster.assert_within_quota()
 
 
+def test_under_kueue(cluster: Cluster) -> None:
+    """What the other tests rest on: Kueue keeps to the quota and to the order."""
+    cluster.assert_the_next_ones_start(NEXT)
+    cluster.assert_within_quota()
+
+
+def test_looking_changes_nothing(cluster: Cluster) -> None:
+    """Kueue's configuration can be taken over, and preflight names what is in the way: Kueue, and what it owns."""
+    before = cluster.standing()
+    guide = cluster.guide("1. Look")
+    guide.do()
+    cluster.set_values()
+    report = guide.do()
+    for check in (
+        "kueue: Kueue's webhooks are registered",
+        "crds: not stored as v1beta2",
+        "owners: of no Helm release",
+    ):
+        assert check in report
+    assert "\n0 dangers" in report
+    cluster.assert_still(before)
+
+
 @pytest.mark.parametrize("steps", [(STOP,), (STOP, DEFINITIONS), (STOP, DEFINITIONS, INSTALL)])
 def test_a_step_is_undone(cluster: Cluster, steps: tuple[str, ...]) -> None:
     """After the first block of each, Kueue's manifests bring Kueue back; it goes on where it was."""
@@ -107,12 +106,7 @@ def test_a_step_is_undone(cluster: Cluster, steps: tuple[str, ...]) -> None:
 def test_an_installation_that_never_started_is_undone(cluster: Cluster) -> None:
     """After all of step 4, before any process of Turnstile runs, the way back leads to Kueue."""
     before = cluster.standing()
-    cluster.kueue.stop()
-    cluster.guide(STOP).do()
-    cluster.guide(DEFINITIONS).do()
-    install = cluster.guide(INSTALL)
-    install.do()
-    install.do()
+    install(cluster)
     go_back(cluster)
     assert_goes_on(cluster, before)
 
@@ -120,7 +114,8 @@ def test_an_installation_that_never_started_is_undone(cluster: Cluster) -> None:
 def test_turnstile_takes_over(cluster: Cluster) -> None:
     """All goes on as it was under Kueue."""
     before = cluster.standing()
-    take_over(cluster)
+    install(cluster)
+    cluster.start_turnstile()
     assert_goes_on(cluster, before)
 
 
@@ -147,7 +142,8 @@ def test_back_to_kueue(cluster: Cluster) -> None:
 def test_the_way_back_is_undone(cluster: Cluster) -> None:
     """Turnstile takes over once more, and what is left of Kueue is deleted."""
     before = cluster.standing()
-    take_over(cluster)
+    install(cluster)
+    cluster.start_turnstile()
     cluster.guide("6. Later").do()
     cluster.api.wait_gone(resource_path("v1", "namespaces", "kueue-system"), timeout=120)
     assert_goes_on(cluster, before)

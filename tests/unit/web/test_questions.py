@@ -1,6 +1,7 @@
 """Questions over REST: what is answered, and what is refused with which reason."""
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from app.http.bodies import Refused
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
 from app.kube.reviews import User
-from app.web.questions import ASKED, BODY_LIMIT, Questions
+from app.web.questions import ASKED, BODY_LIMIT, OF_ONE, Questions
 from app.web.sight import EVERYTHING, Sight
 from tests.unit.web.asking import AtOnce, Page, page
 from tests.unit.web.test_sight import ONE_NAMESPACE, TENANT, shared
@@ -128,10 +129,14 @@ async def test_what_may_not_be_asked() -> None:
 
 
 async def test_too_much() -> None:
-    """A body that is too large, and too many questions at a time."""
+    """A body that is too large, and too many questions at a time, of all users or of one."""
     async with page(*shared()) as shown:
         ask = Asking(shown)
         code, said = await ask.refused("what-if", body=b"#" * (BODY_LIMIT + 1))
         assert (code, said) == (413, "the manifests have more than 1 MiB: ask about fewer")
-        ask.questions._asked = ASKED
-        assert (await ask.refused("explain", "of=workload/waits"))[0] == 429
+        for others in ({"bob": ASKED}, {USER.name: OF_ONE}):
+            ask.questions._asked.clear()
+            ask.questions._asked.update(others)
+            assert (await ask.refused("explain", "of=workload/waits"))[0] == 429
+        ask.questions._asked = Counter({"bob": OF_ONE})
+        assert (await ask("explain", "of=workload/waits"))["state"] == "pending"
