@@ -148,7 +148,8 @@ def test_commands_of_the_pages_run_in_the_leaders_pod(
     and `turnstile bundle` read the recorder's file, with the rights of the pod, and the decision log can be read."""
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 1}})
     scenario.job("train", queue="team", template=program("sleep", "600"))
-    workload = scenario.wait_admitted("train", timeout=60)["metadata"]["name"]
+    scenario.wait_started("train", timeout=60)
+    workload = scenario.workload_of("train")["metadata"]["name"]
     timeline = (ROOT / "docs/tasks/timeline.md").read_text()
     leader, told = re.findall(r"^\$ (.*)$", timeline, re.MULTILINE)
     (bundle,) = re.findall(r"`(kubectl .* turnstile bundle .*)`", timeline)
