@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.jobs.bases.replicas import ReplicaJobs
 from app.jobs.registry import ALL
 from testbed import Api, ApiError
 from testbed.client import Json, wait_until
@@ -68,6 +69,11 @@ def pod(name: str, namespace: str, *, queue: str) -> Json:
 
 SELDOM = {
     **{f"{each.kind.PLURAL}/finalizers": "asked for by admission plugins that are not on here" for each in ALL},
+    **{
+        f"{each.kind.PLURAL}/status": "a job that is stopped before its operator has said that it was started"
+        for each in ALL
+        if isinstance(each, ReplicaJobs)
+    },
     "admissionchecks/status": "a check that this controller answers",
     "provisioningrequests/finalizers": "asked for by admission plugins that are not on here",
     "workloads/finalizers": "asked for by admission plugins that are not on here",
