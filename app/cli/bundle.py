@@ -10,6 +10,7 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.cli.cluster import Context, Kubeconfig, Run, connected, explained
+from app.cli.recorded import OptionalRecorderPlace
 from app.recorder.location import Location
 from app.release import bundle as bundles
 
@@ -26,16 +27,7 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
         output: Annotated[
             Path, typer.Option("--output", "-o", help="File to write, a gzipped tar archive; - for standard output.")
         ] = Path("turnstile-bundle.tar.gz"),
-        recorder: Annotated[
-            str | None,
-            typer.Option(
-                "--recorder",
-                envvar="TURNSTILE_RECORDER",
-                metavar="FILE|URL",
-                help="Where `turnstile serve --recorder` writes, a file or postgresql://USER@HOST/DATABASE: adds the"
-                " timelines of the namespace.",
-            ),
-        ] = None,
+        recorder: OptionalRecorderPlace = None,
         with_other_tenants: Annotated[
             bool,
             typer.Option(
@@ -50,7 +42,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
     ) -> None:
         """Collect versions, configuration, queues, Workloads, metrics and timelines into one file for a bug report.
 
-        Read with your rights; nothing is written to the cluster, and no Secret, image, command or environment is in it.
+        With --recorder the timelines of the namespace are in it. Read with your rights; nothing is written to the
+        cluster, and no Secret, image, command or environment is in it.
         What could not be read is said. Exit code 0: written; 2: unable.
         """
 

@@ -9,6 +9,7 @@ import typer
 
 from app.api.errors import InvalidValue
 from app.cli.cluster import explained
+from app.cli.recorded import OptionalRecorderPlace
 from app.insight.replay import Replayed, replay
 from app.recorder.location import Location
 from app.recorder.reading import reading
@@ -26,19 +27,12 @@ def register(app: typer.Typer) -> None:
             Path | None,
             typer.Argument(metavar="[LOG]", help="What `turnstile serve --decision-log` wrote with objects."),
         ] = None,
-        recorder: Annotated[
-            str | None,
-            typer.Option(
-                "--recorder",
-                envvar="TURNSTILE_RECORDER",
-                metavar="FILE|URL",
-                help="Where `turnstile serve --recorder --recorder-decisions` writes, if no LOG is given.",
-            ),
-        ] = None,
+        recorder: OptionalRecorderPlace = None,
     ) -> None:
         """Make the decisions of a log again, from what the leader knew, and tell whether they are the same.
 
-        Nothing is asked of a cluster. Exit code 0: all are the same; 1: one is not; 2: unable.
+        Without a LOG, those that `turnstile serve --recorder-decisions` has written to --recorder. Nothing is asked of
+        a cluster. Exit code 0: all are the same; 1: one is not; 2: unable.
         """
         with explained():
             if file is not None:

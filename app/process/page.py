@@ -45,7 +45,7 @@ class ClusterPage:
     ) -> None:
         self.certificate = ServingCertificate()
         self._reviews = self._reviewing(transport)
-        # Apart, so that senders of tokens that nobody knows do not keep readers from being asked about.
+        # Two limits, so that requests with unknown tokens do not use up the questions about readers' rights.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
         source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
         self._server = PageServer(source, engine, clock, Aside(), where="this cluster", lease="/".join(lease))

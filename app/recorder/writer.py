@@ -126,7 +126,7 @@ class Writer:
 
     @property
     def half_full(self) -> bool:
-        """Whether who can wait should, before more records are put in."""
+        """Whether half of the places for waiting records are taken."""
         return len(self._queue) * 2 > self._most
 
     def put(self, record: Record | Settled) -> None:

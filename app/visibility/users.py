@@ -1,4 +1,4 @@
-"""Whether whoever sends a request may make it: delegated authorization.
+"""Whether the user who sends a request may make it: delegated authorization.
 
 `app.kube.frontproxy` finds out who sends it; the API server decides what the user may do (`app.kube.reviews`).
 """

@@ -1,7 +1,7 @@
 """The page in the cluster: who sends a request, what that user may see, and what the path means.
 
-Behind the API server's aggregator the page is below `ROOT`, and questions are below `NAMESPACES`; whoever comes to the
-Service itself, with a bearer token, finds the page at `/` as well. Nobody is answered who is not authenticated.
+Behind the API server's aggregator the page is below `ROOT`, and questions are below `NAMESPACES`. A client that calls
+the Service itself, with a bearer token, finds the page at `/` as well. Requests without an authenticated user get 401.
 """
 
 from collections.abc import Collection

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from app.api.errors import TurnstileError
 from app.insight.explain import Explanation, explain
@@ -29,12 +29,12 @@ class Beside(Protocol):
 
 
 @dataclass(slots=True)
-class Kept:
-    """What is known of one Workload."""
+class Kept(Generic[T]):
+    """What is known of one Workload: an explanation, or a forecast."""
 
-    told: Explanation | None = None
+    told: T | None = None
     complete: bool = False
-    """Whether the remedies are in it."""
+    """Whether all parts of an answer that comes in parts are in it."""
     error: str = ""
     revision: int = -1
     """Of the world that was asked."""
@@ -52,10 +52,10 @@ class Explanations:
     def __init__(self, world: World, beside: Beside) -> None:
         self._world = world
         self._beside = beside
-        self._kept: OrderedDict[About, Kept] = OrderedDict()
+        self._kept: OrderedDict[About, Kept[Explanation]] = OrderedDict()
         self._wanted: asyncio.Queue[About] = asyncio.Queue(KEPT)
 
-    def get(self, key: str, sight: Sight = EVERYTHING) -> Kept:
+    def get(self, key: str, sight: Sight = EVERYTHING) -> Kept[Explanation]:
         """What is known by now. A newer explanation is worked out if the world changed; the world tells when."""
         about = key, sight
         kept = self._kept.setdefault(about, Kept())
@@ -68,7 +68,7 @@ class Explanations:
             self._wanted.put_nowait(about)
         return kept
 
-    async def soon(self, key: str, seconds: float, sight: Sight = EVERYTHING) -> Kept:
+    async def soon(self, key: str, seconds: float, sight: Sight = EVERYTHING) -> Kept[Explanation]:
         """As `get`, after so many seconds at most if nothing is known yet."""
         kept = self.get(key, sight)
         loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ class Explanations:
                 if (kept := self._kept.get(about)) is not None:
                     group.create_task(self._explain(*about, kept), name=f"explain {about[0]}")
 
-    async def _explain(self, key: str, sight: Sight, kept: Kept) -> None:
+    async def _explain(self, key: str, sight: Sight, kept: Kept[Explanation]) -> None:
         world = self._world
         revision = world.revision
 

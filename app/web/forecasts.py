@@ -14,7 +14,7 @@ from typing import Final
 from app.api.errors import TurnstileError
 from app.insight.forecast import COURSES, Forecast, forecasts
 from app.insight.whatif import stamp
-from app.web.explanations import About, Beside
+from app.web.explanations import About, Beside, Kept
 from app.web.sight import EVERYTHING, Sight
 from app.web.world import World
 
@@ -42,29 +42,17 @@ class Start:
     """When that was foretold."""
 
 
-@dataclass(slots=True)
-class Kept:
-    """What is known of one Workload."""
-
-    told: Start | None = None
-    error: str = ""
-    revision: int = -1
-    """Of the world that was asked."""
-    at: float = float("-inf")
-    asking: bool = False
-
-
 class Forecasts:
     """Forecasts by Workload, and by what their readers see. `await run()` in a task of its own."""
 
     def __init__(self, world: World, beside: Beside) -> None:
         self._world = world
         self._beside = beside
-        self._kept: OrderedDict[About, Kept] = OrderedDict()
+        self._kept: OrderedDict[About, Kept[Start]] = OrderedDict()
         self._asked = asyncio.Event()
         self._apart = APART_SECONDS
 
-    def get(self, keys: Iterable[str], sight: Sight = EVERYTHING) -> Mapping[str, Kept]:
+    def get(self, keys: Iterable[str], sight: Sight = EVERYTHING) -> Mapping[str, Kept[Start]]:
         """What is known by now. Newer forecasts are worked out if the world changed; the world tells when."""
         now = asyncio.get_running_loop().time()
         found = {}
@@ -83,14 +71,14 @@ class Forecasts:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            wanted: dict[Sight, dict[str, Kept]] = {}
+            wanted: dict[Sight, dict[str, Kept[Start]]] = {}
             for (key, sight), kept in self._kept.items():
                 if kept.asking:
                     wanted.setdefault(sight, {})[key] = kept
             for sight, of in wanted.items():
                 await self._foretell(sight, of)
 
-    async def _foretell(self, sight: Sight, wanted: Mapping[str, Kept]) -> None:
+    async def _foretell(self, sight: Sight, wanted: Mapping[str, Kept[Start]]) -> None:
         world, loop = self._world, asyncio.get_running_loop()
         revision, now, began = world.revision, world.now.timestamp(), loop.time()
 
@@ -129,7 +117,7 @@ def _start(each: Forecast, now: float) -> Start:
     )
 
 
-def reasons(kept: Iterable[Kept]) -> list[str]:
+def reasons(kept: Iterable[Kept[Start]]) -> list[str]:
     """Why there are forecasts missing, or later ends: each reason once."""
     told = {each.error or (each.told.reason if each.told is not None else "") for each in kept}
     return sorted(told - {""})

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue, Unanswered
 from app.web import forecasts, queues, supposing, usage, workloads
-from app.web.explanations import Beside, Explanations, Kept
+from app.web.explanations import Beside, Explanations
 from app.web.forecasts import Forecasts
 from app.web.health import Observer
 from app.web.history import History, Lives
@@ -100,7 +100,8 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
     if key not in site.world.state.workloads or not sight.shows(key):
         return await _recorded(site, names, params)
     now = params.get("events") == ""
-    kept: Kept = site.explanations.get(key, sight) if now else await site.explanations.soon(key, SOON_SECONDS, sight)
+    explained = site.explanations
+    kept = explained.get(key, sight) if now else await explained.soon(key, SOON_SECONDS, sight)
     found = workloads.workload(site.world, key, kept, sight)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """What of the cluster a reader may see: the rule by which every page, event and answer leaves things out.
 
 Queues are seen by a reader who may list all ClusterQueues and Cohorts, Workloads and LocalQueues by namespace. A value
-that never changes: rights that changed make another one. Must never ask anybody (`app.web.rights` does).
+that never changes: rights that changed make another one. Must never ask the API server (`app.web.rights` does).
 """
 
 from dataclasses import dataclass

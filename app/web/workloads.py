@@ -11,6 +11,7 @@ from app.api.meta import OwnerReference
 from app.api.workload import Workload
 from app.engine.quota.amounts import text
 from app.engine.quota.info import Info
+from app.insight.explain import Explanation
 from app.web import queues
 from app.web.explanations import Kept
 from app.web.queues import Entry
@@ -65,10 +66,10 @@ class Page:
     owners: tuple[OwnerReference, ...]
     pods: tuple[Pods, ...]
     moments: tuple[Moment, ...]
-    explained: Kept
+    explained: Kept[Explanation]
 
 
-def workload(world: World, key: str, explained: Kept, sight: Sight = EVERYTHING) -> Page | None:
+def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight = EVERYTHING) -> Page | None:
     """A Workload by its key; None if there is none that the reader may see."""
     info = world.state.workloads.get(key)
     if info is None or not sight.sees(info.workload.metadata.namespace):

@@ -20,7 +20,7 @@ from tests.bench.bed import Bed, bed
 
 @contextmanager
 def recorded_bed() -> Iterator[Bed]:
-    """A bed whose Turnstile records, and which somebody watches in a browser."""
+    """A bed whose Turnstile records, and whose page is open in a browser."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "recorder.db")
         with bed(arguments=("--recorder", file)) as made, _open_page(made):

@@ -1,6 +1,6 @@
 """Controllers whose pods are created long after the job was stopped: something delays them on the API server.
 
-A webhook of somebody else that does not answer delays each pod by its time limit, 10 seconds by default. Meanwhile the
+Another program's webhook that does not answer delays each pod by its time limit, 10 seconds by default. Meanwhile the
 controller has read the job as it was before the stop, and nothing in the cluster shows what it is about to make.
 """
 

@@ -17,6 +17,7 @@ EVERY_NIGHT = [
     "test-browser",
     "test-peers",
     "test-image",
+    "test-node",
     "run",
 ]
 

@@ -61,7 +61,6 @@ def _is_stopped(obj: Plain) -> bool:
 namespaces: Final = _asking("namespaces", namespaced=False, version="v1")
 cluster_queues: Final = _asking("clusterqueues", namespaced=False)
 local_queues: Final = _asking("localqueues", namespaced=True)
-resource_flavors: Final = _asking("resourceflavors", namespaced=False)
 workloads: Final = _asking("workloads", namespaced=True)
 cohorts: Final = _asking("cohorts", namespaced=False)
 # What can be stopped, and what can be resumed.
