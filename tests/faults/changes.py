@@ -39,6 +39,8 @@ REVIEWS = float(os.environ.get("CHANGES_REVIEWS", "20"))
 JOBS = float(os.environ.get("CHANGES_JOBS", "5"))
 ROTATIONS = int(os.environ.get("CHANGES_ROTATIONS", "1"))
 SECONDS = float(os.environ.get("CHANGES_SECONDS", "6"))
+LAG_SECONDS = 5.0
+"""A change is judged when it was heard of so long ago: by then all older ones were heard of."""
 DOWN = float(os.environ.get("CHANGES_DOWN", "8"))
 BEFORE_SECONDS = 3.0
 """Seconds of load before a change."""
@@ -135,7 +137,7 @@ class Bed:
             rest = time.monotonic()
 
             def settled() -> bool:
-                judge.follow(follower.take(time.monotonic() - 1.0))
+                judge.follow(follower.take(time.monotonic() - LAG_SECONDS))
                 return not follower.blind and not judge.waiting
 
             def unsettled() -> str:

@@ -179,6 +179,8 @@ class Judge:
         self._started: set[str] = set()
         self._names: dict[str, str] = {}
         """Of Jobs, by uid."""
+        self.story: list[str] = []
+        """What led to the first time that something was beyond a quota."""
         self.paths: Mapping[str, str] = {
             "pods": resource_path("v1", "pods", namespace=load.namespace),
             "workloads": resource_path(GROUP, "workloads", namespace=load.namespace),
@@ -191,6 +193,8 @@ class Judge:
         """Take these changes in, one after the other."""
         changes = list(changes)
         self._overshoot.follow(changes)
+        if self._overshoot.wrong and not self.story:
+            self.story = self._overshoot.story()
         for change in changes:
             if (
                 change.obj is None
@@ -257,6 +261,7 @@ class Row:
     jobs: int
     twice: tuple[str, ...]
     over_quota: tuple[str, ...]
+    story: tuple[str, ...]
     median_ms: float
     p99_ms: float
     pause: float
@@ -287,6 +292,7 @@ class Row:
             jobs=len(load.made),
             twice=tuple(judge.twice),
             over_quota=tuple(judge.over_quota),
+            story=tuple(judge.story),
             median_ms=cuts[49],
             p99_ms=cuts[98],
             pause=judge.longest_pause(),
@@ -297,7 +303,12 @@ class Row:
     @property
     def wrong(self) -> list[str]:
         """What went wrong, a line each."""
-        return [*(f"{count} times: {why}" for why, count in self.complaints), *self.twice, *self.over_quota]
+        return [
+            *(f"{count} times: {why}" for why, count in self.complaints),
+            *self.twice,
+            *self.over_quota,
+            *self.story,
+        ]
 
     def __str__(self) -> str:
         return (
