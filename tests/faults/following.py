@@ -9,7 +9,7 @@ with its first broken watch: that is for histories of which every version counts
 import http.client
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,6 +19,8 @@ from testbed.errors import ApiError
 GAP = "gap"
 AGAIN_SECONDS = 0.2
 """From an error to the next list."""
+LATE_SECONDS = 1.0
+"""How late a watch may be that is about to break."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class Change:
     uid: str
     obj: Json | None
     until: int = 0
+
+
+def sorted_out(changes: Iterable[Change], horizon: float) -> tuple[list[Change], list[Change]]:
+    """All changes that are no younger than the newest that was heard of before `horizon`, by revision; and the rest.
+
+    The watches of two kinds are not equally quick: an older change of one kind may be heard of after a younger change
+    of another kind, and so after the horizon.
+    """
+    changes = list(changes)
+    newest = max((each.revision for each in changes if each.at < horizon), default=-1)
+    taken = [each for each in changes if each.revision <= newest]
+    return sorted(taken, key=lambda each: each.revision), [each for each in changes if each.revision > newest]
 
 
 class Follower:
@@ -74,13 +88,12 @@ class Follower:
         return bool(self._broken)
 
     def take(self, before: float) -> list[Change]:
-        """The changes that were heard of before that time, in their order; none of later ones is older, unless a watch
-        is slower than that. None while a watch is broken."""
+        """The changes up to the newest one that was heard of before that time, by their revision, as in `sorted_out`.
+        While a watch is broken only those before."""
         with self._lock:
-            horizon = min([before, *self._broken.values()])
-            taken = [each for each in self._changes if each.at < horizon]
-            self._changes = [each for each in self._changes if each.at >= horizon]
-        return sorted(taken, key=lambda each: each.revision)
+            horizon = min([before, *(at - LATE_SECONDS for at in self._broken.values())])
+            taken, self._changes = sorted_out(self._changes, horizon)
+        return taken
 
     def _follow(self, kind: str) -> None:
         while not self._over.is_set():

@@ -41,7 +41,7 @@ SETTLED_SECONDS = 150.0
 PAUSE_SECONDS = 0.35
 """Between two operations, on average."""
 LOOK_SECONDS = 1.0
-LAG_SECONDS = 20.0
+LAG_SECONDS = 10.0
 """A change is judged when it was heard of so long ago: by then all older ones were heard of."""
 FAULT_SECONDS = 8.0
 """From the end of a fault to the next one, on average."""
@@ -224,7 +224,7 @@ def test_no_overshoot_and_nothing_stuck(control_plane: ControlPlane, crew: Crew,
         def look() -> World:
             """See what there is, and judge it."""
             nonlocal last
-            overshoot.follow(each for each in follower.take(time.monotonic() - LAG_SECONDS))
+            overshoot.follow(follower.take(time.monotonic() - LAG_SECONDS))
             kinds = {kind: [each for each in follower.now(kind) if soak.concerns(each)] for kind in soak.paths}
             world, now = World(kinds), time.monotonic()
             away = follower.blind or not faults.healthy

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from testbed.client import Json
-from tests.faults.following import GAP, Change
+from tests.faults.following import GAP, Change, sorted_out
 from tests.faults.forbidden import RULES, Deadlines, World
 from tests.faults.overshoot import FOR_QUEUE, Overshoot
 
@@ -111,6 +111,20 @@ def test_nothing_is_judged_before_the_list_after_a_watch_that_ended() -> None:
     assert overshoot.wrong == []
     overshoot.follow([Change(6, 4.0, "pods", "one", pod("one"))])
     assert "pods use 2 of main, Workloads hold 1" in overshoot.wrong[0]
+
+
+def test_a_change_that_a_slower_watch_told_later_is_judged_in_its_place() -> None:
+    """A Workload got quota before its pod started, and was heard of after it, and after the horizon of the judge."""
+    admitted = Change(2, 2.1, "workloads", "a", workload("a", QuotaReserved="True"))
+    started = Change(3, 2.0, "pods", "one", pod("one"))
+    ended = Change(4, 2.2, "pods", "one", None)
+    quota = Change(1, 1.0, "clusterqueues", "main", cluster_queue(2))
+    taken, left = sorted_out([quota, started, admitted, ended], 2.05)
+    assert [each.revision for each in taken] == [1, 2, 3]
+    assert left == [ended]
+    overshoot = Overshoot()
+    overshoot.follow(taken)
+    assert overshoot.wrong == []
 
 
 def test_a_reservation_beyond_the_quota_is_seen() -> None:
