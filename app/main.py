@@ -272,6 +272,7 @@ class Turnstile:
                 stop=self.stop,
                 connections=connections,
                 drain_seconds=settings.drain_seconds,
+                idle_seconds=settings.idle_seconds,
             )
             source.cancel()
 

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import itertools
 import random
+import signal
 import socket
 import threading
 import time
@@ -180,10 +181,13 @@ class Pod:
         """As a kubelet ends a pod: nothing is told to it but by preStop and SIGTERM."""
         if self.process is not None and self.process.poll() is None and not self._kubelet.over.is_set():
             grace: float = self.manifest["spec"].get("terminationGracePeriodSeconds", 30)
-            began = time.monotonic()
+            end = time.monotonic() + grace
             sleep = self._container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
             self._kubelet.over.wait(sleep)
-            self.process.terminate(timeout=max(1.0, grace - (time.monotonic() - began)))
+            self.process.signal(signal.SIGTERM)
+            while self.process.poll() is None and time.monotonic() < end and not self._kubelet.over.is_set():
+                self._kubelet.over.wait(LOOK_SECONDS)
+            self.process.kill()
         while not self._kubelet.over.is_set():
             with contextlib.suppress(*REFUSED):
                 self._kubelet.api.delete(self._path, grace_seconds=0)

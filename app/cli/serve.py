@@ -89,6 +89,7 @@ class Settings:
     flags: JobFlags
     identity: str
     drain_seconds: float
+    idle_seconds: float
     log_level: str
     log_format: str
     decision_log: Path | None
@@ -253,6 +254,14 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
         drain_seconds: Annotated[
             float, typer.Option(help="Seconds for which reviews are still answered after SIGTERM.", min=0.0)
         ] = 1.0,
+        idle_seconds: Annotated[
+            float,
+            typer.Option(
+                help="Seconds, after --drain-seconds, for which the API server may keep idle connections to the"
+                " webhook: it closes them after 90, and a review that it sends while the webhook closes one fails.",
+                min=0.0,
+            ),
+        ] = 0.0,
         managed_namespace_label: Annotated[
             list[str] | None,
             typer.Option(help="Label key=value of managed namespaces; without this flag all are managed. Repeatable."),
@@ -395,6 +404,7 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
             flags=flags,
             identity=f"{socket.gethostname()}-{os.getpid()}",
             drain_seconds=drain_seconds,
+            idle_seconds=idle_seconds,
             log_level=log_level,
             log_format=log_format,
             decision_log=decision_log,

@@ -44,6 +44,7 @@ No API server waits for a webhook for longer than 30 s. An unfinished connection
 a client that means harm would only open another one, and a handshake costs more than a connection that is kept.
 SILENT and IDLE are longer than the 90 s for which the API server keeps idle connections, so that the API server closes
 them first: a review sent while the webhook closes its connection is not retried, and the write under review fails.
+For the same reason a server that stops leaves idle connections alone for `idle_seconds` (`app.http.server`).
 """
 
 LIMIT: Final = 1536
@@ -117,6 +118,14 @@ class Connections:
         """Give the place back."""
         if self._members[connection.state].pop(connection, connection) is None:
             self._freed.set()
+
+    async def left(self, seconds: float) -> None:
+        """Wait until every client has closed its connection, for so many seconds at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while len(self):
+                    self._freed.clear()
+                    await self._freed.wait()
 
     async def place(self) -> None:
         """Wait until there is a place for one more connection; the connections are asked in their order to give way."""

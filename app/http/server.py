@@ -1,7 +1,8 @@
 """Serves an ASGI application over TLS in the caller's event loop, the only loop of the process.
 
 Stops gracefully: fails its readiness probe, continues to answer while the endpoints of the Service change, asks the
-client to close the connection with each answer, and only then closes. Never handles signals: `main` does.
+client to close the connection with each answer, leaves idle connections to their clients to close, and only then closes
+the rest. Never handles signals: `main` does.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ async def serve(
     stop: asyncio.Event,
     connections: Connections | None = None,
     drain_seconds: float = 5.0,
+    idle_seconds: float = 0.0,
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
     chunks: bool = False,
@@ -43,10 +45,12 @@ async def serve(
     """Serve `app` until `stop` is set, then drain connections and return.
 
     TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
-    and answers carry `Connection: close`; after `drain_seconds` no new connection is accepted, after `grace_seconds`
-    more the remaining connections are cut. Cancellation skips both. `on_listening` is called with the address; port 0
-    picks a free port. With `chunks` a client with a certificate that the server knows may send a body without a
-    declared length: the application has to count. Raises OSError if the address cannot be bound.
+    and answers carry `Connection: close`. All this goes on for `drain_seconds`, and then for as long as a client has a
+    connection, at most `idle_seconds` more: a request that is sent while the server closes its connection is lost, so
+    the client has to close it. Then no new connection is accepted, and idle connections are closed; after
+    `grace_seconds` more the remaining connections are cut. Cancellation skips all this. `on_listening` is called with
+    the address; port 0 picks a free port. With `chunks` a client with a certificate that the server knows may send a
+    body without a declared length: the application has to count. Raises OSError if the address cannot be bound.
     """
     listener = listen(host, port)
     try:
@@ -81,6 +85,7 @@ async def serve(
             if not serving.done():
                 health.draining = True
                 await asyncio.sleep(drain_seconds)
+                await counted.left(idle_seconds)
             server.should_exit = True
             await serving
         finally:

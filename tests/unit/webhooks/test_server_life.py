@@ -154,6 +154,32 @@ class TestStop:
         with pytest.raises(ConnectionRefusedError):
             await server.connect()
 
+    async def test_an_idle_connection_is_left_to_its_client(self, start: Start) -> None:
+        """The API server may be sending a review on it, which would fail: the server waits until the client closes it,
+        answers what comes meanwhile, and ends without waiting longer."""
+        server = await start(drain_seconds=0, idle_seconds=60)
+        idle, used = [await server.connect() for _ in range(2)]
+        for client in (idle, used):
+            await client.ask("POST", PATH, review())
+        server.stop.set()
+        await eventually(lambda: server.health.draining)
+        reply = await used.ask("POST", PATH, review())
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert not server.task.done()
+        idle.writer.close()
+        async with asyncio.timeout(10):
+            await server.task
+
+    async def test_a_client_that_keeps_its_connection_does_not_keep_the_server(self, start: Start) -> None:
+        """After `idle_seconds` the server closes what is left."""
+        server = await start(idle_seconds=0.2)
+        idle = await server.connect()
+        await idle.ask("POST", PATH, review())
+        server.stop.set()
+        assert await idle.closed()
+        async with asyncio.timeout(10):
+            await server.task
+
     async def test_a_request_under_way_is_finished(self, start: Start) -> None:
         """A body that is half here when the server stops still gets its answer."""
         server = await start()
