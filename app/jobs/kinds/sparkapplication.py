@@ -296,7 +296,7 @@ def _pod_template(spec: _Spec, role: Role) -> dict[str, Json]:
     """The template from which the pods of a role will be made, as far as quota and placement depend on it."""
     fields = _role(spec, role)
     own = _loaded(fields.template) or {}
-    pod = dict(own.get("spec") or {})
+    pod = {**(own.get("spec") or {})}  # TypeError if it is no object, unlike dict()
     first, *rest = _containers(pod.pop("containers", None) or [], role)
     settings = sparkpods.Settings(spec.type, spec.spark_conf, spec.memory_overhead_factor)
     amounts = sparkpods.amounts(

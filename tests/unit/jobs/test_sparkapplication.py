@@ -167,6 +167,7 @@ def test_as_many_executors_are_charged_as_there_can_be(fields: Json, count: int)
             'spec.sparkConf[spark.dynamicAllocation.enabled]: Invalid value: "true": a kueue managed job can',
         ),
         ({"driver": {"memory": "1.5g"}}, "spec.driver: Invalid value: '1.5g' is no size of memory"),
+        ({"driver": {"template": {"spec": [[]]}}}, "spec.driver: Invalid value: a part of the pod is not what the CRD"),
         ({"executor": {"coreRequest": "many"}}, "spec.executor: Invalid value: 'many' is no number of cores"),
         ({"memoryOverheadFactor": "-1"}, "spec.driver: Invalid value: memory overhead factor '-1'"),
         ({"sparkConf": {"spark.executor.instances": "many"}}, "spec.executor: Invalid value: sparkConf["),
