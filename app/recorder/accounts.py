@@ -102,9 +102,7 @@ def accounts(
 class _Sweep:
     """Goes through all changes in order of time."""
 
-    def __init__(
-        self, quotas: Sequence[Quota], since: Instant, until: Instant, user_label: str, scope: Scope
-    ) -> None:
+    def __init__(self, quotas: Sequence[Quota], since: Instant, until: Instant, user_label: str, scope: Scope) -> None:
         self._since, self._until = since, until
         self._user_label = user_label
         self._scope = scope

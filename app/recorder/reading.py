@@ -55,16 +55,31 @@ class Entry(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
+def opened(location: Location) -> Connection:
+    """A connection that reads. Raises InvalidValue for a store that is not there or not ours, and Unavailable."""
+    connection = location.open(write=False)
+    try:
+        require_known(connection.version, str(location))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def unreadable(location: Location, why: str) -> InvalidValue:
+    """What is said of a store that cannot be read now."""
+    return InvalidValue("--recorder", str(location), f"cannot be read: {why}")
+
+
 @contextmanager
 def reading(location: Location) -> Iterator["Reader"]:
     """Open a store for reading. Raises InvalidValue for one that is not there, not ours or cannot be read."""
     connection: Connection | None = None
     try:
-        connection = location.open(write=False)
-        require_known(connection.version, str(location))
+        connection = opened(location)
         yield Reader(connection)
     except (Unavailable, Refused) as error:
-        raise InvalidValue("--recorder", str(location), f"cannot be read: {error}") from None
+        raise unreadable(location, str(error)) from None
     finally:
         if connection is not None:
             connection.close()

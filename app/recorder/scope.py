@@ -22,9 +22,18 @@ class Scope:
         """Whether everything is shown."""
         return self.namespaces is None and self.quotas
 
+    def includes(self, namespace: str) -> bool:
+        """Whether Workloads of a namespace are shown."""
+        return self.namespaces is None or namespace in self.namespaces
+
     def shows(self, namespace: str, at: Instant) -> bool:
         """Whether a Workload is shown that a namespace had at an instant."""
-        return self.namespaces is None or at >= self.namespaces.get(namespace, float("inf"))
+        return self.namespaces is None or (namespace in self.namespaces and at >= self.namespaces[namespace])
+
+    def within(self, namespace: str) -> "Scope":
+        """Of this, the part of one namespace."""
+        known = {namespace: 0.0} if self.namespaces is None else self.namespaces
+        return Scope({each: at for each, at in known.items() if each == namespace}, self.quotas)
 
 
 EVERYTHING: Final = Scope()

@@ -52,14 +52,15 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     @app.get("/usage.csv")
     async def csv(request: Request) -> Response:
         try:
-            seen = dataclasses.replace(site, sight=await request.scope.get(KEY, HERE).sight(()))
-            table = await usage_table(seen, dict(request.query_params))
+            params, visit = dict(request.query_params), request.scope.get(KEY, HERE)
+            seen = dataclasses.replace(site, sight=await visit.sight(_words("", params)))
+            table = await usage_table(seen, params)
         except InvalidValue as error:
             return Response(f"{error.field} {error.value}: {error.cure}\n", 400, media_type="text/plain")
         except Unanswered as error:
             return Response(f"{error}\n", 503, media_type="text/plain")
         if table is None:
-            return Response("no recorder is read, or not for you\n", 404, media_type="text/plain")
+            return Response("no recorder is read\n", 404, media_type="text/plain")
         headers = {"content-disposition": 'attachment; filename="usage.csv"', "cache-control": "no-store"}
         return Response(table, media_type="text/csv", headers=headers)
 
@@ -86,8 +87,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         return HTMLResponse(html, shown.status, headers={"cache-control": "no-store"})
 
     async def _shown(visit: Visit, path: str, params: Mapping[str, str]) -> Shown:
-        words = {*path.split("/"), *params.get("q", "").lower().split()}
-        return await show(dataclasses.replace(site, sight=await visit.sight(words)), path, params)
+        return await show(dataclasses.replace(site, sight=await visit.sight(_words(path, params))), path, params)
 
     async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
         shown = await _shown(visit, path, params)
@@ -128,3 +128,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
                 each.cancel()
 
     return app
+
+
+def _words(path: str, params: Mapping[str, str]) -> set[str]:
+    """What of an address may name a namespace."""
+    return {*path.split("/"), *params.get("q", "").lower().split(), params.get("namespace", "").strip()}

@@ -89,13 +89,15 @@ class Page:
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
+        self.history = History(recorder, self.world.tell) if recorder is not None else None
         site = Site(
             world=self.world,
             explanations=self.explanations,
             forecasts=self.forecasts,
             observer=self.observer,
             beside=beside,
-            history=History(recorder) if recorder is not None else None,
+            history=self.history,
+            adding=beside,
             where="a test",
         )
         self.app = create(site, asyncio.Event())
@@ -137,3 +139,5 @@ async def page(*objects: Kind, recorder: Location | None = None, beside: Beside 
         yield found
         for task in tasks:
             task.cancel()
+    if found.history is not None:
+        found.history.close()
