@@ -26,20 +26,20 @@ PAGE = f"{API}/pages/turnstile/proxy"
 
 
 class Served:
-    """Turnstile with its page registered, and browsers behind `kubectl proxy`."""
+    """Turnstile with its page registered, and browsers behind `kubectl proxy`. Arguments are the controller's; the page
+    is served with `start`."""
 
-    def __init__(self, cp: ControlPlane) -> None:
+    def __init__(self, cp: ControlPlane, *arguments: str) -> None:
         self.cp = cp
         self.installation = Installation(cp, page=True)
         self.installation.install()
-        leader = self.installation.start()
+        leader = self.installation.start(arguments=arguments)
         self.installation.wait_ready(leader)
-        self.process: Process = self.start()
         self._proxies: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
 
-    def start(self) -> Process:
+    def start(self, *arguments: str) -> Process:
         """Start the page, and wait until the API server says that it is available."""
-        process = self.installation.start_page()
+        self.process = process = self.installation.start_page(*arguments)
         path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.insight.turnstile.dev"
 
         def look() -> bool:
@@ -141,6 +141,7 @@ def served() -> Iterator[Served]:
     with ControlPlane(audit=True) as cp:
         cp.add_node("plain", cpu=64, memory="256Gi")
         found = Served(cp)
+        found.start()
         yield found
         found.close()
 
