@@ -30,6 +30,8 @@ SOON_SECONDS: Final = 0.4
 """Seconds for which a page waits for records; what comes later arrives as an event."""
 AT_ONCE: Final = 4
 """Questions that are asked at a time, each over a connection of its own."""
+QUEUED: Final = 64
+"""Questions that are under way, those that wait for their turn included; no page asks more."""
 KEPT: Final = 256
 """Answers that are remembered."""
 SHOWN: Final = 200
@@ -139,6 +141,7 @@ class History:
         self._readers = Readers(place)
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recorder")
         self._asked: OrderedDict[Hashable, _Asked] = OrderedDict()
+        self._under_way = 0
 
     def close(self) -> None:
         """Ask no more."""
@@ -174,7 +177,8 @@ class History:
         while len(self._asked) > KEPT:
             self._asked.popitem(last=False)
         loop = asyncio.get_running_loop()
-        if asked.under_way is None and loop.time() >= asked.fresh_until:
+        if asked.under_way is None and loop.time() >= asked.fresh_until and self._under_way < QUEUED:
+            self._under_way += 1
             asked.under_way = loop.run_in_executor(self._threads, self._readers.ask, question)
             asked.under_way.add_done_callback(partial(self._take, asked, loop.time()))
         if asked.under_way is not None:
@@ -190,6 +194,7 @@ class History:
     def _take(self, asked: _Asked, began: float, answered: "asyncio.Future[object]") -> None:
         """An answer came."""
         asked.under_way = None
+        self._under_way -= 1
         if answered.cancelled():
             return  # closed meanwhile
         now = asyncio.get_running_loop().time()
