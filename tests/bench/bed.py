@@ -140,8 +140,8 @@ def _removed(scenario: Scenario) -> bool:
 
 @contextmanager
 def bed(*, audit: bool = False, page: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
-    """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end. `page` registers
-    the page in the cluster, which the bench serves."""
+    """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end. With
+    `page` the page in the cluster is registered, which the bench serves."""
     with ControlPlane(kube_api_qps=KUBE_API_QPS, audit=audit) as control_plane:
         add_nodes(control_plane)
         installation = Installation(control_plane, page=page)

@@ -202,7 +202,7 @@ def test_a_namespace_that_was_made_again(past: Past) -> None:
 
 
 def test_a_database_that_is_away(past: Past, postgres_server: PostgresServer) -> None:
-    """The page says so, to tenants without the address of the database, goes on with the rest, and reads again later."""
+    """The page says so, to tenants without the address of the database, goes on with the rest, and reads later."""
     mine = past.mine
     mine.job("runs", queue="main", cpu="1")
     mine.wait_started("runs", timeout=30)
