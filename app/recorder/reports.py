@@ -64,8 +64,9 @@ def reports(
 ) -> list[Report]:
     """The usage between each two instants that follow on one another, by fields (keys of `BY`), of Workloads that a
     scope shows."""
-    # What others held decides how much was borrowed: it is read unless that is not shown.
-    changes = reader.changes_of_usage(edges[0], edges[-1], EVERYTHING if scope.quotas else scope)
+    # What others held decides how much was borrowed: it is read if that is shown of anything.
+    borrowing = scope.quotas and scope.namespaces != {}
+    changes = reader.changes_of_usage(edges[0], edges[-1], EVERYTHING if borrowing else scope)
     held = [each for found, entries in changes for each in holdings(found, entries)]
     quotas, first = reader.quotas(), reader.since()
     hidden = {name for name, shown in (("borrowed", scope.quotas), ("lent", scope.whole)) if not shown}

@@ -202,7 +202,7 @@ async def _usage(site: Site, _: Params, params: Params) -> Shown:
             error, status = _refusal(refused), 400
         except Unanswered as late:
             error, status = ("", str(late)), 503
-    content = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+    content: dict[str, Any] = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
     content |= {"shared": site.shared, "tree": site.sight.tree, "unlisted": _by_reason(site.sight.unread())}
     known = (found.resources if found is not None else ()) or (form["resource"],)
     content["resources"] = {each: each or "not known yet" for each in known}

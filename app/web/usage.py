@@ -180,13 +180,13 @@ def _day(name: str, given: str) -> datetime:
 
 async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> Answer:
     """What is recorded of Workloads that a scope shows. Raises Unanswered."""
-    edges, scope = given.edges, given.part(scope)
+    edges, part = given.edges, given.part(scope)
 
     def work(reader: Reader) -> Answer:
-        told = reports(reader, given.by, edges, user_label=given.label, scope=scope)
+        told = reports(reader, given.by, edges, user_label=given.label, scope=part)
         resources = sorted({row.resource for each in told for row in each.rows})
         resource = given.resource or _usual(resources)
-        quotas = nominals(reader, edges, resource) if scope.whole else [{} for _ in told]
+        quotas = nominals(reader, edges, resource) if part.whole else [{} for _ in told]
         return _answer(given, told, quotas, resources, resource)
 
     return await _read(place, beside, work, scope)
@@ -194,10 +194,10 @@ async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = E
 
 async def table(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> str:
     """The same as CSV: a row for each step, group and resource."""
-    scope = given.part(scope)
+    part = given.part(scope)
 
     def work(reader: Reader) -> str:
-        told = reports(reader, given.by, given.edges, user_label=given.label, scope=scope, resource=given.resource)
+        told = reports(reader, given.by, given.edges, user_label=given.label, scope=part, resource=given.resource)
         return as_csv(told, given.by)
 
     return await _read(place, beside, work, scope)

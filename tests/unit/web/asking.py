@@ -102,13 +102,13 @@ class Page:
         )
         self.app = create(site, asyncio.Event())
 
-    async def get(self, path: str, *, sight: Sight = EVERYTHING) -> Answer:
-        """A page, as a reader gets it who sees this."""
+    async def get(self, path: str, *, sight: Sight = EVERYTHING, user: str = "") -> Answer:
+        """A page, as a reader gets it who sees this; a user of the cluster, if one is named."""
 
         async def seen(_: Collection[str]) -> Sight:
             return sight
 
-        return await ask(self.app, path, visit=Visit(sight=seen))
+        return await ask(self.app, path, visit=Visit(sight=seen, user=user))
 
     async def put(self, *objects: Kind) -> None:
         """Objects exist or changed, and the page knows."""

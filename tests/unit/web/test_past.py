@@ -1,12 +1,12 @@
 """What the page shows of the flight recorder's records to readers who may see some namespaces only."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -16,13 +16,15 @@ from app.recorder.database import Database
 from app.recorder.location import Location
 from app.recorder.reading import Reader
 from app.web import history
+from app.web.application import ADDED_OF_ONE
 from app.web.sight import EVERYTHING, Sight
 from tests.unit.recorder.lives import T0
 from tests.unit.recorder.tenants import MADE, tenants
-from tests.unit.web.asking import Page, page
+from tests.unit.web.asking import AtOnce, Page, page
 from tests.unit.web.test_pages import words
 from tests.unit.web.test_sight import BY_NAMESPACE, NOBODY, ONE_NAMESPACE, TENANT
 
+T = TypeVar("T")
 pytestmark = pytest.mark.asyncio
 
 EVERYWHERE = Sight(TENANT.unlisted - BY_NAMESPACE)
@@ -167,6 +169,39 @@ class TestRecordsThatCannotBeRead:
                 go.set()
             await until_says(shown, "/workloads/team/mine", "Quota reserved")
             await until_says(shown, "/workloads?q=mine", "No longer there")
+
+
+class Held(AtOnce):
+    """Works answers out when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+
+    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields, later."""
+        self.asked.release()
+        await self.go.wait()
+        for found in work():
+            yield found
+
+
+async def test_one_user_does_not_use_up_the_turns_of_others(place: Location) -> None:
+    """Who asks for usage again and again is told to wait."""
+    held = Held()
+    async with page(*namespaces(), recorder=place, beside=held) as shown, asyncio.TaskGroup() as group:
+        first = [group.create_task(shown.get("/usage", sight=TENANT, user="eve")) for _ in range(ADDED_OF_ONE)]
+        for _ in first:
+            await held.asked.acquire()
+        answer = await shown.get("/usage", sight=TENANT, user="eve")
+        assert answer.status == 503
+        assert "you have asked for usage that is still being added up" in answer.text
+        assert (await shown.get("/usage.csv", sight=TENANT, user="eve")).status == 503
+        other = group.create_task(shown.get("/usage.csv", sight=TENANT, user="bob"))
+        await held.asked.acquire()
+        held.go.set()
+        assert [(await each).status for each in (*first, other)] == [200] * (ADDED_OF_ONE + 1)
+        assert (await shown.get("/usage", sight=TENANT, user="eve")).status == 200
 
 
 def waiting(go: Event, question: Callable[..., Any]) -> Callable[..., Any]:

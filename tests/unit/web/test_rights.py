@@ -91,6 +91,16 @@ async def test_with_very_many_namespaces_the_reader_names_one() -> None:
     assert sight.namespaces == {names[7]}
 
 
+async def test_a_namespace_without_queues_may_be_named() -> None:
+    """As for a Workload that is gone, while the namespace exists."""
+    server = ApiServer({(kind, name) for kind in ("workloads", "localqueues") for name in ("quiet", "gone")})
+    server.quiet = {"quiet"}
+    rights = server.rights("a")
+    assert (await rights.sight(TENANT)).namespaces == frozenset()
+    assert (await rights.sight(TENANT, ("quiet", "gone"))).namespaces == {"quiet"}
+    assert all(namespace != "gone" for _, namespace in server.asked)
+
+
 async def test_what_cannot_be_found_out_is_not_allowed() -> None:
     """While the API server does not answer, nothing is shown; afterwards it is at once."""
     server = ApiServer({("clusterqueues", ""), ("cohorts", "")}, down=True)
