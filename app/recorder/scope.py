@@ -1,6 +1,6 @@
 """Which records are shown to one reader. A value; must never find out rights itself (`app.web.sight` does)."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,11 @@ class Scope:
     def whole(self) -> bool:
         """Whether everything is shown."""
         return self.namespaces is None and self.quotas
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for scopes that show the same."""
+        return self.quotas, None if self.namespaces is None else frozenset(self.namespaces.items())
 
     def includes(self, namespace: str) -> bool:
         """Whether Workloads of a namespace are shown."""

@@ -151,24 +151,21 @@ class History:
     async def of(self, namespace: str, name: str, scope: Scope = EVERYTHING) -> Lives:
         """All Workloads that had a name."""
         try:
-            found = await self._ask((namespace, name), partial(_named, namespace=namespace, name=name))
+            return await self._ask((namespace, name, scope.key), partial(_lives, namespace, name, scope))
         except _Late:
             return Lives(late=True)
         except InvalidValue as error:
             return Lives(error=said(error, scope))
-        return Lives(tuple(_life(told, scope) for told in found if scope.shows(namespace, told.workload.created)))
 
     async def search(self, wanted: str, scope: Scope = EVERYTHING) -> Gone:
         """Workloads that are gone, by parts of their names or namespaces."""
         parts = tuple(wanted.replace("\0", "").lower().split())
-        namespaces = None if scope.namespaces is None else tuple(scope.namespaces.items())
         try:
-            count, found = await self._ask((parts, namespaces), partial(_gone, parts=parts, scope=scope))
+            return await self._ask((parts, scope.key), partial(_gone, parts, scope))
         except _Late:
             return Gone(late=True)
         except InvalidValue as error:
             return Gone(error=said(error, scope))
-        return Gone(tuple(Life(each, (), 0) for each in found), count)
 
     async def _ask(self, about: Hashable, question: Callable[[Reader], T]) -> T:
         """The answer, or the one before while another is late. Raises InvalidValue, and _Late."""
@@ -209,12 +206,14 @@ class History:
             self._tell()
 
 
-def _named(reader: Reader, namespace: str, name: str) -> list[Timeline]:
-    return [timeline_of(reader, workload) for workload in reversed(reader.named(namespace, name))]
+def _lives(namespace: str, name: str, scope: Scope, reader: Reader) -> Lives:
+    found = [each for each in reader.named(namespace, name) if scope.shows(namespace, each.created)]
+    return Lives(tuple(_life(timeline_of(reader, each), scope) for each in reversed(found)))
 
 
-def _gone(reader: Reader, parts: Sequence[str], scope: Scope) -> tuple[int, list[Recorded]]:
-    return reader.gone(parts, scope=scope, at_most=FOUND)
+def _gone(parts: Sequence[str], scope: Scope, reader: Reader) -> Gone:
+    count, found = reader.gone(parts, scope=scope, at_most=FOUND)
+    return Gone(tuple(Life(each, (), 0) for each in found), count)
 
 
 def said(error: InvalidValue, scope: Scope) -> str:

@@ -76,7 +76,7 @@ class Sight:
         of some namespaces is shown nothing of one that is gone, nor of one that had its name before."""
         if self.namespaces is None:
             return Scope(quotas=self.tree)
-        known = {each: created(each) for each in sorted(self.namespaces)}
+        known = {each: created(each) for each in self.namespaces}
         return Scope({each: at for each, at in known.items() if at is not None}, quotas=self.tree)
 
     def narrowed(self, snapshot: Snapshot) -> Snapshot:

@@ -14,7 +14,6 @@ import pytest
 from app.api.core import Namespace
 from app.recorder.database import Database
 from app.recorder.location import Location
-from app.recorder.reading import Reader
 from app.web import history
 from app.web.application import ADDED_OF_ONE
 from app.web.sight import EVERYTHING, Sight
@@ -156,7 +155,7 @@ class TestRecordsThatCannotBeRead:
         """It says that they are being read, and what they tell comes as an event."""
         go = Event()
         monkeypatch.setattr(history, "SOON_SECONDS", 0.05)
-        monkeypatch.setattr(history, "_named", waiting(go, history._named))
+        monkeypatch.setattr(history, "_lives", waiting(go, history._lives))
         monkeypatch.setattr(history, "_gone", waiting(go, history._gone))
         async with past(place) as shown:
             try:
@@ -207,9 +206,9 @@ async def test_one_user_does_not_use_up_the_turns_of_others(place: Location) -> 
 def waiting(go: Event, question: Callable[..., Any]) -> Callable[..., Any]:
     """A question that is answered when the test says so."""
 
-    def wait(reader: Reader, **given: Any) -> Any:
+    def wait(*given: Any) -> Any:
         assert go.wait(30)
-        return question(reader, **given)
+        return question(*given)
 
     return wait
 
