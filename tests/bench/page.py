@@ -9,6 +9,7 @@ import asyncio
 import json
 import statistics
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from testbed import resource_path
@@ -42,13 +43,13 @@ async def page(bed: Bed, *, workloads: int) -> list[Figure]:
         began = time.perf_counter()
         process = _installation(bed).start_page()
         bed.beside["page"] = process
-        await _ready(client)
+        name = all_planned[-1].name
+        await _shown(client, f"{PAGE}/workloads/{namespace}/{name}")
         ready = time.perf_counter() - began
         read = peak_memory_mib(process.pid)
         async with asyncio.TaskGroup() as group:
             memory = _Memory(process.pid)
             watching = group.create_task(memory.watch())
-            name = all_planned[-1].name
             paths = {"the overview": "/", "a ClusterQueue": f"/clusterqueues/{queue_name(0)}",
                      "a Workload": f"/workloads/{namespace}/{name}", "a search": f"/workloads?q={name}"}  # fmt: skip
             shown = {each: await _times(client, path) for each, path in paths.items()}
@@ -81,17 +82,15 @@ async def _without_webhooks(client: Client) -> None:
         await client.call("DELETE", f"{path}/{RELEASE}-{kind}-webhook-configuration")
 
 
-async def _ready(client: Client) -> None:
-    """Wait until the page says nothing of what it still reads."""
+async def _shown(client: Client, path: str) -> None:
+    """Wait until the page has a Workload: the last one that it reads."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        try:
-            if b"Reading the cluster" not in await client.call("GET", f"{PAGE}/"):
-                return
-        except Refused:
-            pass  # the API server does not know yet that it is there
+        with suppress(Refused):  # the API server does not know yet that the page is there, or the page not of this one
+            await client.call("GET", path)
+            return
         await asyncio.sleep(0.05)
-    raise TimeoutError(f"after {PATIENCE:g} s the page has not read the cluster")
+    raise TimeoutError(f"after {PATIENCE:g} s the page has no {path}")
 
 
 async def _times(client: Client, path: str) -> list[float]:

@@ -59,6 +59,7 @@ class Past:
         """Let it happen; what the tenant's open page was sent meanwhile."""
         mine, theirs = self.mine, self.theirs
         self.gone.job("secret-ghost", queue="main", cpu="1")
+        self._wait_used(self.gone)
         self._end(self.gone, "secret-ghost")
         theirs.job("secret-low", queue="main", cpu="4", labels=self._low)
         theirs.wait_started("secret-low", timeout=30)
@@ -68,6 +69,7 @@ class Past:
         path = f"/workloads/{mine.namespace}/{self.name}"
         browser = self.browser(self.tenant)
         browser.sees(path, "preempts a Workload of another namespace (InClusterQueue)")
+        self._wait_used(mine)
         with browser.following(path) as event:
             theirs.job("secret-high", queue="main", cpu="4", labels=self._high)
             told = json.dumps(event("by a Workload of another namespace of ClusterQueue"))
@@ -76,6 +78,16 @@ class Past:
             self._end(world, name)
         self.browser(self.admin).sees("/workloads?state=gone", "4 Workloads that the flight recorder has kept")
         return told
+
+    def _wait_used(self, world: Scenario) -> None:
+        """Wait until a namespace has held quota for longer than the second that conditions are told in."""
+        path = f"{PAGE}/usage.csv?span=24h&by=namespace&namespace={world.namespace}"
+
+        def used() -> bool:
+            header, *rows = (line.split(",") for line in self.browser(self.admin).get(path)[1].splitlines())
+            return sum(float(row[header.index("reserved")]) for row in rows) > 8 / 3600
+
+        wait_until(used, timeout=60, describe=lambda: f"{world.namespace} has used nothing")
 
     @staticmethod
     def _end(world: Scenario, name: str) -> None:
