@@ -44,8 +44,7 @@ class LastingStates:
         running, few = self._share(20), self._share(4)
         queues = {"busy": running, "held": 1000, "done": 1000, "large": 1, "backed-off": 1000, "low": few, "slow": few}
         lower = {"preemption": {"withinClusterQueue": "LowerPriority"}}
-        hold = {"stopPolicy": "Hold"}
-        policies: dict[str, Json] = {"held": hold, "backed-off": hold, "low": lower, "slow": lower}
+        policies: dict[str, Json] = {"held": {"stopPolicy": "Hold"}, "low": lower, "slow": lower}
         for name, quota in queues.items():
             scenario.queue(name, {flavor: {"cpu": quota}}, **policies.get(name, {}))
         self._jobs("busy", "running", running)
@@ -61,7 +60,7 @@ class LastingStates:
         self.reach({
             ("busy", "running"): running, ("busy", "pending"): self._share(30) + self._share(5),
             ("held", "pending"): self._share(8), ("done", "finished"): self._share(8),
-            ("large", "pending"): self._share(4), ("nowhere", "pending"): few, ("backed-off", "pending"): few,
+            ("large", "pending"): self._share(4), ("nowhere", "pending"): few, ("backed-off", "running"): few,
             ("low", "running"): few, ("slow", "running"): few,
         })  # fmt: skip
         for number in range(self._share(5)):
@@ -69,8 +68,7 @@ class LastingStates:
         self.reach({("busy", "pending"): self._share(30), ("busy", "deactivated"): self._share(5)})
         for number in range(few):
             self._back_off(f"backed-off-{number}")
-        scenario.patch_queue(scenario.named("backed-off"), {"stopPolicy": "None"})
-        self.reach({("backed-off", "pending"): 0, ("backed-off", "in back-off"): few})
+        self.reach({("backed-off", "running"): 0, ("backed-off", "in back-off"): few})
 
     def make_pods_of(self, *names: str, by_template: bool = False) -> None:
         """One of each kind that runs and one that waits; `by_template`: not the object but its pods name the queue."""
@@ -88,14 +86,14 @@ class LastingStates:
                 self.reach({(queue, state): count})
 
     def make_preempted(self) -> None:
-        """Jobs of `low` wait after a preemption; the pods of those of `slow` still stop, and their preemptors wait."""
+        """Jobs of `low` wait after a preemption; the pods of those of `slow` still stop, and their preemptor waits."""
         few = self._share(4)
         high = self.scenario.priority_class("high", 100)
-        for queue in ("low", "slow"):
-            self._jobs(queue, f"urgent-{queue}", few, labels={PRIORITY: high})
+        self._jobs("low", "urgent-low", few, labels={PRIORITY: high})
+        self._jobs("slow", "urgent-slow", 1, cpu=str(few), labels={PRIORITY: high})
         self.reach({
             ("low", "running"): few, ("low", "pending"): few,
-            ("slow", "running"): 0, ("slow", "pods stop"): few, ("slow", "pending"): few,
+            ("slow", "running"): 0, ("slow", "pods stop"): few, ("slow", "pending"): 1,
         })  # fmt: skip
 
     def make_checked(self) -> None:
@@ -152,15 +150,15 @@ class LastingStates:
             self._api.create(made)
 
     def _back_off(self, name: str) -> None:
-        """Written as the controller writes it when the pods of a Job were not ready in time."""
+        """Evict a Job as the controller does when its pods are not ready in time."""
         now = datetime.now(UTC)
-        requeued = {
-            "type": "Requeued", "status": "False", "reason": "PodsReadyTimeout", "message": "not ready in time",
-            "lastTransitionTime": _time(now),
+        evicted = {
+            "type": "Evicted", "status": "True", "reason": "PodsReadyTimeout", "lastTransitionTime": _time(now),
+            "message": "Exceeded the PodsReady timeout",
         }  # fmt: skip
-        found = self._api.get(self._workload_path(name))
-        kept = [each for each in found["status"].get("conditions", ()) if each["type"] != "Requeued"]
-        status = {"conditions": [*kept, requeued], "requeueState": {"count": 2, "requeueAt": _time(now + LONG)}}
+        status = self._api.get(self._workload_path(name))["status"]
+        status["conditions"].append(evicted)
+        status["requeueState"] = {"count": 2, "requeueAt": _time(now + LONG)}
         self._api.patch(f"{self._workload_path(name)}/status", {"status": status})
 
     def _workload_path(self, name: str) -> str:
@@ -240,7 +238,7 @@ def state_of(workload: Json) -> str:
     due = status.get("requeueState", {}).get("requeueAt")
     if due is not None and due > _time(datetime.now(UTC)) and condition(workload, "Requeued").get("status") == "False":
         return "in back-off"
-    return "pending" if condition(workload, "QuotaReserved") else "new"
+    return "pending"
 
 
 def _time(moment: datetime) -> str:
