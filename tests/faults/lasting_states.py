@@ -172,17 +172,20 @@ class LastingStates:
 
     def reach(self, expected: Mapping[Place, int]) -> None:
         """Expect this from now on, and wait until it is so."""
-        self.expected.update({key: count - self.expected[key] for key, count in expected.items()})
+        self.expected.update({place: count - self.expected[place] for place, count in expected.items()})
         self.expected = +self.expected
-        wait_until(
-            lambda: self.census() == self.expected,
-            timeout=self._workloads / 4 + 60,
-            describe=lambda: f"expected {self.expected - self.census()}, found {self.census() - self.expected}",
-        )
+        wait_until(lambda: self.census() == self.expected, timeout=self._workloads / 4 + 60, describe=self._unexpected)
+
+    def _unexpected(self) -> str:
+        """Which places have too few Workloads, and the Workloads of those that have too many."""
+        census = self.census()
+        surplus = [each for each in self._items(GROUP, "workloads") if _place(each) in census - self.expected]
+        told = [f"{_place(each)}: {each['metadata']['name']} {each['status']}" for each in surplus[:5]]
+        return "\n".join([f"missing: {dict(self.expected - census)}", *told])
 
     def census(self) -> Counter[Place]:
         """How many Workloads of each queue are in which state."""
-        return Counter((each["spec"]["queueName"], state_of(each)) for each in self._items(GROUP, "workloads"))
+        return Counter(_place(each) for each in self._items(GROUP, "workloads"))
 
     def at_rest(self) -> Seen:
         """What is there once nothing changes any more, all of it as expected."""
@@ -239,6 +242,10 @@ def state_of(workload: Json) -> str:
     if due is not None and due > _time(datetime.now(UTC)) and condition(workload, "Requeued").get("status") == "False":
         return "in back-off"
     return "pending"
+
+
+def _place(workload: Json) -> Place:
+    return workload["spec"]["queueName"], state_of(workload)
 
 
 def _time(moment: datetime) -> str:
