@@ -61,12 +61,12 @@ class Way:
         """What is applied; hooks are run by Helm, and left out by the others."""
         return cp.helm("template", "--no-hooks", *self.chart(cp.directory))
 
-    def apply(self, cp: ControlPlane) -> None:
-        """As the tool does each time."""
+    def apply(self, cp: ControlPlane, rendered: str) -> None:
+        """As the tool does each time; Helm renders the chart itself."""
         if self.helm:
             cp.helm("upgrade", "--install", "--history-max=5", *self.chart(cp.directory))
         else:
-            cp.kubectl("apply", *self.flags, "-f", "-", input=self.rendered(cp))
+            cp.kubectl("apply", *self.flags, "-f", "-", input=rendered)
 
 
 VALUES = example(APPLICATION, "spec.source.helm.valuesObject")
@@ -94,7 +94,7 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[Bed, Way]]:
 
     def install(made: Bed) -> None:
         made.cp.kubectl("create", "namespace", NAMESPACE)
-        way.apply(made.cp)
+        way.apply(made.cp, way.rendered(made.cp))
 
     with bed(install) as made:
         wait_served(made.cp.api)
@@ -116,7 +116,7 @@ def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
         return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
     def again() -> None:
-        way.apply(made.cp)
+        way.apply(made.cp, rendered)
         made.cp.kubectl("diff", "--concurrency=4", *way.flags, "-f", "-", input=rendered)
 
     def again_and_the_same(times: int) -> dict[str, Json]:
@@ -129,7 +129,7 @@ def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
 
     # Once Kubernetes has written the status of a policy, the next apply puts its managedFields into another order.
     settled(read)
-    way.apply(made.cp)
+    way.apply(made.cp, rendered)
     began = time.monotonic()
     before = again_and_the_same(REAPPLIES // 2)
     times = applied_while_rotated(made, again)
