@@ -13,6 +13,7 @@ from testbed.client import Json, condition, resource_path, wait_until
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job
 from tests.cluster.test_admission_checks import answer, check
 from tests.cluster.test_pod_groups import STOP_FOR
+from tests.faults.changes import FOR_JOBS
 from tests.operators.rows import ROWS
 
 BY_NAME: Final = {row.name: row for row in ROWS}
@@ -40,7 +41,7 @@ class LastingStates:
     def make_of_jobs_and_pods(self) -> None:
         """States of Jobs and Pods that need neither preemption nor admission checks nor another kind."""
         scenario = self.scenario
-        flavor = scenario.flavor("any")
+        flavor = scenario.flavor("any", labels=FOR_JOBS)
         running, few = self._share(20), self._share(4)
         queues = {"busy": running, "held": 1000, "done": 1000, "large": 1, "backed-off": 1000, "low": few, "slow": few}
         lower = {"preemption": {"withinClusterQueue": "LowerPriority"}}
@@ -74,7 +75,7 @@ class LastingStates:
         """One of each kind that runs and one that waits; `by_template`: not the object but its pods name the queue."""
         for name in names:
             row, queue = BY_NAME[name], f"{name}-of-pods" if by_template else name
-            self.scenario.queue(queue, {self.scenario.flavor(queue): {"cpu": row.pods}})
+            self.scenario.queue(queue, {self.scenario.flavor(queue, labels=FOR_JOBS): {"cpu": row.pods}})
             count = row.pods if by_template or row.queued_by_pod else row.workloads
             for each, state in ((f"{queue}-0", "running"), (f"{queue}-1", "pending")):
                 made = row.objects(self.scenario, each, "" if by_template else queue)
@@ -102,7 +103,7 @@ class LastingStates:
         names = [check(scenario, name) for name in ("budget", "licence")]
         strategy = {"admissionChecks": [{"name": name} for name in names]}
         for queue in ("checked", "sent-away"):
-            quota = {scenario.flavor(queue): {"cpu": 1000}}
+            quota = {scenario.flavor(queue, labels=FOR_JOBS): {"cpu": 1000}}
             scenario.queue(queue, quota, admissionChecksStrategy=strategy)
         self._jobs("checked", "checked", 2 * few)
         self._jobs("sent-away", "sent-away", few)
@@ -201,6 +202,7 @@ class LastingStates:
 
         wait_until(look, timeout=self._workloads / 4 + 60, describe=lambda: "Workloads, jobs or pods change still")
         assert self.census() == self.expected
+        assert {each["phase"] for each in previous["pods"].values() if each["node"]} <= {"Running", "Succeeded"}
         return previous
 
     def seen(self) -> Seen:
