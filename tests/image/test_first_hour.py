@@ -122,7 +122,7 @@ def ask_why(made: Bed) -> None:
     page = Reader("why-a-job-waits.md", made.cp)
     page.see(r"Why: it asks for \S+ cpu of flavor on-demand", NAME="features")
     page.see(r"features-\w+ +default", "quota", WORKLOAD=team.workload_of("features")["metadata"]["name"])
-    page.see(r"^\S+ \d+-\d+-\d+T|turnstile-controller-\S+ \d+-\d+-\d+T")
+    page.see(r"turnstile-webhook-\S+ +1/1 +Running", r"\n\S+ \d+-\d+-\d+T")
     page.see("^1 wait, in use: .*on-demand")
     page.end()
 
