@@ -21,6 +21,7 @@ from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
 from tests.cluster.versions import wait_served
+from tests.shared import Shared
 
 API = "/apis/insight.turnstile.dev/v1alpha1"
 PAGE = f"{API}/pages/turnstile/proxy"
@@ -143,8 +144,13 @@ class Browser:
 
 
 @pytest.fixture(scope="session")
-def served() -> Iterator[Served]:
+def served(shared: Shared) -> Served:
     """A control plane with one node, Turnstile and its page: one a session."""
+    return shared.enter("served", _serving())
+
+
+@contextmanager
+def _serving() -> Iterator[Served]:
     with ControlPlane(audit=True) as cp:
         cp.add_node("plain", cpu=64, memory="256Gi")
         found = Served(cp)
