@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 import orjson
 import typer
 
@@ -19,7 +18,7 @@ from app.cli.explain import Output
 from app.engine.reasons import PREEMPTION_TEXT
 from app.insight import documents
 from app.insight.difference import Difference, Effect, Verdict
-from app.insight.drain import Drained, drained, selector
+from app.insight.drain import Drained, drained, plain, selector
 from app.insight.manifests import PRIORITY_CLASSES, Composer
 from app.insight.proposals import Otherwise, Setting, what_if
 from app.insight.targets import dropped, named, workload_of
@@ -121,7 +120,10 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 otherwise=otherwise,
                 quotas=pool.quotas.put if pool is not None else (),
             )
-        typer.echo(as_json(told, pool) if output is Output.JSON else "\n".join(shown(told, pool)))
+        if output is Output.JSON:
+            typer.echo(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
+        else:
+            typer.echo("\n".join(shown(told, pool)))
         if failed := _failures(told, fail_on or ()):
             typer.echo(f"failed, because of --fail-on: {', '.join(failed)}", err=True)
             raise typer.Exit(FAILED)
@@ -137,14 +139,6 @@ def _failures(told: Difference, fail_on: Sequence[FailOn]) -> list[str]:
     ]:
         seen[what] = seen.get(what, 0) + 1
     return [each.value for each in FailOn if each in fail_on and seen.get(each.value)]
-
-
-def as_json(told: Difference, pool: Drained | None) -> str:
-    """The answer for programs."""
-    plain: dict[str, Any] = msgspec.to_builtins(told)
-    if pool is not None:
-        plain["drained"] = msgspec.to_builtins(pool.flavors)
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode()
 
 
 # --- for people -------------------------------------------------------------------------------------------------------

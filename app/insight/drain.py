@@ -7,6 +7,7 @@ smaller in the proportion in which the flavor's nodes go. Must never decide.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +24,8 @@ from app.api.selectors import LabelSelector, LabelSelectorRequirement
 from app.api.workload import Workload
 from app.engine.quota.amounts import quantity, text
 from app.insight.consequences import Change
-from app.insight.snapshot import Snapshot
+from app.insight.difference import Difference
+from app.insight.snapshot import Sees, Snapshot
 
 Left = Mapping[str, tuple[int, int]]
 """What is left of each resource of a flavor: amounts that stay, and that there were."""
@@ -39,6 +41,8 @@ class DrainedFlavor(msgspec.Struct, frozen=True):
     """What the drained nodes could give to pods, by resource."""
     workloads: tuple[str, ...]
     """Workloads that hold quota in the flavor: the pods of some or all of them lose their nodes."""
+    hidden: int
+    """How many more do that the asker may not see."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -71,8 +75,9 @@ def _exists(key: str) -> str:
     return "DoesNotExist" if key.startswith("!") else "Exists"
 
 
-def drained(snapshot: Snapshot, nodes: LabelSelector) -> Drained:
-    """What the drain of the selected nodes means. Raises InvalidValue if they are of no flavor."""
+def drained(snapshot: Snapshot, nodes: LabelSelector, *, sees: Sees = lambda _: True) -> Drained:
+    """What the drain of the selected nodes means, without names of Workloads that the asker may not see. Raises
+    InvalidValue if the nodes are of no flavor."""
     flavors, left = [], dict[str, Left]()
     for flavor in snapshot.of(ResourceFlavor):
         name, labels = flavor.metadata.name, flavor.spec.node_labels
@@ -85,13 +90,20 @@ def drained(snapshot: Snapshot, nodes: LabelSelector) -> Drained:
             left[name], loses = {}, {}
         else:
             continue
-        workloads = tuple(each.metadata.key for each in snapshot.of(Workload) if name in _flavors(each))
-        flavors.append(DrainedFlavor(name, len(gone), len(own), loses, workloads))
+        holders = [each.metadata for each in snapshot.of(Workload) if name in _flavors(each)]
+        seen = tuple(each.key for each in holders if sees(each.namespace))
+        flavors.append(DrainedFlavor(name, len(gone), len(own), loses, seen, len(holders) - len(seen)))
     if not flavors:
         asked = [*nodes.match_labels.items(), *(f"{each.key} {each.operator}" for each in nodes.match_expressions)]
         cure = "no ResourceFlavor has such nodes: compare its spec.nodeLabels with `kubectl get nodes --show-labels`"
         raise InvalidValue("--drain", asked, cure)
     return Drained(tuple(flavors), Change(put=tuple(_shrunk(snapshot, left))))
+
+
+def plain(told: Difference, pool: Drained | None) -> dict[str, Any]:
+    """The answer to *what if* for programs, with what a drain means if there is one."""
+    found: dict[str, Any] = msgspec.to_builtins(told)
+    return found if pool is None else {**found, "drained": msgspec.to_builtins(pool.flavors)}
 
 
 def _nodes_known(snapshot: Snapshot) -> bool:

@@ -2,7 +2,7 @@
 
     GET  .../namespaces/NAMESPACE/explain?of=KIND/NAME
     GET  .../namespaces/NAMESPACE/when?of=KIND/NAME        or all=true; label=, courses=, seed=
-    POST .../namespaces/NAMESPACE/what-if                  manifests; of=, set=, queue=, priorityClass=, drop=
+    POST .../namespaces/NAMESPACE/what-if                  manifests; of=, set=, queue=, priorityClass=, drop=, drain=
 
 The answers are the JSON of `turnstile explain`, `when` and `what-if`. They are worked out beside the event loop, few at
 a time, and none is waited for longer than the API server waits for an answer. Must never write.
@@ -27,6 +27,7 @@ from app.api.workload import Workload
 from app.http.bodies import Refused
 from app.insight import explain, forecast
 from app.insight.documents import Documents, parse
+from app.insight.drain import drained, plain, selector
 from app.insight.manifests import Composer
 from app.insight.proposals import Otherwise, Setting, what_if
 from app.insight.snapshot import Snapshot
@@ -54,10 +55,11 @@ _OF: Final = "give KIND/NAME, as job/train or workload/job-train-4f2a1"
 _PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
     "explain": ("of",),
     "when": ("of", "all", "label", "courses", "seed"),
-    "what-if": ("of", "set", "queue", "priorityClass", "drop"),
+    "what-if": ("of", "set", "queue", "priorityClass", "drop", "drain"),
 }
 _NAMED_HERE: Final = {
-    "TARGET": "of", "--set": "set", "--priority-class": "priorityClass", "--set, --queue, --priority-class": "set"
+    "TARGET": "of", "--set": "set", "--priority-class": "priorityClass", "--set, --queue, --priority-class": "set",
+    "--drain": "drain",
 }  # fmt: skip
 """What fields of commands are called here."""
 
@@ -210,12 +212,14 @@ class Questions:
         targets, drops = asked.parameters.get("of", []), asked.parameters.get("drop", [])
         settings = [Setting.parse(each) for each in asked.parameters.get("set", [])]
         otherwise = Otherwise(settings=settings, queue=asked.one("queue"), priority_class=asked.one("priorityClass"))
-        if not (asked.body.strip() or targets or drops):
-            raise InvalidValue("body", "nothing", "say what would change: send manifests, or give of= or drop=")
+        drain = asked.one("drain")
+        if not (asked.body.strip() or targets or drops or drain):
+            raise InvalidValue("body", "nothing", "say what would change: send manifests, or give of=, drop= or drain=")
         if otherwise and not (asked.body.strip() or targets):
             raise InvalidValue("set, queue, priorityClass", "no job", "send its manifest, or give of=KIND/NAME")
         if hidden := next(_hidden(given, asked.sight), ""):
             return 403, hidden.encode()
+        pool = drained(asked.snapshot, selector(drain), sees=asked.sight.sees) if drain else None
         told = what_if(
             Composer(asked.snapshot, self._registry, self._options(), asked.now.timestamp()),
             self._world.options,
@@ -224,9 +228,10 @@ class Questions:
             targets=[asked.key(each) for each in targets],
             drop=[dropped(each, asked.namespace, asked.key) for each in drops],
             otherwise=otherwise,
+            quotas=pool.quotas.put if pool is not None else (),
             sees=asked.sight.sees,
         )
-        return 200, msgspec.json.encode(told)
+        return 200, msgspec.json.encode(plain(told, pool))
 
 
 _ANSWERS: Final[Mapping[str, Callable[[Questions, Asked], Answered]]] = {

@@ -8,8 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
-
 from app.api.clusterqueue import ClusterQueue
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue
@@ -71,7 +69,7 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
     if given["drain"]:
         if given["clusterqueue"]:
             raise InvalidValue("drain", given["drain"], "changes quotas too: ask about one at a time")
-        drain = await _drained(world, beside, given["drain"])
+        drain = await _drained(world, beside, given["drain"], sight)
         put, flavors = (*put, *drain.quotas.put), drain.flavors
     if not put:
         return None
@@ -96,15 +94,15 @@ async def answer(world: World, beside: Beside, form: Mapping[str, str], sight: S
         hidden=hidden,
         before=before,
         after=after,
-        drained=tuple(replace(each, workloads=tuple(filter(sight.shows, each.workloads))) for each in flavors),
+        drained=flavors,
     )
 
 
-async def _drained(world: World, beside: Beside, labels: str) -> Drained:
+async def _drained(world: World, beside: Beside, labels: str, sight: Sight) -> Drained:
     """What would go with the nodes that have these labels; which nodes there are is not read."""
 
     def work() -> Iterator[Drained]:
-        yield drained(world.snapshot(), selector(labels))
+        yield drained(world.snapshot(), selector(labels), sees=sight.sees)
 
     try:
         async with aclosing(beside.answers(work)) as answers:

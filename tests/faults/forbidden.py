@@ -278,12 +278,12 @@ def gated_without_workload(world: World) -> Found:
 
 
 def not_let_go(world: World) -> Found:
-    """An object is deleted, no pod of it runs, and a finalizer of ours keeps it."""
+    """An object is deleted, no pod of it runs or may be made, and a finalizer of ours keeps it."""
     for kind in ("workloads", "pods", "jobs", "jobsets", "localqueues", "clusterqueues"):
         for obj in world.objects[kind]:
             meta = obj["metadata"]
             ours = [each for each in meta.get("finalizers", ()) if "kueue" in each]
-            kept = world.running_for(obj) if kind == "workloads" else kind == "pods" and world.is_kept(obj)
+            kept = world.may_run(obj) if kind == "workloads" else kind == "pods" and world.is_kept(obj)
             if "deletionTimestamp" in meta and ours and not kept:
                 yield obj, f"finalizers {ours}"
 
@@ -327,9 +327,9 @@ def orphaned(world: World) -> Found:
 
 
 def not_collected(world: World) -> Found:
-    """The garbage collector has not begun to delete a Workload whose owner is gone."""
+    """The garbage collector has not begun to delete a Workload whose owner is gone, or a Job that the owner made."""
     for workload in world.ownerless():
-        if "deletionTimestamp" not in workload["metadata"]:
+        if "deletionTimestamp" not in workload["metadata"] or world.left_by_owners(workload):
             yield workload, state_of(workload)
 
 

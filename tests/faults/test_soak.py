@@ -283,6 +283,7 @@ def states_of(world: World) -> list[str]:
     workloads = [
         f"{key_of(each)} of {each['spec'].get('queueName')}: {state_of(each)}"
         + (" without an owner" if each["metadata"]["uid"] in orphans else "")
+        + "".join(f", which left Job {key_of(job)}" for job in world.left_by_owners(each))
         for each in world.workloads
     ]
     return [*workloads, *(f"Pod {key_of(each)}: {pod_state(each)}" for each in world.pods)]

@@ -163,6 +163,8 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     assert stuck(workloads=[evicted]) == {"orphaned", "not_collected", "evicted_with_quota"}
     kept = {**gone, "metadata": gone["metadata"] | {"deletionTimestamp": LATER, "finalizers": ["kueue.x-k8s.io/x"]}}
     assert stuck(workloads=[kept]) == {"orphaned", "not_let_go", "finished_and_kept"}
+    kept = {**evicted, "metadata": kept["metadata"]}
+    assert stuck(workloads=[kept], jobs=[child]) == {"not_collected"}
 
 
 def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:

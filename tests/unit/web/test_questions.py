@@ -13,6 +13,7 @@ from app.jobs.registry import Registry
 from app.kube.reviews import User
 from app.web.questions import ASKED, BODY_LIMIT, OF_ONE, Questions
 from app.web.sight import EVERYTHING, Sight
+from tests.unit.engine import builders as b
 from tests.unit.web.asking import AtOnce, Page, page
 from tests.unit.web.test_sight import ONE_NAMESPACE, TENANT, shared
 
@@ -76,6 +77,16 @@ async def test_what_a_job_would_change() -> None:
         assert "secret" not in json.dumps(told)
 
 
+async def test_what_a_drain_would_change() -> None:
+    """Flavors that lose their nodes, whose Workloads run there, and what is decided if their quotas go too."""
+    async with page(*shared(), b.flavor(nodeLabels={"pool": "main"})) as shown:
+        told = await Asking(shown)("what-if", "drain=pool%3Dmain", sight=ONE_NAMESPACE)
+        (flavor,) = told["drained"]
+        assert (flavor["flavor"], flavor["workloads"], flavor["hidden"]) == ("default", [], 1)
+        assert [(each["workload"], each["what"]) for each in told["effects"]] == [("team/waits", "starves")]
+        assert "secret" not in json.dumps(told)
+
+
 async def test_when_a_workload_starts() -> None:
     """The fields of `turnstile when -o json`."""
     async with page(*shared()) as shown:
@@ -93,6 +104,7 @@ async def test_when_a_workload_starts() -> None:
         ("when", "of=workload/waits&courses=7", "", "courses 7: give a whole number from 20 to 1000"),
         ("when", "of=workload/nothing", "", "of team/nothing: there is no such Workload"),
         ("what-if", "", "", "body nothing: say what would change"),
+        ("what-if", "drain=pool%3Dother", "", "drain [('pool', 'other')]: no ResourceFlavor has such nodes"),
         ("what-if", "set=cpu", JOB, "set cpu: give [POD_SET/]RESOURCE=AMOUNT"),
         ("what-if", "", "a: [", "body text: is neither YAML nor JSON"),
         ("what-if", "", "a: &a [b]\nc: *a", "body text: has an alias of YAML"),
