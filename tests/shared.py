@@ -4,6 +4,7 @@ A control plane takes up to a gigabyte of memory, and a few percent of a process
 returns `shared.enter(its name, a context manager)` instead of a `yield` inside of that.
 """
 
+from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack
 from typing import TypeVar
 
@@ -28,10 +29,13 @@ class Shared:
         """Look which test is the last to use each fixture."""
         self._last = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
 
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Leave what no test uses any more. Second attempts of this test are over too."""
-        for name in [name for name in self._open if self._last.get(name) == nodeid]:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Leave what no test uses any more, once this test has had all its attempts."""
+        done = yield
+        for name in [name for name in self._open if self._last.get(name) == item.nodeid]:
             self._open.pop(name).close()
+        return done
 
     def pytest_sessionfinish(self) -> None:
         """Leave what a run that was cut short has not."""

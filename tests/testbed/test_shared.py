@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from tests.shared import Shared
 
 
@@ -39,22 +41,32 @@ def begun(*items: Item) -> tuple[Shared, list[str]]:
     return shared, events
 
 
+def run(shared: Shared, item: Item) -> None:
+    """Run a test."""
+    around = shared.pytest_runtest_protocol(item)
+    next(around)
+    with pytest.raises(StopIteration):
+        around.send(True)
+
+
 def test_ends_with_the_last_test_that_uses_it() -> None:
     """And not before, whatever runs in between."""
-    shared, events = begun(Item("a", "server"), Item("b"), Item("c", "server", "store"), Item("d", "store"))
-    for nodeid in ("a", "b"):
-        shared.pytest_runtest_logfinish(nodeid)
+    items = Item("a", "server"), Item("b"), Item("c", "server", "store"), Item("d", "store")
+    shared, events = begun(*items)
+    for item in items[:2]:
+        run(shared, item)
     assert events == []
-    shared.pytest_runtest_logfinish("c")
+    run(shared, items[2])
     assert events == ["server ends"]
-    shared.pytest_runtest_logfinish("d")
+    run(shared, items[3])
     assert events == ["server ends", "store ends"]
 
 
 def test_ends_with_a_session_that_is_cut_short() -> None:
     """The last test has not run; each ends once."""
-    shared, events = begun(Item("a", "server", "store"), Item("b", "server"))
-    shared.pytest_runtest_logfinish("a")
+    first, second = Item("a", "server", "store"), Item("b", "server")
+    shared, events = begun(first, second)
+    run(shared, first)
     shared.pytest_sessionfinish()
     shared.pytest_sessionfinish()
     assert events == ["store ends", "server ends"]
