@@ -9,7 +9,7 @@ import asyncio
 import math
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ async def serve(
     connections: Connections | None = None,
     drain_seconds: float = 5.0,
     idle_seconds: float = 0.0,
+    needless: Callable[[], Coroutine[Any, Any, None]] | None = None,
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
     chunks: bool = False,
@@ -47,10 +48,11 @@ async def serve(
     TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
     and answers carry `Connection: close`. All this goes on for `drain_seconds`, and then for as long as a client has a
     connection, at most `idle_seconds` more: a request that is sent while the server closes its connection is lost, so
-    the client has to close it. Then no new connection is accepted, and idle connections are closed; after
-    `grace_seconds` more the remaining connections are cut. Cancellation skips all this. `on_listening` is called with
-    the address; port 0 picks a free port. With `chunks` a client with a certificate that the server knows may send a
-    body without a declared length: the application has to count. Raises OSError if the address cannot be bound.
+    the client has to close it. `needless` returns when no client will send a request any more; the server then stops
+    to wait. Then no new connection is accepted, and idle connections are closed; after `grace_seconds` more the
+    remaining connections are cut. Cancellation skips all this. `on_listening` is called with the address; port 0 picks
+    a free port. With `chunks` a client with a certificate that the server knows may send a body without a declared
+    length: the application has to count. Raises OSError if the address cannot be bound.
     """
     listener = listen(host, port)
     try:
@@ -85,7 +87,7 @@ async def serve(
             if not serving.done():
                 health.draining = True
                 await asyncio.sleep(drain_seconds)
-                await counted.left(idle_seconds)
+                await _idle(counted, idle_seconds, needless)
             server.should_exit = True
             await serving
         finally:
@@ -95,6 +97,20 @@ async def serve(
             await server.cut()
     finally:
         listener.close()
+
+
+async def _idle(
+    connections: Connections, seconds: float, needless: Callable[[], Coroutine[Any, Any, None]] | None
+) -> None:
+    """Leave idle connections to their clients for so many seconds at most, and only until `needless` returns."""
+    waits = {asyncio.create_task(connections.left(seconds))}
+    if needless is not None and seconds:
+        waits.add(asyncio.create_task(needless()))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 class _Server(uvicorn.Server):

@@ -3,6 +3,7 @@
 Leaves how a request is sent to `Wire`, and parses no more than needed: the items of a list stay bytes.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, Literal, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from app.api import names
-from app.api.errors import NotFound, RequestTimeout
+from app.api.errors import ApiError, NotFound, RequestTimeout, Unauthorized, WireError
 from app.api.meta import Kind
 from app.kube import answers, auth
 from app.kube.pages import FIRST_PAGE, PAGE_SIZE, Pages
@@ -24,6 +25,8 @@ PATIENCE: Final = 15.0
 """Seconds for the next byte of a page before the request is cut and sent again."""
 LAST_PATIENCE: Final = 70.0
 """The same after several cuts: more than the 60 s after which an API server gives up a request itself."""
+DISOWNED_SECONDS: Final = 3.0
+"""Between two questions whether the account of this process is still known."""
 
 _AS_METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _AS_METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -69,6 +72,18 @@ class Transport(Wire):
         await self.request("GET", path, params={"limit": 1}, accept=_AS_METADATA_LIST)
         self.served[kind] = version
         return version
+
+    async def disowned(self) -> None:
+        """Return when the API server does not know the account of this process any more: its release, or the namespace
+        of it, was deleted. The API server remembers a token for about ten seconds."""
+        while True:
+            try:
+                await self.request("GET", "/version")
+            except Unauthorized:
+                return
+            except (ApiError, WireError):
+                pass
+            await asyncio.sleep(DISOWNED_SECONDS)
 
     async def get(self, kind: type[T], name: str, namespace: str = "", *, timeout: float | None = None) -> T:
         """Read one object."""

@@ -49,6 +49,8 @@ SETTLED_SECONDS = 180.0
 SECRET = resource_path("v1", "secrets", f"{RELEASE}-webhook-server-cert", namespace=NAMESPACE)
 ROLES = ("webhook", "controller")
 PLATFORM = ("platform-0", "platform-1", "platform-2")
+FOR_JOBS = {"pool": "jobs"}
+"""Labels of the nodes on which pods of Jobs run: on those of PLATFORM only pods of the release do."""
 
 
 @dataclass
@@ -181,7 +183,7 @@ def bed(
         cp = ends.enter_context(ControlPlane(extra_arguments=arguments, environment=proxy.environment))
         kubelet = Kubelet(cp, namespace=namespace, run=lambda pod, arguments, _: (start or run)(cp, pod, arguments))
         for number in range(nodes):
-            cp.add_node(f"jobs-{number}", cpu=64, memory="256Gi")
+            cp.add_node(f"jobs-{number}", labels=FOR_JOBS, cpu=64, memory="256Gi")
         for name in PLATFORM:
             kubelet.add_node(name, labels={"pool": "platform"})
         scenario = Scenario(cp.api, cp.namespace("team", labels=MANAGED))
@@ -190,7 +192,7 @@ def bed(
         ends.enter_context(proxy.running(cp.api, namespace=namespace))
         install(made)
         made.ready()
-        flavor = scenario.flavor("plain")
+        flavor = scenario.flavor("plain", labels=FOR_JOBS)
         scenario.cohort("all")
         for number in range(2):
             scenario.queue(f"queue-{number}", {flavor: {"cpu": max(4, round(4 * JOBS))}}, cohort="all")

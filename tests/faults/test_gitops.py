@@ -1,12 +1,16 @@
 """Tools that apply what the chart renders again and again, as Argo CD and Flux do, find nothing to change.
 
 The chart is rendered with the values of the examples in examples/gitops: every object, with Deployments, APIServices
-and definitions. `REAPPLIES=100` applies it that often; it is 3 if not said. Nothing answers behind the APIServices: the
+and definitions. `REAPPLIES=100` applies it that often; it is 3 if not said. Half-way the leader rotates its certificate
+authority, and the tool applies on meanwhile. Nothing answers behind the APIServices: the
 API server does not ask the proxy of the bed for the way to an aggregated API.
 """
 
 import json
 import os
+import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +24,7 @@ from testbed.controlplane import ControlPlane
 from testbed.installation import CHART, NAMESPACE, RELEASE, ROOT
 from testbed.manifests import documents
 from tests.cluster.versions import wait_served
-from tests.faults.changes import Bed, bed, settings
+from tests.faults.changes import Bed, bed, rotated, settings
 
 REAPPLIES = int(os.environ.get("REAPPLIES", "3"))
 ON_THE_SERVER = ("--server-side", "--force-conflicts")
@@ -28,7 +32,7 @@ EXAMPLES = ROOT / "examples" / "gitops"
 APPLICATION = "argocd-application.yaml"
 RELEASED = "flux-helmrelease.yaml"
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300 + 30 * REAPPLIES)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500 + 40 * REAPPLIES)]
 
 
 def example(name: str, path: str) -> Any:
@@ -57,12 +61,12 @@ class Way:
         """What is applied; hooks are run by Helm, and left out by the others."""
         return cp.helm("template", "--no-hooks", *self.chart(cp.directory))
 
-    def apply(self, cp: ControlPlane) -> None:
-        """As the tool does each time."""
+    def apply(self, cp: ControlPlane, rendered: str) -> None:
+        """As the tool does each time; Helm renders the chart itself."""
         if self.helm:
             cp.helm("upgrade", "--install", "--history-max=5", *self.chart(cp.directory))
         else:
-            cp.kubectl("apply", *self.flags, "-f", "-", input=self.rendered(cp))
+            cp.kubectl("apply", *self.flags, "-f", "-", input=rendered)
 
 
 VALUES = example(APPLICATION, "spec.source.helm.valuesObject")
@@ -90,7 +94,7 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[Bed, Way]]:
 
     def install(made: Bed) -> None:
         made.cp.kubectl("create", "namespace", NAMESPACE)
-        way.apply(made.cp)
+        way.apply(made.cp, way.rendered(made.cp))
 
     with bed(install) as made:
         wait_served(made.cp.api)
@@ -98,11 +102,11 @@ def found(request: pytest.FixtureRequest) -> Iterator[tuple[Bed, Way]]:
 
 
 def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
-    """Neither the tool nor the leader writes any object, and the tool sees no difference."""
+    """Neither the tool nor the leader writes any object, and the tool sees no difference at any time, also while the
+    leader rotates its certificate authority half-way."""
     made, way = found
     rendered = way.rendered(made.cp)
     manifests = documents(rendered)
-    print(f"{len(manifests)} objects, applied {REAPPLIES} times")
     assert {"Deployment", "Service", "APIService", "NetworkPolicy", "PodDisruptionBudget"} < {
         each["kind"] for each in manifests
     }
@@ -111,15 +115,47 @@ def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
         found = (made.cp.api.get(made.cp.api.path_of(each)) for each in manifests)
         return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
+    def again() -> None:
+        way.apply(made.cp, rendered)
+        made.cp.kubectl("diff", "--concurrency=4", *way.flags, "-f", "-", input=rendered)
+
+    def again_and_the_same(times: int) -> dict[str, Json]:
+        before = settled(read)
+        for _ in range(times):
+            again()
+        after = settled(read)
+        assert {name: changes(before[name], after[name]) for name in before if before[name] != after[name]} == {}
+        return after
+
     # Once Kubernetes has written the status of a policy, the next apply puts its managedFields into another order.
     settled(read)
-    way.apply(made.cp)
-    before = settled(read)
-    for _ in range(REAPPLIES):
-        way.apply(made.cp)
-    made.cp.kubectl("diff", *way.flags, "-f", "-", input=rendered)
-    after = settled(read)
-    assert {name: changes(before[name], after[name]) for name in before if before[name] != after[name]} == {}
+    way.apply(made.cp, rendered)
+    began = time.monotonic()
+    before = again_and_the_same(REAPPLIES // 2)
+    times = applied_while_rotated(made, again)
+    after = again_and_the_same(REAPPLIES - REAPPLIES // 2)
+    assert bundles(after)
+    assert bundles(before).isdisjoint(bundles(after))
+    seconds = time.monotonic() - began
+    print(
+        f"{len(manifests)} objects, applied {REAPPLIES} times and {times} times during a rotation, in {seconds:.0f} s"
+    )
+
+
+def applied_while_rotated(made: Bed, again: Callable[[], None]) -> int:
+    """Apply again until a new authority has signed the certificate; how often that was."""
+    rotation = threading.Thread(target=rotated, args=[made], daemon=True)
+    rotation.start()
+    times = 0
+    while rotation.is_alive():
+        again()
+        times += 1
+    return times
+
+
+def bundles(objects: dict[str, Json]) -> set[str]:
+    """The authorities that the API server is told to trust by webhooks, definitions and APIServices."""
+    return set(re.findall('"caBundle": "([^"]+)"', json.dumps(objects)))
 
 
 def changes(before: Json, after: Json) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
-from testbed.installation import NAMESPACE, ROOT
+from testbed.installation import NAMESPACE, RELEASE, ROOT
 from testbed.ports import ReservedPort
 from tests.cluster.reader import Reader
 from tests.documents import steps
@@ -72,6 +72,10 @@ def test_install_upgrade_and_leave(directory: Path) -> None:
         page.skip("")
         page.do()
         assert api.find(made.webhooks("mutating")) is None
+        released = f"app.kubernetes.io/instance={RELEASE}"
+        pods = resource_path("v1", "pods", namespace=NAMESPACE)
+        # No review can come any more, so no webhook pod leaves idle connections to the API server for 95 s.
+        wait_until(lambda: not api.items(pods, labels=released), timeout=60, describe=made.kubelet.describe)
         page.do()
         page.do()
         page.end()

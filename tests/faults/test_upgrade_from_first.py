@@ -1,8 +1,10 @@
-"""From the first commit whose chart and program ran together to the present one, and back: nothing restarts.
+"""From the first commit whose chart and program ran together to the present one, back, and there again.
 
-Workloads are in every state: they run, wait, wait in a held queue, were deactivated, finished, and before the way back
-preempted, which the first version did not do. Neither pods nor Workloads are made anew, what waits does not start, and
-under each version a Job that ends makes room for another.
+Nothing restarts. Workloads are in every state that lasts (`lasting_states.py`). Made under the first version: Jobs and
+Pods, also those of Deployments and StatefulSets, that run, wait, fit nowhere, are held, deactivated, finished or in
+back-off. It knows neither preemption nor admission checks, pod groups or further kinds: those are made after the first
+step, and are there on the way back and on the second way there. Neither pods nor Workloads are made anew, what waits
+does not start, and under each version a Job that ends makes room for another.
 `UPGRADE_WORKLOADS=500` makes that many; it is 60 if not said. Needs the history of the repository.
 """
 
@@ -10,29 +12,27 @@ import io
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from testbed.client import Json, condition, resource_path, wait_until
+from testbed.client import Json
 from testbed.controlplane import ControlPlane
 from testbed.installation import CHART, NAMESPACE, RELEASE, ROOT
+from testbed.operators import OPERATORS, RunningOperator
 from testbed.processes import Process
-from tests.cluster.scenario import GROUP, job, job_path
+from tests.cluster.scenario import job_path
 from tests.faults.changes import ROLES, Bed, bed, run
+from tests.faults.lasting_states import LastingStates, Place, differences
 
 WORKLOADS = int(os.environ.get("UPGRADE_WORKLOADS", "60"))
 FIRST = "02f2220"
 """The chart came with ea19f0f; eight commits later the program that its Deployments start was complete."""
-RUNNING, WAITING, HELD, DEACTIVATED, FINISHED, LOW = (WORKLOADS * share // 100 for share in (20, 40, 10, 10, 10, 5))
-TIMES = WORKLOADS / 4 + 60
-"""Seconds in which all of them reach a state."""
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 + 2 * WORKLOADS)]
-
-Seen = dict[str, dict[str, tuple[object, ...]]]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900 + 3 * WORKLOADS)]
 
 
 def first_checkout(directory: Path) -> Path:
@@ -59,7 +59,7 @@ def values(tag: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    """The first version, with Workloads in every state."""
+    """The first version."""
     checkout = first_checkout(tmp_path_factory.mktemp("first"))
     chart = checkout / "charts" / "turnstile"
 
@@ -67,137 +67,66 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         made.cp.helm("install", RELEASE, str(chart), "-n", NAMESPACE, "--create-namespace", *values("first"))
 
     with bed(install, start=partial(run_version, checkout)) as made:
-        fill(made)
         yield made
 
 
-def fill(made: Bed) -> None:
-    """Jobs by queue: `busy` and `mixed` run full, `held` is stopped, `done` is empty again; some are deactivated."""
-    scenario = made.scenario
-    flavor = scenario.flavor("any")
-    scenario.queue("busy", {flavor: {"cpu": RUNNING}})
-    scenario.queue("held", {flavor: {"cpu": 1000}}, stopPolicy="Hold")
-    scenario.queue("done", {flavor: {"cpu": 1000}})
-    scenario.queue("mixed", {flavor: {"cpu": LOW}}, preemption={"withinClusterQueue": "LowerPriority"})
-    create(made, "busy", RUNNING + WAITING + DEACTIVATED)
-    create(made, "held", HELD)
-    create(made, "done", FINISHED, run_for="1s")
-    create(made, "mixed", LOW)
-    reach(made, "Admitted", RUNNING + FINISHED + LOW)
-    reach(made, "Finished", FINISHED)
-    for number in range(RUNNING + WAITING, RUNNING + WAITING + DEACTIVATED):
-        workload = scenario.workload_of(f"busy-{number}")["metadata"]["name"]
-        path = resource_path(GROUP, "workloads", workload, namespace=scenario.namespace)
-        made.cp.api.patch(path, {"spec": {"active": False}})
-
-
-def create(
-    made: Bed, name: str, count: int, *, queue: str = "", run_for: str | None = None, priority_class: str = ""
-) -> None:
-    """So many Jobs of a pod."""
-    namespace = made.scenario.namespace
-    labels = {"kueue.x-k8s.io/priority-class": priority_class} if priority_class else {}
-    for number in range(count):
-        each = f"{name}-{number}"
-        made.cp.api.create(job(each, namespace=namespace, queue=queue or name, run_for=run_for, labels=labels))
-
-
-def workloads(made: Bed) -> list[Json]:
-    """All that are there."""
-    return made.cp.api.items(resource_path(GROUP, "workloads", namespace=made.scenario.namespace))
-
-
-def reach(made: Bed, kind: str, count: int) -> None:
-    """Wait until so many Workloads have a condition."""
-
-    def having() -> int:
-        return sum(condition(each, kind).get("status") == "True" for each in workloads(made))
-
-    wait_until(lambda: having() >= count, timeout=TIMES, describe=lambda: f"{having()} of {count} are {kind}")
-
-
-def at_rest(made: Bed) -> Seen:
-    """What there is once nothing changes any more: which Workloads have quota, which Jobs and pods run."""
-    previous: Seen = {}
-    same = 0
-
-    def look() -> bool:
-        nonlocal previous, same
-        seen = state(made)
-        same = same + 1 if seen == previous else 0
-        previous = seen
-        return same > 20
-
-    wait_until(look, timeout=TIMES, describe=lambda: "Workloads, Jobs or pods change still")
-    return previous
-
-
-def state(made: Bed) -> Seen:
-    """By uid: of Workloads the conditions that count, of Jobs whether they run, of pods whether they go."""
-    namespace, api = made.scenario.namespace, made.cp.api
-    kinds = ("QuotaReserved", "Admitted", "Evicted", "Finished")
-    pods = api.items(resource_path("v1", "pods", namespace=namespace))
-    jobs = api.items(resource_path("batch/v1", "jobs", namespace=namespace))
-    return {
-        "workloads": {
-            each["metadata"]["name"]: (
-                each["metadata"]["uid"], each["spec"].get("active", True),
-                *(condition(each, kind).get("status", "False") for kind in kinds),
-            )
-            for each in workloads(made)
-        },
-        "jobs": {
-            each["metadata"]["name"]: (each["spec"].get("suspend"), each["status"].get("startTime")) for each in jobs
-        },
-        "pods": {
-            each["metadata"]["name"]: (
-                each["metadata"]["uid"], each["status"].get("phase"), each["metadata"].get("deletionTimestamp"),
-            )
-            for each in pods
-        },
-    }  # fmt: skip
-
-
-def differences(before: Seen, after: Seen) -> dict[str, tuple[object, object]]:
-    """What is another now, by kind and name."""
-    return {
-        f"{kind}/{name}": (before[kind].get(name), after[kind].get(name))
-        for kind in before
-        for name in before[kind].keys() | after[kind].keys()
-        if before[kind].get(name) != after[kind].get(name)
-    }
-
-
-def one_ends_and_one_starts(made: Bed, ended: str) -> None:
-    """A Job that ends makes room for one that waits in its queue."""
-    scenario = made.scenario
-
-    def running() -> set[str]:
-        jobs = made.cp.api.items(resource_path("batch/v1", "jobs", namespace=scenario.namespace))
-        return {each["metadata"]["name"] for each in jobs if not each["spec"].get("suspend")}
-
-    before = running()
-    made.cp.api.delete(job_path(scenario.namespace, ended))
-    wait_until(lambda: running() - before, timeout=60, describe=lambda: "no Job starts in the place of one that ended")
-
-
-def test_nothing_restarts_on_the_way_there_and_back(found: Bed) -> None:
-    """Definitions, then the release, as docs/install.md says; and `helm rollback`."""
-    before = at_rest(found)
-    found.cp.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+def upgrade(made: Bed) -> None:
+    """Definitions, then the release, as docs/install.md says."""
+    made.cp.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
     flags = ("--set", "visibility.enabled=false", *values("now"))
-    found.cp.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, *flags)
-    found.rolled_out()
-    found.ready()
-    now = at_rest(found)
-    assert differences(before, now) == {}
-    one_ends_and_one_starts(found, "busy-0")
-    create(found, "urgent", LOW, queue="mixed", priority_class=found.scenario.priority_class("high", 100))
-    reach(found, "Evicted", LOW)
-    before = at_rest(found)
-    found.cp.helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--force-conflicts")
-    found.rolled_out()
-    found.ready()
-    back = at_rest(found)
-    assert differences(before, back) == {}
-    one_ends_and_one_starts(found, "busy-1")
+    made.cp.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, *flags)
+
+
+def roll_back(made: Bed) -> None:
+    """To the first revision."""
+    made.cp.helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--force-conflicts")
+
+
+def step(
+    made: Bed, states: LastingStates, change: Callable[[Bed], None], *, becomes: Mapping[Place, int] | None = None
+) -> dict[str, tuple[object, object]]:
+    """Change the version once everything is at rest, and wait for rest again: what is not as it was."""
+    before = states.at_rest()
+    began = time.monotonic()
+    change(made)
+    made.rolled_out()
+    made.ready()
+    rolled = time.monotonic() - began
+    if becomes:
+        states.reach(becomes)
+    after = states.at_rest()
+    print(f"{change.__name__}: {states.expected.total()} Workloads, {rolled:.0f} s to roll out,", end=" ")
+    print(f"{time.monotonic() - began:.0f} s until at rest: {dict(states.expected)}")
+    return differences(before, after)
+
+
+def one_ends_and_one_starts(made: Bed, states: LastingStates, ended: str) -> None:
+    """A Job that ends makes room for one that waits in its queue."""
+    waiting = states.expected["busy", "pending"]
+    made.cp.api.delete(job_path(made.scenario.namespace, ended))
+    states.reach({("busy", "pending"): waiting - 1})
+
+
+def test_nothing_restarts_on_the_way_there_back_and_there_again(found: Bed) -> None:
+    """The first version only gives back the quota of Jobs whose pods still stop."""
+    states = LastingStates(found.scenario, WORKLOADS)
+    states.make_of_jobs_and_pods()
+    states.make_pods_of("pod")
+    states.make_pods_of("deployment", "statefulset", by_template=True)
+    assert step(found, states, upgrade) == {}
+    one_ends_and_one_starts(found, states, "running-0")
+
+    RunningOperator(found.cp, OPERATORS["jobset"]).start()
+    states.make_pods_of("pod-group", "deployment", "statefulset", "jobset")
+    states.make_preempted()
+    states.make_checked()
+    # The first version would let the next head, even the victim itself, have that quota.
+    found.scenario.patch_queue(found.scenario.named("slow"), {"stopPolicy": "Hold"})
+    waiting = states.expected["slow", "pods stop"] + states.expected["slow", "pending"]
+    changed = step(found, states, roll_back, becomes={("slow", "pods stop"): 0, ("slow", "pending"): waiting})
+    assert [name for name in changed if not name.startswith("workloads/job-slow-")] == []
+    one_ends_and_one_starts(found, states, "running-1")
+
+    assert step(found, states, upgrade) == {}
+    one_ends_and_one_starts(found, states, "running-2")
+    states.go_on()

@@ -1,6 +1,6 @@
 """Fixtures for tests of the image: built once a session, with a root file system from it, and both roles in that."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,7 +9,7 @@ import pytest
 from testbed import ControlPlane
 from testbed.client import Json
 from testbed.errors import BuildError
-from testbed.image import Container, Images, why_not
+from testbed.image import SERVICE_ACCOUNT, Container, Images, why_not
 from testbed.installation import NAMESPACE, ROOT
 from testbed.processes import Process
 from tests.cluster.deployed import Deployed, deploy
@@ -47,25 +47,33 @@ def container(images: Images) -> Container:
 def deployed(container: Container, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """Both Deployments of the chart, run from the image as a kubelet would: by their arguments and variables alone."""
 
-    def start(cp: ControlPlane, pod: Json, arguments: list[str]) -> Process:
-        (spec,) = pod["containers"]
-        user = pod["securityContext"]
-        assert container.config["User"] == f"{user['runAsUser']}:{user['runAsGroup']}"
-        assert [mount["mountPath"] for mount in spec["volumeMounts"]] == ["/tmp"]
-        account = tmp_path_factory.mktemp(pod["serviceAccountName"])
-        _write_account(account, cp, pod["serviceAccountName"])
-        server = urlsplit(cp.server)
-        fields = {"metadata.namespace": NAMESPACE, "metadata.name": f"turnstile-{spec['name']}-0"}
-        environment = {
-            "KUBERNETES_SERVICE_HOST": str(server.hostname),
-            "KUBERNETES_SERVICE_PORT": str(server.port),
-            **{variable["name"]: fields[variable["valueFrom"]["fieldRef"]["fieldPath"]] for variable in spec["env"]},
-        }
-        command = container.command(*arguments, environment=environment, account=account)
-        return cp.start_process(spec["name"], command)
+    def start(cp: ControlPlane, spec: Json, arguments: Sequence[str]) -> Process:
+        name = f"turnstile-{spec['containers'][0]['name']}-0"
+        return start_pod(container, tmp_path_factory.mktemp(name), cp, name, spec, arguments)
 
     with deploy(start) as found:
         yield found
+
+
+def start_pod(
+    container: Container, account: Path, cp: ControlPlane, name: str, spec: Json, arguments: Sequence[str]
+) -> Process:
+    """Start a pod of the chart from the image: its one container with these arguments, its variables and the files of
+    its service account, which are put into the directory `account`."""
+    (found,) = spec["containers"]
+    user = spec["securityContext"]
+    assert container.config["User"] == f"{user['runAsUser']}:{user['runAsGroup']}"
+    mounts = [mount["mountPath"] for mount in found["volumeMounts"] if mount["mountPath"] != f"/var{SERVICE_ACCOUNT}"]
+    assert mounts == ["/tmp"]
+    _write_account(account, cp, spec["serviceAccountName"])
+    server = urlsplit(cp.server)
+    fields = {"metadata.namespace": NAMESPACE, "metadata.name": name}
+    environment = {
+        "KUBERNETES_SERVICE_HOST": str(server.hostname),
+        "KUBERNETES_SERVICE_PORT": str(server.port),
+        **{each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in found.get("env", ())},
+    }
+    return cp.start_process(name, container.command(*arguments, environment=environment, account=account))
 
 
 def _write_account(directory: Path, cp: ControlPlane, name: str) -> None:

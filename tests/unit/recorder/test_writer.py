@@ -123,26 +123,31 @@ class TestWhatIsStored:
         """Of each transaction all is there or nothing, and the next process, which begins with what objects show, makes
         the rest up."""
         program = """
-import sys, time
+import os, sys, time
 from app.recorder import writer
 from app.recorder.location import Location
 from tests.unit.recorder.lives import life, recorded
 writer.BATCH = 7
 made = writer.Writer(Location.of(sys.argv[1]), retention=writer.Retention(days=None), clock=time.time, gather_seconds=0)
 made.start()
+parent = os.getppid()
 print("begins", flush=True)
 for number in range(10_000):
+    if os.getppid() != parent:
+        break
     for record in recorded(life(f"w-{number}")[:4]):
         made.put(record)
-        while len(made) > 1000:
+        while len(made) > 1000 and os.getppid() == parent:
             time.sleep(0.001)
 """
         command = [sys.executable, "-c", program, url(place)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            process.stdout.readline()
-            until(lambda: self._written(place) > 20)
-            process.kill()
+            try:
+                process.stdout.readline()
+                until(lambda: self._written(place) > 20)
+            finally:
+                process.kill()
         names = [f"w-{number}" for number in range(60)]
         assert all(told == TOLD[: len(told)] for told in self._told(place, names))
         store(place, [record for each in names for record in recorded(life(each))])

@@ -180,6 +180,24 @@ class TestStop:
         async with asyncio.timeout(10):
             await server.task
 
+    async def test_idle_connections_are_closed_once_no_review_can_come(self, start: Start) -> None:
+        """As after `helm uninstall`: nobody waits for `idle_seconds` in vain."""
+        uninstalled = asyncio.Event()
+
+        async def needless() -> None:
+            await uninstalled.wait()
+
+        server = await start(drain_seconds=0, idle_seconds=60, needless=needless)
+        idle = await server.connect()
+        await idle.ask("POST", PATH, review())
+        server.stop.set()
+        await eventually(lambda: server.health.draining)
+        assert (await (await server.connect()).ask("POST", PATH, review())).status == 200
+        uninstalled.set()
+        assert await idle.closed()
+        async with asyncio.timeout(10):
+            await server.task
+
     async def test_a_request_under_way_is_finished(self, start: Start) -> None:
         """A body that is half here when the server stops still gets its answer."""
         server = await start()
