@@ -114,7 +114,7 @@ def contains(whole: Any, part: Any) -> bool:
 
 def test_stored_versions_without_us(objects: Objects, turnstile: Turnstile, control_plane: ControlPlane) -> None:
     """With all of Turnstile gone every kind reads in its stored version, and those that share a schema in both."""
-    turnstile.kill()
+    turnstile.crash()
     try:
         for kinds in KINDS:
             plural = kinds.stored.PLURAL
