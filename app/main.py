@@ -329,6 +329,7 @@ class Turnstile:
             jobs=lambda: self.options,
             clock=now,
             lease=(settings.namespace, f"{settings.name}-controller"),
+            recorder=settings.recorder,
         )
 
     async def _show_page(self, page: ClusterPage, address: tuple[str, int]) -> None:

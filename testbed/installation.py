@@ -125,7 +125,7 @@ class Installation:
         path = resource_path("coordination.k8s.io/v1", "leases", f"{RELEASE}-controller", namespace=NAMESPACE)
         self.control_plane.api.patch(path, {"spec": {"holderIdentity": ""}})
 
-    def start_page(self) -> Process:
+    def start_page(self, *arguments: str) -> Process:
         """Start the page under its own account, with the certificate that the leader made; its pod would have it as
         files."""
         self._count += 1
@@ -133,7 +133,7 @@ class Installation:
         credentials = self.control_plane.service_account_kubeconfig(NAMESPACE, "turnstile-page", seconds=86400)
         files = self._certificate()
         command = [sys.executable, "-m", "app", "serve", "--role", "page", "--kubeconfig", str(credentials)]
-        command += ["--namespace", NAMESPACE, "--bind", f"127.0.0.1:{self.page_port}", *files]
+        command += ["--namespace", NAMESPACE, "--bind", f"127.0.0.1:{self.page_port}", *files, *arguments]
         return self.control_plane.start_process(name, command, cwd=ROOT)
 
     def _certificate(self) -> list[str]:

@@ -287,9 +287,9 @@ def register(app: typer.Typer, serving: Callable[[Settings], int]) -> None:
                 envvar="TURNSTILE_RECORDER",
                 metavar="FILE|URL",
                 help="Where the leader records what happens to each Workload, for `turnstile timeline` and `turnstile"
-                " usage`; nowhere by default. A file (SQLite; not on a network file system), or a database of"
-                " PostgreSQL as postgresql://USER:PASSWORD@HOST/DATABASE: give that by the variable, which other"
-                " processes do not see.",
+                " usage`, and where the role page reads; nowhere by default. A file (SQLite; not on a network file"
+                " system), or a database of PostgreSQL as postgresql://USER:PASSWORD@HOST/DATABASE: give that by the"
+                " variable, which other processes do not see.",
             ),
         ] = None,
         recorder_decisions: Annotated[

@@ -15,6 +15,7 @@ from app.cli.recorded import RecorderPlace, point
 from app.recorder.location import Location
 from app.recorder.reading import reading
 from app.recorder.reports import BY, COLUMNS, Report, as_csv, reports
+from app.recorder.scope import EVERYTHING
 
 
 class Output(StrEnum):
@@ -63,7 +64,8 @@ def register(app: typer.Typer, clock: Callable[[], datetime]) -> None:
                 cure = f"is not before --until, {end.isoformat()}: give an earlier one"
                 raise InvalidValue("--since", begin.isoformat(), cure)
             edges = (begin.timestamp(), end.timestamp())
-            (told,) = reports(reader, names, edges, user_label=user_label, namespace=namespace, resource=resource)
+            scope = EVERYTHING.within(namespace) if namespace else EVERYTHING
+            (told,) = reports(reader, names, edges, user_label=user_label, scope=scope, resource=resource)
         match output:
             case Output.JSON:
                 typer.echo(orjson.dumps(msgspec.to_builtins(told), option=orjson.OPT_INDENT_2).decode())

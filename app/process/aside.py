@@ -1,7 +1,7 @@
 """Answers that take long, worked out beside the event loop: by a fork of this process that ends with its answer.
 
 The fork sees everything as it was at that moment, and nothing that it does reaches this process. Who stops waiting
-ends it. Must never be given work that needs the event loop or the network.
+ends it. Must never be given work that needs the event loop, or a connection of this process; it may open its own.
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from app.kube.reviews import AccessReviews
 from app.kube.transport import Transport
 from app.process.aside import Aside
 from app.process.sources import Followed
+from app.recorder.location import Location
 from app.web.questions import SECONDS, Questions
 from app.web.rights import ALLOWED_SECONDS, KEPT, REFUSED_SECONDS
 from app.web.server import PageServer
@@ -42,13 +43,24 @@ class ClusterPage:
         jobs: Callable[[], JobOptions],
         clock: Callable[[], datetime],
         lease: tuple[str, str],
+        recorder: Location | None,
     ) -> None:
         self.certificate = ServingCertificate()
         self._reviews = self._reviewing(transport)
         # Two limits, so that requests with unknown tokens do not use up the questions about readers' rights.
         self._callers = Callers(self._reviewing(transport), caches, self.certificate.trust)
         source = Followed(caches, {}, lease, also=PRIORITY_CLASSES)
-        self._server = PageServer(source, engine, clock, Aside(), where="this cluster", lease="/".join(lease))
+        self._server = PageServer(
+            source,
+            engine,
+            clock,
+            Aside(),
+            where="this cluster",
+            lease="/".join(lease),
+            recorder=recorder,
+            adding=Aside(seconds=SECONDS),
+            shared=True,
+        )
         self._questions = Questions(self._server.world, Aside(seconds=SECONDS), registry, jobs)
 
     @staticmethod

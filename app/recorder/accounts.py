@@ -20,6 +20,7 @@ from app.engine.quota.tree import Node
 from app.recorder.facts import Pair, Quota
 from app.recorder.holdings import Holding
 from app.recorder.quotatree import Tree
+from app.recorder.scope import EVERYTHING, Scope
 
 By = Literal["cluster_queue", "local_queue", "namespace", "user", "flavor"]
 UNKNOWN: Final = ""
@@ -83,20 +84,28 @@ class _Pool:
 
 
 def accounts(
-    holdings: Iterable[Holding], quotas: Sequence[Quota], since: Instant, until: Instant, *, user_label: str = ""
+    holdings: Iterable[Holding],
+    quotas: Sequence[Quota],
+    since: Instant,
+    until: Instant,
+    *,
+    user_label: str = "",
+    scope: Scope = EVERYTHING,
 ) -> dict[Account, Figures]:
     """The accounts of all that was held between two instants. `quotas` are in order of time. The user of a Workload is
-    what its label says."""
+    what its label says. Only what a scope shows has an account, but all that was held decides how much was borrowed;
+    lenders have one if everything is shown."""
     held = [each for each in holdings if each.begin < until and (each.end is None or each.end > since)]
-    return _Sweep(quotas, since, until, user_label).run(held)
+    return _Sweep(quotas, since, until, user_label, scope).run(held)
 
 
 class _Sweep:
     """Goes through all changes in order of time."""
 
-    def __init__(self, quotas: Sequence[Quota], since: Instant, until: Instant, user_label: str) -> None:
+    def __init__(self, quotas: Sequence[Quota], since: Instant, until: Instant, user_label: str, scope: Scope) -> None:
         self._since, self._until = since, until
         self._user_label = user_label
+        self._scope = scope
         self._tree = Tree()
         self._cells: dict[tuple[str, Pair], _Cell] = {}
         self._pools: dict[tuple[Node, Pair], _Pool] = {}
@@ -151,6 +160,8 @@ class _Sweep:
 
     def _count(self, each: Holding, pair: Pair, reserved: float, borrowed: float) -> None:
         workload = each.workload
+        if not self._scope.shows(workload.namespace, workload.created):
+            return
         user = workload.labels.get(self._user_label, UNKNOWN) if self._user_label else UNKNOWN
         local_queue = f"{workload.namespace}/{workload.local_queue}"
         account = Account(each.cluster_queue, local_queue, workload.namespace, user, *pair)
@@ -208,6 +219,8 @@ class _Sweep:
     def _lend(self, key: tuple[Node, Pair], pool: _Pool, now: Instant) -> None:
         """Let time pass, in which the same was lent."""
         seconds, pool.since = now - pool.since, now
+        if not self._scope.whole:
+            return
         for node, rate in pool.rates.items():
             lender = node.name if node.is_queue else f"cohort {node.name}"
             self._found[Account(lender, "", "", UNKNOWN, *key[1])].add(Figures(lent=rate * seconds))

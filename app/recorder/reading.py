@@ -17,6 +17,7 @@ from app.recorder.connection import Connection, Refused, Unavailable
 from app.recorder.facts import Quota
 from app.recorder.location import Location
 from app.recorder.schema import require_known
+from app.recorder.scope import EVERYTHING, Scope
 
 PIECE: Final = 1000
 """Workloads whose facts are read at once."""
@@ -54,16 +55,31 @@ class Entry(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
+def opened(location: Location) -> Connection:
+    """A connection that reads. Raises InvalidValue for a store that is not there or not ours, and Unavailable."""
+    connection = location.open(write=False)
+    try:
+        require_known(connection.version, str(location))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def unreadable(location: Location, why: str) -> InvalidValue:
+    """What is said of a store that cannot be read now."""
+    return InvalidValue("--recorder", str(location), f"cannot be read: {why}")
+
+
 @contextmanager
 def reading(location: Location) -> Iterator["Reader"]:
     """Open a store for reading. Raises InvalidValue for one that is not there, not ours or cannot be read."""
     connection: Connection | None = None
     try:
-        connection = location.open(write=False)
-        require_known(connection.version, str(location))
+        connection = opened(location)
         yield Reader(connection)
     except (Unavailable, Refused) as error:
-        raise InvalidValue("--recorder", str(location), f"cannot be read: {error}") from None
+        raise unreadable(location, str(error)) from None
     finally:
         if connection is not None:
             connection.close()
@@ -101,25 +117,31 @@ class Reader:
         query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created DESC LIMIT ?"  # noqa: S608 -- constants
         return [_recorded(row) for row in self._run(query, *given, at_most)]
 
-    def gone(self, words: Sequence[str], *, at_most: int = 100) -> tuple[int, list[Recorded]]:
+    def gone(
+        self, words: Sequence[str], *, scope: Scope = EVERYTHING, at_most: int = 100
+    ) -> tuple[int, list[Recorded]]:
         """How many Workloads were deleted whose namespace and name contain all of these words, in small letters, and
         those that were deleted last, the latest first."""
         where = " AND ".join(["gone IS NOT NULL", *["namespace || '/' || name LIKE ? ESCAPE '!'"] * len(words)])
         patterns = [f"%{word.translate(_LITERAL)}%" for word in words]
-        ((count,),) = self._run(f"SELECT count(*) FROM workloads WHERE {where}", *patterns)  # noqa: S608 -- constants
-        latest = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY gone DESC, created DESC LIMIT ?"  # noqa: S608 -- constants
-        return count, [_recorded(row) for row in self._run(latest, *patterns, at_most)]
+        source, of = _shown(scope)
+        ((count,),) = self._run(f"SELECT count(*) FROM {source} AND {where}", *of, *patterns)  # noqa: S608 -- constants
+        latest = f"SELECT {_COLUMNS} FROM {source} AND {where} ORDER BY gone DESC, created DESC LIMIT ?"  # noqa: S608 -- constants
+        return count, [_recorded(row) for row in self._run(latest, *of, *patterns, at_most)]
 
-    def _workloads(self, where: str, *given: object) -> Iterator[Recorded]:
-        query = f"SELECT {_COLUMNS} FROM workloads WHERE {where} ORDER BY created, uid"  # noqa: S608 -- constants
-        return (_recorded(row) for row in self._run(query, *given))
+    def _workloads(self, where: str, *given: object, scope: Scope = EVERYTHING) -> Iterator[Recorded]:
+        source, of = _shown(scope)
+        query = f"SELECT {_COLUMNS} FROM {source} AND {where} ORDER BY created, uid"  # noqa: S608 -- constants
+        return (_recorded(row) for row in self._run(query, *of, *given))
 
     def timeline(self, uid: str) -> list[Entry]:
         """All that happened to a Workload, in order."""
         query = f"SELECT {_ENTRY} FROM facts WHERE uid = ? ORDER BY at, seq"  # noqa: S608 -- constants
         return [_entry(row) for row in self._run(query, uid)]
 
-    def changes_of_usage(self, since: Instant, until: Instant) -> Iterator[tuple[Recorded, list[Entry]]]:
+    def changes_of_usage(
+        self, since: Instant, until: Instant, scope: Scope = EVERYTHING
+    ) -> Iterator[tuple[Recorded, list[Entry]]]:
         """Of each Workload that may have held quota between two instants, when it got, had and lost quota."""
         query = (
             "SELECT uid, what, at, attempt, reason, '', detail FROM facts"
@@ -128,7 +150,7 @@ class Reader:
             " ORDER BY at, seq"
         )
         where = "(over IS NULL OR over >= ?) AND created < ?"
-        rest = self._workloads(where, since, until)
+        rest = self._workloads(where, since, until, scope=scope)
         while some := list(islice(rest, PIECE)):
             entries: dict[str, list[Entry]] = {workload.uid: [] for workload in some}
             for row in self._run(query, msgspec.json.encode([(uid,) for uid in entries]).decode()):
@@ -157,6 +179,16 @@ class Reader:
             Quota(kind, name, at, parent, tuple(tuple(each) for each in msgspec.json.decode(amounts)), bool(gone))
             for kind, name, at, parent, amounts, gone in self._run(query)
         ]
+
+
+def _shown(scope: Scope) -> tuple[str, list[str]]:
+    """Where the Workloads of a scope are found: what stands after FROM, and its values."""
+    if scope.namespaces is None:
+        return "workloads WHERE TRUE", []
+    created = "created >= CAST(value->>1 AS DOUBLE PRECISION)"
+    return f"{{rows}}, workloads WHERE namespace = value->>0 AND {created}", [
+        msgspec.json.encode([*scope.namespaces.items()]).decode()
+    ]
 
 
 def _recorded(row: tuple[Any, ...]) -> Recorded:

@@ -3,7 +3,7 @@ for the file that it reads."""
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, cast
@@ -15,6 +15,7 @@ from app.engine.instants import Instant
 from app.recorder.accounts import UNKNOWN, By, Figures, accounts, summed
 from app.recorder.holdings import holdings
 from app.recorder.reading import Reader
+from app.recorder.scope import EVERYTHING, Scope
 
 BY: Final[dict[str, By]] = {
     "queue": "cluster_queue",
@@ -30,14 +31,15 @@ _GIB: Final = 2**30
 
 class Row(msgspec.Struct, frozen=True):
     """Hours of one resource: of cores for cpu, of GiB for memory and storage, of units for all else. `lent` is None
-    where the usage is by namespace, LocalQueue or user: what is lent belongs to none of them."""
+    where the usage is by namespace, LocalQueue or user, or of some namespaces only: what is lent belongs to none of
+    them. `borrowed` is None for a reader who is shown no quotas."""
 
     keys: dict[str, str]
     resource: str
     unit: str
     reserved: float
     used: float
-    borrowed: float
+    borrowed: float | None
     lent: float | None
     preempted: float
 
@@ -57,22 +59,24 @@ def reports(
     edges: Sequence[Instant],
     *,
     user_label: str = "",
-    namespace: str = "",
+    scope: Scope = EVERYTHING,
     resource: str = "",
 ) -> list[Report]:
-    """The usage between each two instants that follow on one another, by fields (keys of `BY`)."""
-    changes = reader.changes_of_usage(edges[0], edges[-1])
+    """The usage between each two instants that follow on one another, by fields (keys of `BY`), of Workloads that a
+    scope shows."""
+    # What others held decides how much was borrowed: it is read if that is shown of anything.
+    borrowing = scope.quotas and scope.namespaces != {}
+    changes = reader.changes_of_usage(edges[0], edges[-1], EVERYTHING if borrowing else scope)
     held = [each for found, entries in changes for each in holdings(found, entries)]
     quotas, first = reader.quotas(), reader.since()
+    hidden = {name for name, shown in (("borrowed", scope.quotas), ("lent", scope.whole)) if not shown}
     made = []
     for begin, end in pairwise(edges):
-        found = accounts(held, quotas, begin, end, user_label=user_label)
-        if namespace:  # others were needed for what is borrowed; what is lent is not the namespace's
-            found = {account: figures for account, figures in found.items() if account.namespace == namespace}
+        found = accounts(held, quotas, begin, end, user_label=user_label, scope=scope)
         if resource:
             found = {account: figures for account, figures in found.items() if account.resource == resource}
         sums = summed(found, [BY[name] for name in names])
-        rows = [_row(names, key, figures) for key, figures in sums.items()]
+        rows = [_row(names, key, figures, hidden) for key, figures in sums.items()]
         made.append(Report(stamp(begin), stamp(end), stamp(first) if first is not None else None, rows))
     return made
 
@@ -93,10 +97,11 @@ def nominals(reader: Reader, edges: Sequence[Instant], resource: str) -> list[di
     return found
 
 
-def _row(names: Sequence[str], key: tuple[str, ...], figures: Figures) -> Row:
+def _row(names: Sequence[str], key: tuple[str, ...], figures: Figures, hidden: Container[str]) -> Row:
     *values, resource = key
     unit, each = unit_of(resource)
-    hours = {name: None if (value := getattr(figures, name)) is None else value / each / 3600 for name in COLUMNS}
+    amounts = {name: None if name in hidden else getattr(figures, name) for name in COLUMNS}
+    hours = {name: None if value is None else value / each / 3600 for name, value in amounts.items()}
     keys = {name: value if value != UNKNOWN else "(unknown)" for name, value in zip(names, values, strict=True)}
     return Row(keys, resource, unit, **cast("dict[str, float]", hours))
 

@@ -3,19 +3,23 @@
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import FastAPI, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from app.api.errors import InvalidValue, Unanswered
+from app.web.explanations import Beside
 from app.web.filters import FILTERS
 from app.web.fragments import Rendered, Renderer, event, relative
 from app.web.pages import Shown, Site, show, usage_table
 from app.web.static import Static
 from app.web.visit import HERE, KEY, Visit
+
+T = TypeVar("T")
 
 APART_SECONDS: Final = 0.5
 """Seconds between two renderings of a page while changes go on: what changes meanwhile is sent together. After a pause
@@ -26,6 +30,8 @@ READERS: Final = 64
 """Pages that are followed at a time."""
 OF_ONE: Final = 16
 """Of these, by one user in the cluster."""
+ADDED_OF_ONE: Final = 2
+"""Pages and tables of usage that are worked out for one user in the cluster at a time."""
 
 
 def create(site: Site, stop: asyncio.Event) -> FastAPI:
@@ -34,6 +40,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     static = Static()
     renderer = Renderer(static, FILTERS)
     followed: Counter[str] = Counter()
+    adding: Counter[str] = Counter()
 
     @app.get("/static/{name:path}")
     async def file(name: str, request: Request) -> Response:
@@ -52,14 +59,14 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     @app.get("/usage.csv")
     async def csv(request: Request) -> Response:
         try:
-            seen = dataclasses.replace(site, sight=await request.scope.get(KEY, HERE).sight(()))
-            table = await usage_table(seen, dict(request.query_params))
+            params = dict(request.query_params)
+            table = await usage_table(await _seen(request.scope.get(KEY, HERE), "", params), params)
         except InvalidValue as error:
             return Response(f"{error.field} {error.value}: {error.cure}\n", 400, media_type="text/plain")
         except Unanswered as error:
             return Response(f"{error}\n", 503, media_type="text/plain")
         if table is None:
-            return Response("no recorder is read, or not for you\n", 404, media_type="text/plain")
+            return Response("no recorder is read\n", 404, media_type="text/plain")
         headers = {"content-disposition": 'attachment; filename="usage.csv"', "cache-control": "no-store"}
         return Response(table, media_type="text/csv", headers=headers)
 
@@ -86,8 +93,13 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
         return HTMLResponse(html, shown.status, headers={"cache-control": "no-store"})
 
     async def _shown(visit: Visit, path: str, params: Mapping[str, str]) -> Shown:
-        words = {*path.split("/"), *params.get("q", "").lower().split()}
-        return await show(dataclasses.replace(site, sight=await visit.sight(words)), path, params)
+        return await show(await _seen(visit, path, params), path, params)
+
+    async def _seen(visit: Visit, path: str, params: Mapping[str, str]) -> Site:
+        """The site as the sender of a request sees it, who may name namespaces in the address."""
+        words = {*path.split("/"), *params.get("q", "").lower().split(), params.get("namespace", "").strip()}
+        fair = _Fair(site.adding, adding, visit.user)
+        return dataclasses.replace(site, sight=await visit.sight(words), adding=fair)
 
     async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
         shown = await _shown(visit, path, params)
@@ -128,3 +140,26 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
                 each.cancel()
 
     return app
+
+
+class _Fair:
+    """Works out few answers at a time for one user, so that other users get theirs."""
+
+    def __init__(self, beside: Beside, asked: Counter[str], user: str) -> None:
+        self._beside = beside
+        self._asked = asked
+        self._user = user
+
+    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields. Raises Unanswered if too much is under way for the user."""
+        if self._user and self._asked[self._user] >= ADDED_OF_ONE:
+            raise Unanswered("you have asked for usage that is still being added up: wait for it")
+        self._asked[self._user] += 1
+        try:
+            async with aclosing(self._beside.answers(work)) as answers:
+                async for each in answers:
+                    yield each
+        finally:
+            self._asked[self._user] -= 1
+            if not self._asked[self._user]:
+                del self._asked[self._user]

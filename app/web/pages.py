@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from app.api.clusterqueue import ClusterQueue
+from app.api.core import Namespace
 from app.api.errors import InvalidValue, Unanswered
+from app.api.meta import Kind
+from app.engine.instants import Instant, instant_or_zero
+from app.recorder.scope import Scope
 from app.web import forecasts, queues, supposing, usage, workloads
 from app.web.explanations import Beside, Explanations
 from app.web.forecasts import Forecasts
@@ -43,13 +47,26 @@ class Site:
     observer: Observer
     beside: Beside
     history: History | None = None
-    """What the recorder's file tells; None if it is not read."""
+    """What the recorder tells; None if it is not read."""
+    adding: Beside
+    """Adds up usage: a database that is slow holds up no other answer."""
     where: str
     """The cluster or dump that is shown."""
     alive: bool = True
     """Whether it can change; a dump cannot."""
     sight: Sight = EVERYTHING
     """What the reader of this page may see."""
+    shared: bool = False
+    """Whether it is served in the cluster, to readers with rights of their own."""
+
+    @property
+    def scope(self) -> Scope:
+        """What of the records the reader is shown."""
+        return self.sight.past(self._created)
+
+    def _created(self, namespace: str) -> Instant | None:
+        found = self.world.of(Namespace).get(namespace)
+        return None if found is None else instant_or_zero(found.metadata.creation_timestamp)
 
 
 async def show(site: Site, path: str, params: Params) -> Shown:
@@ -107,7 +124,10 @@ async def _workload(site: Site, names: Params, params: Params) -> Shown | None:
         return None
     start = site.forecasts.get([key], sight)[key] if found.entry.state == "pending" else None
     follows = True if kept.asking or (start is not None and start.asking) else None
-    content = {"shown": found, "start": start, "history": await _lives(site, names)}
+    history = await _lives(site, names)
+    if history is not None and history.late:
+        follows = True
+    content = {"shown": found, "start": start, "history": history, "shared": site.shared}
     return Shown("workload.html", f"Workload {names['name']}", content, follows=follows)
 
 
@@ -115,38 +135,41 @@ async def _recorded(site: Site, names: Params, _: Params) -> Shown | None:
     """A Workload that is recorded: the one with the uid of the address, or else the newest one of that name."""
     history = await _lives(site, names)
     uid = names.get("uid", "")
-    if history is None or not (history.lives or history.error):
+    if history is None or not (history.lives or history.error or history.late):
         return None
     life = history.of(uid) if uid else next(iter(history.lives), None)
-    if life is None and not history.error:
+    if life is None and history.lives:
         return None
     info = site.world.state.workloads.get(f"{names['namespace']}/{names['name']}")
     there = info is not None and life is not None and info.workload.metadata.uid == life.workload.uid
     content = {"names": names, "life": life, "history": history, "there": there}
-    status = 200 if life is not None else 404
+    status = 200 if life is not None or history.late else 404
     return Shown(
-        "recorded.html", f"Workload {names['name']}", {**content, "reading": site.world.source.missing()}, status
+        "recorded.html",
+        f"Workload {names['name']}",
+        {**content, "reading": site.world.source.missing()},
+        status,
+        follows=True if history.late else None,
     )
 
 
-def _history(site: Site) -> History | None:
-    """What the recorder tells: of all namespaces, so for readers only who see everything."""
-    return site.history if site.sight.whole else None
-
-
 async def _lives(site: Site, names: Params) -> Lives | None:
-    history = _history(site)
-    return None if history is None else await history.of(names["namespace"], names["name"])
+    """What is recorded of a name; None for who is not shown its namespace."""
+    scope, namespace = site.scope, names["namespace"]
+    if site.history is None or not scope.includes(namespace):
+        return None
+    return await site.history.of(namespace, names["name"], scope)
 
 
 async def _search(site: Site, _: Params, params: Params) -> Shown:
     wanted, state = params.get("q", "").strip(), params.get("state", "")
     found = workloads.search(site.world, wanted, state, site.sight)
-    history, gone = _history(site), None
+    history, gone = site.history, None
     if history is not None and (state == "gone" or (wanted and not state)):
-        gone = await history.search(wanted)
+        gone = await history.search(wanted, site.scope)
     content = {"shown": found, "wanted": wanted, "state": state, "gone": gone, "recorded": history is not None}
-    return Shown("search.html", "Workloads", {**content, **_reading(site)})
+    follows = True if gone is not None and gone.late else None
+    return Shown("search.html", "Workloads", {**content, **_reading(site)}, follows=follows)
 
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
@@ -170,28 +193,29 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
 
 
 async def _usage(site: Site, _: Params, params: Params) -> Shown:
-    form, error, found = _form(usage.FIELDS, params), None, None
+    form, error, found, status = _form(usage.FIELDS, params), None, None, 200
     if site.history is not None:
         try:
-            found = await usage.answer(site.history.place, site.beside, usage.asked(form, site.world.now))
+            given = usage.asked(form, site.world.now)
+            found = await usage.answer(site.history.place, site.adding, given, site.scope)
         except InvalidValue as refused:
-            error = _refusal(refused)
+            error, status = _refusal(refused), 400
         except Unanswered as late:
-            error = ("", str(late))
-    content = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+            error, status = ("", str(late)), 503
+    content: dict[str, Any] = {"form": form, "shown": found, "error": error, "recorded": site.history is not None}
+    content |= {"shared": site.shared, "tree": site.sight.tree, "unlisted": _by_reason(site.sight.unread())}
     known = (found.resources if found is not None else ()) or (form["resource"],)
     content["resources"] = {each: each or "not known yet" for each in known}
     choices = {"spans": usage.SPANS, "groupings": usage.GROUPINGS, "height": usage.HEIGHT}
-    return Shown("usage.html", "Usage", {**content, **choices}, 400 if error else 200, follows=False)
+    return Shown("usage.html", "Usage", {**content, **choices}, status, follows=False)
 
 
 async def usage_table(site: Site, params: Params) -> str | None:
-    """The table of usage as CSV; None if no recorder's file is read. Raises InvalidValue and Unanswered."""
-    history = _history(site)
-    if history is None:
+    """The table of usage as CSV; None if no recorder is read. Raises InvalidValue and Unanswered."""
+    if site.history is None:
         return None
     given = usage.asked(_form(usage.FIELDS, params), site.world.now)
-    return await usage.table(history.place, site.beside, given)
+    return await usage.table(site.history.place, site.adding, given, site.scope)
 
 
 def _form(fields: Iterable[str], params: Params) -> dict[str, str]:
@@ -214,8 +238,12 @@ def _reading(site: Site) -> dict[str, Any]:
 
 def _unread(site: Site) -> dict[str, list[str]]:
     """Kinds that cannot be read, by the reason."""
+    return _by_reason(site.sight.unread() | site.world.source.unread())
+
+
+def _by_reason(unread: Mapping[type[Kind], str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for kind, why in (site.sight.unread() | site.world.source.unread()).items():
+    for kind, why in unread.items():
         found.setdefault(why, []).append(kind.KIND)
     return found
 
@@ -232,5 +260,5 @@ _PAGES: Final[tuple[tuple[str, _Page], ...]] = (
     ("/usage", _usage),
     ("/health", _health),
 )
-_BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _what_if))
+_BY_SIGHT: Final = frozenset((_overview, _queue, _search, _workload, _recorded, _what_if, _usage))
 """Pages that leave out what their reader may not see. Others are for readers who see everything."""

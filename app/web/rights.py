@@ -2,7 +2,8 @@
 
 Rights are asked by kind and namespace, never by object, so how many are asked does not depend on how many Workloads
 there are: `list` of ClusterQueues and Cohorts, of Workloads and LocalQueues everywhere, and without that right in one
-namespace after the other. Answers are kept for a short time. What cannot be found out is not allowed.
+namespace after the other: those that have queues, and those that exist and are named by the request. Answers are kept
+for a short time. What cannot be found out is not allowed.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ ALLOWED_SECONDS: Final = 10.0
 REFUSED_SECONDS: Final = 60.0
 """Seconds for which a right that was given may not be used yet."""
 NAMESPACES: Final = 100
-"""Namespaces about which the API server is asked for one reader; of more, only those that the request names."""
+"""Namespaces about which the API server is asked for one reader; if more have queues, only those that the request
+names."""
 AT_ONCE: Final = 16
 """SubjectAccessReviews under way at a time."""
 KEPT: Final = 8192
@@ -32,11 +34,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Rights:
-    """Finds out what users may see. `namespaces` are those that have queues."""
+    """Finds out what users may see. `namespaces` are those that have queues; `exists` is whether there is one."""
 
-    def __init__(self, reviews: AccessReviews, namespaces: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, reviews: AccessReviews, namespaces: Callable[[], Collection[str]], exists: Callable[[str], bool]
+    ) -> None:
         self._reviews = reviews
         self._namespaces = namespaces
+        self._exists = exists
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def may(self, user: User, verb: str, kind: type[Kind], namespace: str = "") -> bool:
@@ -61,7 +66,9 @@ class Rights:
             return Sight(unlisted)
         known = self._namespaces()
         too_many = len(known) if len(known) > NAMESPACES else 0
-        asked = sorted(set(known).intersection(named) if too_many else known)[:NAMESPACES]
+        asked = sorted(each for each in {*named} if self._exists(each))[:NAMESPACES]
+        if not too_many:
+            asked = sorted({*asked, *known})
         seen = await asyncio.gather(*(self._lines(user, each, unlisted) for each in asked))
         return Sight(unlisted, frozenset(each for each, may in zip(asked, seen, strict=True) if may), too_many)
 

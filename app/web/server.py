@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from starlette.types import ASGIApp
 
+from app.api.core import Namespace
 from app.api.localqueue import LocalQueue
 from app.engine import Options
 from app.http.connections import DEADLINES, Connections, State
@@ -47,7 +48,8 @@ class Watched(Source, Protocol):
 
 class PageServer:
     """One server of the page. `alive` is whether the source can change; `lease` is the Lease of the leader; `recorder`
-    is the recorder's file, which tells of all namespaces."""
+    is where records are, and `adding` what adds usage up (as `beside`, by default); `shared` is whether readers have
+    rights of their own."""
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class PageServer:
         alive: bool = True,
         lease: str = "",
         recorder: Location | None = None,
+        adding: Beside | None = None,
+        shared: bool = False,
         token: str = "",
     ) -> None:
         self.world = World(source, options, clock)
@@ -73,9 +77,11 @@ class PageServer:
             forecasts=self._forecasts,
             observer=self._observer,
             beside=beside,
-            history=History(recorder) if recorder is not None else None,
+            history=History(recorder, self.world.tell) if recorder is not None else None,
+            adding=adding or beside,
             where=where,
             alive=alive,
+            shared=shared,
         )
 
     async def run(
@@ -97,7 +103,7 @@ class PageServer:
         questions: Questions,
     ) -> None:
         """Serve in the cluster until `stop` is set, to each user what that user may see."""
-        rights = Rights(reviews, self._namespaces)
+        rights = Rights(reviews, self._namespaces, lambda name: name in self.world.of(Namespace))
         app = ClusterApp(create(self._site, stop), questions, callers, rights, health=health)
         await self._serve(app, health, *address, stop=stop)
 
@@ -132,3 +138,5 @@ class PageServer:
             )
             for task in tasks:
                 task.cancel()
+        if self._site.history is not None:
+            self._site.history.close()

@@ -1,9 +1,11 @@
 """What of the cluster a reader may see: the rule by which every page, event and answer leaves things out.
 
-Queues are seen by a reader who may list all ClusterQueues and Cohorts, Workloads and LocalQueues by namespace. A value
-that never changes: rights that changed make another one. Must never ask the API server (`app.web.rights` does).
+Queues are seen by a reader who may list all ClusterQueues and Cohorts, Workloads and LocalQueues by namespace. The same
+holds for what is recorded of Workloads that are gone, as long as their namespace exists. A value that never changes:
+rights that changed make another one. Must never ask the API server (`app.web.rights` does).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +14,9 @@ from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.workload import Workload
+from app.engine.instants import Instant
 from app.insight.snapshot import Snapshot
+from app.recorder.scope import Scope
 
 TREE: Final[tuple[type[Kind], ...]] = (ClusterQueue, Cohort)
 """Kinds without whose objects no quota is shown."""
@@ -66,6 +70,14 @@ class Sight:
         more = len(self.namespaces or ()) - len(shown)
         names = ", ".join(shown) + (f" and {more} more" if more else "")
         return f"you may list them in namespace{'s' if len(shown) > 1 else ''} {names} only"
+
+    def past(self, created: Callable[[str], Instant | None]) -> Scope:
+        """What of the recorder's records the reader is shown. `created` tells since when a namespace exists; a reader
+        of some namespaces is shown nothing of one that is gone, nor of one that had its name before."""
+        if self.namespaces is None:
+            return Scope(quotas=self.tree)
+        known = {each: created(each) for each in self.namespaces}
+        return Scope({each: at for each, at in known.items() if at is not None}, quotas=self.tree)
 
     def narrowed(self, snapshot: Snapshot) -> Snapshot:
         """A snapshot for questions of this reader: without queues that the reader may not see. Workloads of other

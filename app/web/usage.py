@@ -4,21 +4,25 @@ It is added up beside the event loop. A plot has a bar for each step of time: th
 to what is borrowed, and below the axis what was lent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
-from app.api.errors import InvalidValue
+from app.api.errors import InvalidValue, Unanswered
 from app.engine.instants import Instant
 from app.recorder.location import Location
-from app.recorder.reading import reading
+from app.recorder.reading import Reader, reading
 from app.recorder.reports import Report, Row, as_csv, nominals, reports, stamp, unit_of
+from app.recorder.scope import EVERYTHING, Scope
 from app.web.explanations import Beside
+from app.web.history import said
 
-FIELDS: Final = ("span", "since", "until", "by", "resource", "label")
+T = TypeVar("T")
+
+FIELDS: Final = ("span", "since", "until", "by", "resource", "label", "namespace")
 SPANS: Final = {
     "24h": timedelta(hours=24),
     "7d": timedelta(days=7),
@@ -56,6 +60,12 @@ class Asked:
     """Empty for the one that the page finds."""
     label: str
     """Of Workloads, that has their user."""
+    namespace: str
+    """Whose usage is asked for; empty for that of all that the reader is shown."""
+
+    def part(self, scope: Scope) -> Scope:
+        """Of what the reader is shown, what is asked for."""
+        return scope.within(self.namespace) if self.namespace else scope
 
     @property
     def edges(self) -> list[Instant]:
@@ -77,7 +87,7 @@ class Bar:
     borrowed: float
     lent: float
     nominal: float | None
-    """None where nothing has a nominal quota, as a namespace."""
+    """None where nothing has a nominal quota, as a namespace, or none is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +161,14 @@ def asked(form: Mapping[str, str], now: datetime) -> Asked:
     until = min(until, now)
     if since >= until:
         raise InvalidValue("since", form["since"] or form["until"], "the first day is before the last, and not to come")
-    return Asked(since=since, until=until, by=tuple(by.split(",")), resource=form["resource"], label=label)
+    return Asked(
+        since=since,
+        until=until,
+        by=tuple(by.split(",")),
+        resource=form["resource"],
+        label=label,
+        namespace=form["namespace"],
+    )
 
 
 def _day(name: str, given: str) -> datetime:
@@ -161,32 +178,42 @@ def _day(name: str, given: str) -> datetime:
         raise InvalidValue(name, given, "give a day as 2026-01-31") from None
 
 
-async def answer(place: Location, beside: Beside, given: Asked) -> Answer:
-    """What the file tells. Raises InvalidValue if it cannot be read, and Unanswered."""
-    edges = given.edges
+async def answer(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> Answer:
+    """What is recorded of Workloads that a scope shows. Raises Unanswered."""
+    edges, part = given.edges, given.part(scope)
 
-    def work() -> Iterator[Answer]:
+    def work(reader: Reader) -> Answer:
+        told = reports(reader, given.by, edges, user_label=given.label, scope=part)
+        resources = sorted({row.resource for each in told for row in each.rows})
+        resource = given.resource or _usual(resources)
+        quotas = nominals(reader, edges, resource) if part.whole else [{} for _ in told]
+        return _answer(given, told, quotas, resources, resource)
+
+    return await _read(place, beside, work, scope)
+
+
+async def table(place: Location, beside: Beside, given: Asked, scope: Scope = EVERYTHING) -> str:
+    """The same as CSV: a row for each step, group and resource."""
+    part = given.part(scope)
+
+    def work(reader: Reader) -> str:
+        told = reports(reader, given.by, given.edges, user_label=given.label, scope=part, resource=given.resource)
+        return as_csv(told, given.by)
+
+    return await _read(place, beside, work, scope)
+
+
+async def _read(place: Location, beside: Beside, work: Callable[[Reader], T], scope: Scope) -> T:
+    def answers() -> Iterator[T]:
         with reading(place) as reader:
-            told = reports(reader, given.by, edges, user_label=given.label)
-            resources = sorted({row.resource for each in told for row in each.rows})
-            resource = given.resource or _usual(resources)
-            yield _answer(given, told, nominals(reader, edges, resource), resources, resource)
+            yield work(reader)
 
-    async with aclosing(beside.answers(work)) as answers:
-        (found,) = [part async for part in answers]
+    try:
+        async with aclosing(beside.answers(answers)) as parts:
+            (found,) = [part async for part in parts]
+    except InvalidValue as error:
+        raise Unanswered(f"The flight recorder cannot be read: {said(error, scope)}") from None
     return found
-
-
-async def table(place: Location, beside: Beside, given: Asked) -> str:
-    """What the file tells, as CSV: a row for each step, group and resource."""
-
-    def work() -> Iterator[str]:
-        with reading(place) as reader:
-            told = reports(reader, given.by, given.edges, user_label=given.label, resource=given.resource)
-            yield as_csv(told, given.by)
-
-    async with aclosing(beside.answers(work)) as answers:
-        return "".join([part async for part in answers])
 
 
 def _usual(resources: Sequence[str]) -> str:
@@ -248,7 +275,7 @@ def _plot(
         Bar(
             each.since,
             row.reserved / length if row is not None else 0.0,
-            row.borrowed / length if row is not None else 0.0,
+            (row.borrowed or 0.0) / length if row is not None else 0.0,
             (row.lent or 0.0) / length if row is not None else 0.0,
             nominal,
         )
@@ -264,6 +291,7 @@ def _sum(rows: Sequence[Row | None]) -> Row | None:
     there = [row for row in rows if row is not None]
     if not there:
         return None
+    borrowed = [row.borrowed for row in there if row.borrowed is not None]
     lent = [row.lent for row in there if row.lent is not None]
     first = there[0]
     return Row(
@@ -272,7 +300,7 @@ def _sum(rows: Sequence[Row | None]) -> Row | None:
         first.unit,
         sum(row.reserved for row in there),
         sum(row.used for row in there),
-        sum(row.borrowed for row in there),
+        sum(borrowed) if borrowed else None,
         sum(lent) if lent else None,
         sum(row.preempted for row in there),
     )

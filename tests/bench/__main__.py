@@ -20,7 +20,7 @@ from testbed import build
 from testbed.installation import ROOT
 from testbed.peers import KUEUE
 from testbed.peers.kueue import VERSION
-from tests.bench import burst, drain, kinds, latency, neighbours, overload, peer, recorded, restart
+from tests.bench import burst, drain, kinds, latency, neighbours, overload, page, peer, recorded, restart
 from tests.bench.bed import Bed, bed
 from tests.bench.figures import HEADER, Figure, wait_quiet
 
@@ -37,6 +37,8 @@ class Bench:
     one_version: bool = False
     """The API server converts what it watches for each older version it serves, by our webhook: then a run without us
     is no floor."""
+    page: bool = False
+    """Whether the page in the cluster is registered."""
 
 
 ON_THE_BED: dict[str, Bench] = {
@@ -65,6 +67,14 @@ ON_THE_BED: dict[str, Bench] = {
     "restart": Bench(
         "a start over a backlog", lambda b, n: restart.restart(b, workloads=n), 50_000, 500, one_version=True
     ),
+    "page": Bench(
+        "the page in the cluster over many Workloads",
+        lambda b, n: page.page(b, workloads=n),
+        50_000,
+        500,
+        one_version=True,
+        page=True,
+    ),
 }
 ALONE = {
     "webhook": "the webhook server alone",
@@ -88,7 +98,7 @@ def _on_the_bed(name: str, *, quick: bool, quiet: float, amount: int | None, one
     bench = ON_THE_BED[name]
     count = amount or (bench.quick if quick else bench.amount)
     arguments = ("--no-serve-v1beta1",) if one_version or bench.one_version else ()
-    with bed(audit=bench.audit, arguments=arguments) as made:
+    with bed(audit=bench.audit, page=bench.page, arguments=arguments) as made:
         if quiet and not wait_quiet(made.pids(), at_most=quiet):
             print(f"  other processes kept the machine busy for {quiet:g} s; measured all the same")
         gauge = made.gauge()

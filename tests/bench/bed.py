@@ -139,11 +139,12 @@ def _removed(scenario: Scenario) -> bool:
 
 
 @contextmanager
-def bed(*, audit: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
-    """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end."""
+def bed(*, audit: bool = False, page: bool = False, arguments: tuple[str, ...] = ()) -> Iterator[Bed]:
+    """A control plane with Turnstile (`arguments` of `turnstile serve`) and simulated nodes, gone at the end. With
+    `page` the page in the cluster is registered, which the bench serves."""
     with ControlPlane(kube_api_qps=KUBE_API_QPS, audit=audit) as control_plane:
         add_nodes(control_plane)
-        installation = Installation(control_plane)
+        installation = Installation(control_plane, page=page)
         installation.install()
         made = Bed(control_plane, Turnstile(installation, arguments))
         made.start()

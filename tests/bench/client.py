@@ -131,6 +131,14 @@ class Client:
             raise Refused(f"{method} {path}: {answer.status} {payload[:300].decode(errors='replace')}")
         return payload
 
+    async def lines(self, path: str) -> AsyncIterator[bytes]:
+        """The lines of an answer that goes on."""
+        async with self._session.get(self.server + path, read_bufsize=2**20) as answer:
+            if answer.status >= 400:
+                raise Refused(f"GET {path}: {answer.status}")
+            while line := await answer.content.readline():
+                yield line
+
     async def create(self, collection: str, body: bytes) -> bytes:
         """POST."""
         return await self.call("POST", collection, body)

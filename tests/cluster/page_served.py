@@ -28,26 +28,26 @@ PAGE = f"{API}/pages/turnstile/proxy"
 
 
 class Served:
-    """Turnstile with its APIs registered, and browsers behind `kubectl proxy`."""
+    """Turnstile with its APIs registered, and browsers behind `kubectl proxy`. Arguments are the controller's; the page
+    is served with `start`."""
 
-    def __init__(self, cp: ControlPlane) -> None:
+    def __init__(self, cp: ControlPlane, *arguments: str) -> None:
         self.cp = cp
         self.installation = Installation(cp, visibility=True, page=True)
         self.installation.install()
-        self.leader: Process = self.lead()
-        self.process: Process = self.start()
+        self.leader: Process = self.lead(*arguments)
         self._proxies: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
 
-    def lead(self) -> Process:
+    def lead(self, *arguments: str) -> Process:
         """Start Turnstile, and wait until it is ready."""
-        process = self.installation.start()
+        process = self.installation.start(arguments=arguments)
         self.installation.wait_ready(process)
         wait_served(self.cp.api)
         return process
 
-    def start(self) -> Process:
+    def start(self, *arguments: str) -> Process:
         """Start the page, and wait until the API server says that it is available."""
-        process = self.installation.start_page()
+        self.process = process = self.installation.start_page(*arguments)
         path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.insight.turnstile.dev"
 
         def look() -> bool:
@@ -154,6 +154,7 @@ def _serving() -> Iterator[Served]:
     with ControlPlane(audit=True) as cp:
         cp.add_node("plain", cpu=64, memory="256Gi")
         found = Served(cp)
+        found.start()
         yield found
         found.close()
 

@@ -29,6 +29,7 @@ def test_a_batch_administrator_sees_everything(served: Served, teams: tuple[Scen
     said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "secret-waits", "secret-runs", "waits")
     assert "that you may not see" not in said
     browser.sees("/health", "What this page follows", "clusterqueues.kueue.x-k8s.io synced")
+    browser.sees("/usage", "This page reads records in PostgreSQL")
     code, told = browser.ask("explain", theirs.namespace, "of=job/secret-waits")
     assert (code, told["state"]) == (200, "pending")
 

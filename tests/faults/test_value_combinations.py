@@ -31,6 +31,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], ...]] = {
                         "controller.leaderElection.renewDeadline=3"), ("controller.enabled=false",)),
     "recorder": ((), ("controller.recorder.enabled=true",),
                  ("controller.recorder.enabled=true", "controller.recorder.postgres.secretName=history")),
+    "page": ((), ("page.enabled=true",), ("page.enabled=true", "page.recorder.postgres.secretName=readers")),
     "budgets": ((), ("webhook.podDisruptionBudget.minAvailable=1", "controller.podDisruptionBudget.enabled=false")),
     "visibility": ((), ("visibility.enabled=false",), ("visibility.flowControl.enabled=true",)),
     "policies": ((), ("admissionPolicies.enabled=false",)),

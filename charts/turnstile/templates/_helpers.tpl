@@ -279,6 +279,31 @@ matchExpressions:
 {{- end }}
 {{- end -}}
 
+{{/* The Secret with the URL of the recorder's database for a role, its key, and the port, as JSON; without `secretName` there
+is none. The page reads where the controller writes, unless a Secret of its own is named. Call with (list $ "page"). */}}
+{{- define "turnstile.database" -}}
+{{- $top := index . 0 -}}
+{{- $role := index . 1 -}}
+{{- $found := dict -}}
+{{- with dig "recorder" dict $top.Values.controller -}}
+{{- if .enabled -}}{{- $found = dig "postgres" dict . -}}{{- end -}}
+{{- end -}}
+{{- if eq $role "page" -}}
+{{- with dig "recorder" (dict "enabled" false) $top.Values.page -}}
+{{- $own := dict -}}
+{{- range $key, $value := dig "postgres" dict . -}}{{- if $value -}}{{- $_ := set $own $key $value -}}{{- end -}}{{- end -}}
+{{- $found = .enabled | ternary (merge (dict) $own $found) dict -}}
+{{- if and $own (not $found.secretName) -}}
+{{- fail "page.recorder.postgres.secretName: name the Secret whose key has the URL, or set controller.recorder.enabled and controller.recorder.postgres.secretName" -}}
+{{- end -}}
+{{- end -}}
+{{- else if ne $role "controller" -}}
+{{- $found = dict -}}
+{{- end -}}
+{{- if not $found.secretName -}}{{- $found = dict -}}{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{/* The pod of a role. Call with (list $ "controller" args-as-yaml ports-as-yaml probes-as-yaml). */}}
 {{- define "turnstile.podTemplate" -}}
 {{- $top := index . 0 -}}
@@ -287,8 +312,8 @@ matchExpressions:
 {{- $fullname := include "turnstile.fullname" $top -}}
 {{- $certificateFiles := or (eq $role "page") (and (or (eq $role "webhook") (include "turnstile.visibility" $top)) (ne $top.Values.webhook.certs.mode "self")) -}}
 {{- $clients := and (eq $role "webhook") $top.Values.webhook.clients.caConfigMap -}}
-{{- $recorder := and (eq $role "controller") (dig "recorder" "enabled" false $values) -}}
-{{- $database := and $recorder (dig "recorder" "postgres" "secretName" "" $values) -}}
+{{- $database := include "turnstile.database" (list $top $role) | fromJson -}}
+{{- $recorder := or $database (and (eq $role "controller") (dig "recorder" "enabled" false $values)) -}}
 metadata:
   labels:
     {{- include "turnstile.labels" $top | nindent 4 }}
@@ -363,10 +388,10 @@ spec:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
         {{- if $recorder }}
-        # For the controller, and for `kubectl exec POD -- turnstile timeline`.
+        # Where the controller writes and the page reads; also for `kubectl exec POD -- turnstile timeline`.
         - name: TURNSTILE_RECORDER
           {{- if $database }}
-          valueFrom: {secretKeyRef: {name: {{ $database }}, key: {{ $values.recorder.postgres.secretKey | quote }}}}
+          valueFrom: {secretKeyRef: {name: {{ $database.secretName }}, key: {{ $database.secretKey | quote }}}}
           {{- else }}
           value: /var/lib/turnstile/recorder.db
           {{- end }}
@@ -396,7 +421,7 @@ spec:
       emptyDir: {}
     {{- if $database }}
     - name: recorder
-      secret: {secretName: {{ $database }}}
+      secret: {secretName: {{ $database.secretName }}}
     {{- else if $recorder }}
     - name: recorder
       {{- toYaml $values.recorder.volume | nindent 6 }}

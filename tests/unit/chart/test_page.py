@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
-from tests.unit.chart.test_values import arguments, named
+from tests.unit.chart.test_values import Helm, arguments, named
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
 
@@ -79,3 +79,72 @@ def test_the_certificate_of_another_source(render: Render) -> None:
     assert service["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/turnstile-webhook"
     hosts = named(manifests, "Certificate", "turnstile-webhook")["spec"]["dnsNames"]
     assert f"turnstile-page.{NAMESPACE}.svc" in hosts
+
+
+class TestTheFlightRecorder:
+    """What the page's pods are given to read it."""
+
+    WRITTEN = ("controller.recorder.enabled=true", "controller.recorder.postgres.secretName=history")
+
+    @staticmethod
+    def pod(render: Render, *settings: str) -> tuple[Manifest, Manifest]:
+        """The pod of the page, and its NetworkPolicy."""
+        options = [part for setting in settings for part in ("--set", setting)]
+        manifests = render(*VALUES, "--set", "networkPolicy.egress=true", *options)
+        pod = named(manifests, "Deployment", "turnstile-page")["spec"]["template"]["spec"]
+        return pod, named(manifests, "NetworkPolicy", "turnstile-page")
+
+    @staticmethod
+    def url(pod: Manifest) -> object:
+        """Where its URL comes from."""
+        (container,) = pod["containers"]
+        found = [each for each in container["env"] if each["name"] == "TURNSTILE_RECORDER"]
+        return found[0]["valueFrom"]["secretKeyRef"] if found else None
+
+    def test_in_a_database_is_read_as_it_is_written(self, render: Render) -> None:
+        """With the same Secret, unless another one is named."""
+        pod, policy = self.pod(render, *self.WRITTEN, "controller.recorder.postgres.port=6432")
+        assert self.url(pod) == {"name": "history", "key": "url"}
+        assert {"name": "recorder", "secret": {"secretName": "history"}} in pod["volumes"]
+        mount = {"name": "recorder", "mountPath": "/etc/turnstile-recorder", "readOnly": True}
+        assert mount in pod["containers"][0]["volumeMounts"]
+        assert {"ports": [{"port": 6432, "protocol": "TCP"}]} in policy["spec"]["egress"]
+        assert not any(each.startswith("--recorder") for each in pod["containers"][0]["args"])
+
+    def test_with_a_role_that_only_reads(self, render: Render) -> None:
+        """A Secret of the page alone; the pods have nothing of the controller's."""
+        own = ("page.recorder.postgres.secretName=readers", "page.recorder.postgres.port=7432")
+        pod, policy = self.pod(render, *self.WRITTEN, *own)
+        assert self.url(pod) == {"name": "readers", "key": "url"}
+        assert "history" not in str(pod)
+        assert {"ports": [{"port": 7432, "protocol": "TCP"}]} in policy["spec"]["egress"]
+        pod, _ = self.pod(render, *own, "page.recorder.postgres.secretKey=uri")
+        assert self.url(pod) == {"name": "readers", "key": "uri"}
+        pod, _ = self.pod(render, *self.WRITTEN, "page.recorder.postgres.secretKey=reads")
+        assert self.url(pod) == {"name": "history", "key": "reads"}
+
+    @pytest.mark.parametrize(
+        "settings", [(), ("controller.recorder.enabled=true",), (*WRITTEN, "page.recorder.enabled=false"),
+                     ("controller.recorder.postgres.secretName=history",)],
+    )  # fmt: skip
+    def test_in_a_file_or_not_at_all(self, render: Render, settings: tuple[str, ...]) -> None:
+        """There is nothing to read in another pod."""
+        pod, policy = self.pod(render, *settings)
+        assert self.url(pod) is None
+        assert "recorder" not in str(pod)
+        assert "5432" not in str(policy)
+
+    def test_a_key_of_no_secret(self, helm: Helm) -> None:
+        """Is refused by name."""
+        settings = ("--set", "page.enabled=true", "--set", "page.recorder.postgres.secretKey=url")
+        answer = helm("template", "turnstile", str(CHART), "--namespace", NAMESPACE, *settings)
+        assert "page.recorder.postgres.secretName: name the Secret" in answer.stderr
+
+    def test_the_notes_say_what_is_missing(self, helm: Helm) -> None:
+        """With a file that the page does not read."""
+        install = ("install", "turnstile", str(CHART), "--dry-run=client", "--set", "page.enabled=true")
+        install = (*install, "--set", "controller.recorder.enabled=true")
+        assert "It has no timelines and no usage" in helm(*install).stdout
+        there = helm(*install, "--set", "controller.recorder.postgres.secretName=history").stdout
+        assert "It has no timelines" not in there
+        assert "Open the page" in there

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.api.workload import Workload
 from app.engine import Options, State, cycle
+from app.engine.decisions import unnamed
 from app.engine.options import FairSharing
 from tests.unit.engine import builders as b
 from tests.unit.engine.test_preemption_ends import Lots
@@ -194,7 +195,11 @@ def test_a_new_leader_knows_since_when_a_victim_has_been_leaving() -> None:
     assert fresh.next_overdue() == b.NOW + PATIENCE
     fresh.note_overdue(b.NOW + PATIENCE)
     decisions = [decision for decision in cycle(fresh, b.NOW + PATIENCE) if decision.key == "team/high"]
-    assert "Workload team/low was preempted for it" in decisions[0].message
+    message = decisions[0].message
+    assert "Workload team/low was preempted for it" in message
+    assert unnamed(message, lambda namespace: namespace == "team") == message
+    hidden = unnamed(message, lambda namespace: namespace != "team")
+    assert hidden == message.replace("Workload team/low", "A Workload of another namespace")
 
 
 def test_the_wait_can_be_endless() -> None:

@@ -89,24 +89,26 @@ class Page:
         self.explanations = Explanations(self.world, beside)
         self.forecasts = Forecasts(self.world, beside)
         self.observer = Observer(self.world, source.watches)
+        self.history = History(recorder, self.world.tell) if recorder is not None else None
         site = Site(
             world=self.world,
             explanations=self.explanations,
             forecasts=self.forecasts,
             observer=self.observer,
             beside=beside,
-            history=History(recorder) if recorder is not None else None,
+            history=self.history,
+            adding=beside,
             where="a test",
         )
         self.app = create(site, asyncio.Event())
 
-    async def get(self, path: str, *, sight: Sight = EVERYTHING) -> Answer:
-        """A page, as a reader gets it who sees this."""
+    async def get(self, path: str, *, sight: Sight = EVERYTHING, user: str = "") -> Answer:
+        """A page, as a reader gets it who sees this; a user of the cluster, if one is named."""
 
         async def seen(_: Collection[str]) -> Sight:
             return sight
 
-        return await ask(self.app, path, visit=Visit(sight=seen))
+        return await ask(self.app, path, visit=Visit(sight=seen, user=user))
 
     async def put(self, *objects: Kind) -> None:
         """Objects exist or changed, and the page knows."""
@@ -137,3 +139,5 @@ async def page(*objects: Kind, recorder: Location | None = None, beside: Beside 
         yield found
         for task in tasks:
             task.cancel()
+    if found.history is not None:
+        found.history.close()

@@ -25,6 +25,8 @@ class ApiServer:
     allowed: set[tuple[str, str]] = field(default_factory=set)
     asked: list[tuple[str, str]] = field(default_factory=list)
     down: bool = False
+    quiet: set[str] = field(default_factory=set)
+    """Namespaces that exist and have no queues."""
     now: float = 0.0
 
     async def request(self, method: str, path: str, *, body: bytes) -> bytes:
@@ -49,7 +51,7 @@ class ApiServer:
             asked=64,
             clock=lambda: self.now,
         )
-        return Rights(reviews, lambda: namespaces)
+        return Rights(reviews, lambda: namespaces, lambda name: name in namespaces or name in self.quiet)
 
 
 async def test_an_administrator_costs_five_questions() -> None:
@@ -87,6 +89,16 @@ async def test_with_very_many_namespaces_the_reader_names_one() -> None:
     assert "look for one by its name" in sight.unread()[Workload]
     sight = await rights.sight(TENANT, ("train", names[7], "elsewhere"))
     assert sight.namespaces == {names[7]}
+
+
+async def test_a_namespace_without_queues_may_be_named() -> None:
+    """As for a Workload that is gone, while the namespace exists."""
+    server = ApiServer({(kind, name) for kind in ("workloads", "localqueues") for name in ("quiet", "gone")})
+    server.quiet = {"quiet"}
+    rights = server.rights("a")
+    assert (await rights.sight(TENANT)).namespaces == frozenset()
+    assert (await rights.sight(TENANT, ("quiet", "gone"))).namespaces == {"quiet"}
+    assert all(namespace != "gone" for _, namespace in server.asked)
 
 
 async def test_what_cannot_be_found_out_is_not_allowed() -> None:

@@ -1,0 +1,223 @@
+"""What the page shows of the flight recorder's records to readers who may see some namespaces only."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from app.api.core import Namespace
+from app.recorder.database import Database
+from app.recorder.location import Location
+from app.web import history
+from app.web.application import ADDED_OF_ONE
+from app.web.sight import EVERYTHING, Sight
+from tests.unit.recorder.lives import T0
+from tests.unit.recorder.tenants import MADE, tenants
+from tests.unit.web.asking import AtOnce, Page, page
+from tests.unit.web.test_pages import words
+from tests.unit.web.test_sight import BY_NAMESPACE, NOBODY, ONE_NAMESPACE, TENANT
+
+T = TypeVar("T")
+pytestmark = pytest.mark.asyncio
+
+EVERYWHERE = Sight(TENANT.unlisted - BY_NAMESPACE)
+"""All Workloads, and no queues."""
+HERS = Sight(BY_NAMESPACE, frozenset({"rival"}))
+"""The other tenant."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Location:
+    """A file with the records of both tenants."""
+    found = Location.of(str(tmp_path / "recorder.db"))
+    database = Database(found, now=T0 - 200)
+    database.store(tenants())
+    database.close()
+    return found
+
+
+def namespaces() -> Iterator[Namespace]:
+    """The two that exist."""
+    for name, made in (("team", MADE), ("rival", T0)):
+        at = history.stamp(made)
+        yield msgspec.convert({"metadata": {"name": name, "creationTimestamp": at}}, Namespace)
+
+
+@asynccontextmanager
+async def past(place: Location) -> AsyncIterator[Page]:
+    """A page that shows what is recorded at a place, an hour later."""
+    async with page(*namespaces(), recorder=place) as shown:
+        shown.now = datetime.fromtimestamp(T0 + 3600, UTC)
+        yield shown
+
+
+PATHS = (
+    "/workloads?q=mine", "/workloads?q=vic", "/workloads?q=e", "/workloads?state=gone", "/workloads/team/mine",
+    "/workloads/team/mine/uid-mine", "/usage", "/usage?by=queue,flavor", "/usage?by=namespace", "/usage?by=localqueue",
+    "/usage?by=user&label=user", "/usage.csv", "/usage.csv?by=namespace,flavor",
+    "/usage.csv?by=user&label=user",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sight", [ONE_NAMESPACE, TENANT])
+async def test_nothing_names_what_a_tenant_may_not_see(place: Location, sight: Sight) -> None:
+    """No page and no table, whatever is asked; a page of another tenant's Workload is a page that does not exist."""
+    async with past(place) as shown:
+        for path in PATHS:
+            answer = await shown.get(path, sight=sight)
+            assert answer.status == 200
+            assert "secret" not in answer.text, path
+            assert "rival" not in answer.text, path
+        for path in ("rival/secret-victim", "rival/secret-victim/uid-secret-victim", "ghost/secret-ghost",
+                     "team/secret-before", "team/mine/uid-secret-before"):  # fmt: skip
+            assert (await shown.get(f"/workloads/{path}", sight=sight)).status == 404, path
+
+
+async def test_each_tenant_sees_its_own(place: Location) -> None:
+    """The Workload, what happened to it, and what it used."""
+    async with past(place) as shown:
+        said = words((await shown.get("/workloads?state=gone", sight=TENANT)).text)
+        assert "1 Workload that the flight recorder has kept" in said
+        said = words((await shown.get("/workloads/team/mine", sight=TENANT)).text)
+        assert "by a Workload of another namespace of ClusterQueue shared" in said
+        assert "preempts 2 Workloads of another namespace" in said
+        assert "available 1" not in said
+        said = words((await shown.get("/usage?span=24h&by=namespace", sight=TENANT)).text)
+        assert "team 0.03 0.03 – – 0.03" in said
+        assert "Workload, LocalQueue: you may list them in namespace team only. Usage is of what you may list." in said
+        said = words((await shown.get("/usage?span=24h&by=user&label=user", sight=HERS)).text)
+        assert "secret-user" in said
+        assert "me 0.03" not in said
+
+
+async def test_amounts_of_quotas_are_for_who_may_list_queues(place: Location) -> None:
+    """In a timeline, and what was borrowed; links to ClusterQueues too."""
+    async with past(place) as shown:
+        assert "available 1" in (await shown.get("/workloads/team/mine", sight=ONE_NAMESPACE)).text
+        assert "available 1" not in (await shown.get("/workloads/team/mine", sight=EVERYWHERE)).text
+        html = (await shown.get("/usage?span=24h", sight=ONE_NAMESPACE)).text
+        assert "shared 0.03 0.03 0.01 – 0.03" in words(html)
+        assert "clusterqueues/shared" in html
+        html = (await shown.get("/usage?span=24h", sight=EVERYWHERE)).text
+        assert "– –" in words(html)
+        assert "clusterqueues/shared" not in html
+        assert "secret-lender" in html  # of a Workload that the reader may list
+
+
+async def test_who_sees_everything(place: Location) -> None:
+    """Namespaces that are gone too."""
+    async with past(place) as shown:
+        assert (await shown.get("/workloads/ghost/secret-ghost")).status == 200
+        said = words((await shown.get("/workloads?state=gone")).text)
+        assert "5 Workloads that the flight recorder has kept" in said
+        said = words((await shown.get("/workloads/team/mine")).text)
+        assert "preempts Workload rival/secret-victim" in said
+
+
+async def test_who_sees_nothing(place: Location) -> None:
+    """An empty page, which says why."""
+    async with past(place) as shown:
+        assert (await shown.get("/workloads/team/mine", sight=NOBODY)).status == 404
+        assert "No longer there" not in (await shown.get("/workloads?state=gone", sight=NOBODY)).text
+        said = words((await shown.get("/usage?span=24h", sight=NOBODY)).text)
+        assert "you may not list and watch them" in said
+        assert "0.03" not in said
+
+
+async def test_usage_of_one_namespace(place: Location) -> None:
+    """Also for who sees all."""
+    async with past(place) as shown:
+        for sight in (EVERYTHING, HERS):
+            said = words((await shown.get("/usage?span=24h&by=namespace&namespace=rival", sight=sight)).text)
+            assert "rival 0.02 0.02 0.01 –" in said
+            assert "team 0" not in said
+        table = (await shown.get("/usage.csv?span=24h&by=namespace&namespace=team", sight=HERS)).text
+        assert table.splitlines() == ["since,until,namespace,resource,unit,reserved,used,borrowed,lent,preempted"]
+
+
+class TestRecordsThatCannotBeRead:
+    async def test_only_an_administrator_is_told_where_they_are(self, tmp_path: Path) -> None:
+        """The page goes on."""
+        async with past(Location.of(str(tmp_path / "none"))) as shown:
+            for path in ("/workloads?q=mine", "/workloads/team/mine", "/usage", "/usage.csv"):
+                assert str(tmp_path) in (await shown.get(path)).text
+                told = (await shown.get(path, sight=TENANT)).text
+                assert "cannot be read" in told
+                assert str(tmp_path) not in told, path
+
+    async def test_a_page_does_not_wait_for_them(self, place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It says that they are being read, and what they tell comes as an event."""
+        go = Event()
+        monkeypatch.setattr(history, "SOON_SECONDS", 0.05)
+        monkeypatch.setattr(history, "_lives", waiting(go, history._lives))
+        monkeypatch.setattr(history, "_gone", waiting(go, history._gone))
+        async with past(place) as shown:
+            try:
+                answer = await shown.get("/workloads/team/mine")
+                assert answer.status == 200
+                assert "The flight recorder is being asked" in answer.text
+                assert "data-follow" in answer.text
+                assert "are being looked for" in (await shown.get("/workloads?q=mine")).text
+            finally:
+                go.set()
+            await until_says(shown, "/workloads/team/mine", "Quota reserved")
+            await until_says(shown, "/workloads?q=mine", "No longer there")
+
+
+class Held(AtOnce):
+    """Works answers out when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self.go = asyncio.Event()
+
+    async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
+        """What `work` yields, later."""
+        self.asked.release()
+        await self.go.wait()
+        for found in work():
+            yield found
+
+
+async def test_one_user_does_not_use_up_the_turns_of_others(place: Location) -> None:
+    """Who asks for usage again and again is told to wait."""
+    held = Held()
+    async with page(*namespaces(), recorder=place, beside=held) as shown, asyncio.TaskGroup() as group:
+        first = [group.create_task(shown.get("/usage", sight=TENANT, user="eve")) for _ in range(ADDED_OF_ONE)]
+        for _ in first:
+            await held.asked.acquire()
+        answer = await shown.get("/usage", sight=TENANT, user="eve")
+        assert answer.status == 503
+        assert "you have asked for usage that is still being added up" in answer.text
+        assert (await shown.get("/usage.csv", sight=TENANT, user="eve")).status == 503
+        other = group.create_task(shown.get("/usage.csv", sight=TENANT, user="bob"))
+        await held.asked.acquire()
+        held.go.set()
+        assert [(await each).status for each in (*first, other)] == [200] * (ADDED_OF_ONE + 1)
+        assert (await shown.get("/usage", sight=TENANT, user="eve")).status == 200
+
+
+def waiting(go: Event, question: Callable[..., Any]) -> Callable[..., Any]:
+    """A question that is answered when the test says so."""
+
+    def wait(*given: Any) -> Any:
+        assert go.wait(30)
+        return question(*given)
+
+    return wait
+
+
+async def until_says(shown: Page, path: str, sentence: str) -> None:
+    """Wait for news after which a page says something."""
+    async with asyncio.timeout(30):
+        while True:
+            news = shown.world.news
+            if sentence in (await shown.get(path)).text:
+                return
+            await shown.world.changed(news)
