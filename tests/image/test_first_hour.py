@@ -17,8 +17,8 @@ from testbed.client import Json, condition, resource_path, wait_until
 from testbed.image import Container
 from testbed.installation import NAMESPACE, RELEASE, ROOT
 from testbed.processes import Process
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, Scenario
-from tests.cluster.test_task_pages import Reader
 from tests.faults.changes import PLATFORM, Bed, bed
 from tests.image.conftest import start_pod
 
