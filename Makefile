@@ -12,8 +12,8 @@ PY := .venv/bin/python
 # Used only where no uv is installed: it is then put into the environment itself.
 UV_REQUIREMENT := uv>=0.13,<1
 ARGS ?=
-# All tests are done in two halves side by side: tests/halves.py.
-IN_HALVES := -n 2 --dist each
+# All tests are done in three parts side by side: tests/parts.py.
+IN_PARTS := -n 3 --dist each
 # Attacks mostly wait, so several processes do a module each, on a control plane of their own, the longest modules first.
 # So do tests of operators: the tests of one operator each.
 OPERATORS_AT_ONCE := -n 3 --dist loadgroup
@@ -54,8 +54,8 @@ run: build ## See it work: a control plane, Turnstile, example queues and Jobs, 
 	@$(PY) -m testbed.tour $(ARGS)
 
 .PHONY: test
-test: build ## Run all tests but those of the targets test-*, in two halves (ARGS="tests/unit -k quota" for some)
-	@$(PY) -m pytest $(or $(ARGS),$(IN_HALVES))
+test: build ## Run all tests but those of the targets test-*, in three parts side by side (ARGS="tests/unit -k quota" for some)
+	@$(PY) -m pytest $(or $(ARGS),$(IN_PARTS))
 
 .PHONY: test-attacks
 test-attacks: build ## Run the attacks of a tenant on the quota, several at once (ARGS="-k orphan" for some)

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.client import Json, unverified_tls, wait_until
+from testbed.client import Json, resource_path, unverified_tls, wait_until
 from testbed.controlplane import ControlPlane
 from testbed.ports import ReservedPort
 from testbed.processes import Process
@@ -27,6 +27,8 @@ OPT_IN = ("--managed-namespace-label", "kueue-managed=true")
 """Flags of the chart's default values: namespaces that opted in are managed."""
 
 QUICK_ELECTION = ("--lease-duration", "4", "--renew-deadline", "3", "--retry-period", "0.4")
+QUICK_END = ("--drain-seconds", "0")
+"""No Service leads to these processes: its endpoints need no second to change before a process ends."""
 
 
 class Installation:
@@ -107,6 +109,7 @@ class Installation:
             "--webhook-host",
             "127.0.0.1",
             *self._namespaces,
+            *QUICK_END,
             *(["--visibility-bind", f"127.0.0.1:{self.visibility_port}"] if self.visibility_port is not None else []),
             *(["--page-registered"] if self.page_port is not None else []),
             *(self._election if election is None else election),
@@ -114,6 +117,13 @@ class Installation:
             *arguments,
         ]
         return self.control_plane.start_process(name, command, cwd=ROOT)
+
+    def crash(self, process: Process) -> None:
+        """SIGKILL to a leader, whose Lease is given up in its place: the next process would watch it first for as long
+        as it lasts."""
+        process.kill()
+        path = resource_path("coordination.k8s.io/v1", "leases", f"{RELEASE}-controller", namespace=NAMESPACE)
+        self.control_plane.api.patch(path, {"spec": {"holderIdentity": ""}})
 
     def start_page(self, *arguments: str) -> Process:
         """Start the page under its own account, with the certificate that the leader made; its pod would have it as

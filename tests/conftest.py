@@ -2,15 +2,16 @@
 
 Nothing starts unless a test asks for it: `pytest tests/unit` needs neither Go nor a control plane.
 
-A whole run is done in two halves side by side: halves.py.
+A whole run is done in three parts side by side: parts.py.
 """
 
 import asyncio
 import os
 import signal
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -19,13 +20,18 @@ from hypothesis import settings
 from testbed import Api, ControlPlane, build
 from tests.cluster.scenario import empty
 
+if TYPE_CHECKING:
+    from tests.shared import Shared
+
 pytest_plugins = [
+    "tests.shared",
     "tests.cluster.schema_server",
     "tests.cluster.deployed",
     "tests.cluster.configured",
+    "tests.cluster.page_served",
     "tests.postgres",
     "tests.turnstile",
-    "tests.halves",
+    "tests.parts",
 ]
 
 # Time is measured by the benches, never asserted. CI tries the same examples every time, people try others.
@@ -43,12 +49,15 @@ def pytest_configure() -> None:
 
     A runner without job control starts its commands with SIGINT ignored, and every program below would inherit that:
     none could be interrupted. looptime asks for a loop outside of any, and what it gets would never be closed.
+    Programs written in Go collect garbage half as often as by default: the control plane takes more memory, and a tenth
+    less processor time.
     Unless told otherwise structlog draws the locals of every frame of an exception that is logged, which holds up an
     event loop for a second.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.set_event_loop(None)
+    os.environ.setdefault("GOGC", "200")
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
@@ -85,19 +94,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def control_plane(pytestconfig: pytest.Config, shared: "Shared") -> ControlPlane:
     """The control plane of the session. A test that kills or pauses a component brings it back before it ends."""
+    return shared.enter("control_plane", _running(pytestconfig))
+
+
+@contextmanager
+def _running(config: pytest.Config) -> Iterator[ControlPlane]:
     with ControlPlane() as cp:
         yield cp
         directory = cp.directory
     if directory.exists():
-        request.config.stash[_KEPT] = directory
-        getattr(request.config, "workeroutput", {})["kept"] = str(directory)  # pytest-xdist's way to the other process
+        config.stash[_KEPT] = directory
+        getattr(config, "workeroutput", {})["kept"] = str(directory)  # pytest-xdist's way to the other process
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear from the process of a half where it left the control plane's logs."""
+    """Hear from the process of a part where it left the control plane's logs."""
     if kept := getattr(node, "workeroutput", {}).get("kept"):
         node.config.stash[_KEPT] = Path(kept)
 

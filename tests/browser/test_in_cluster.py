@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.page_served import PAGE, Served, role, served, teams
+from tests.cluster.page_served import PAGE, Served, role
 from tests.cluster.scenario import Scenario
-
-__all__ = ["served", "teams"]
 
 pytest.importorskip("playwright", reason="make test-browser installs it")
 from playwright.sync_api import expect

@@ -13,6 +13,7 @@ from testbed.installation import MANAGED, NAMESPACE, RELEASE, Installation
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
 from tests.cluster.versions import wait_served
+from tests.shared import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,13 @@ class Configured:
 
 
 @pytest.fixture(scope="session")
-def idle_installation() -> Iterator[Installation]:
+def idle_installation(shared: Shared) -> Installation:
     """The chart installed in a control plane of its own, with one node; no process of Turnstile runs."""
+    return shared.enter("idle_installation", _installed())
+
+
+@contextmanager
+def _installed() -> Iterator[Installation]:
     with ControlPlane() as cp:
         installation = Installation(cp)
         installation.install()

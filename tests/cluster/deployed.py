@@ -22,6 +22,7 @@ from testbed.manifests import documents
 from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.cluster.versions import wait_served
+from tests.shared import Shared
 
 ACCOUNTS = tuple(f"system:serviceaccount:{NAMESPACE}:turnstile-{role}" for role in ("controller", "webhook"))
 
@@ -99,10 +100,9 @@ The list has the arguments of its container as the kubelet would give them, with
 
 
 @pytest.fixture(scope="session")
-def deployed() -> Iterator[Deployed]:
+def deployed(shared: Shared) -> Deployed:
     """Both roles as processes of this checkout."""
-    with deploy(_from_the_checkout) as found:
-        yield found
+    return shared.enter("deployed", deploy(_from_the_checkout))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The page in the cluster behind the real aggregator: Turnstile that serves it, two tenants, and their browsers.
+"""Both APIs of Turnstile behind the real aggregator, pending Workloads and the page; two tenants, and their browsers.
 
 On a control plane of its own, because an APIService that is not available holds up the deletion of every namespace.
 """
@@ -20,22 +20,30 @@ from testbed.installation import MANAGED, Installation
 from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.cluster.scenario import Scenario
+from tests.cluster.versions import wait_served
+from tests.shared import Shared
 
 API = "/apis/insight.turnstile.dev/v1alpha1"
 PAGE = f"{API}/pages/turnstile/proxy"
 
 
 class Served:
-    """Turnstile with its page registered, and browsers behind `kubectl proxy`. Arguments are the controller's; the page
+    """Turnstile with its APIs registered, and browsers behind `kubectl proxy`. Arguments are the controller's; the page
     is served with `start`."""
 
     def __init__(self, cp: ControlPlane, *arguments: str) -> None:
         self.cp = cp
-        self.installation = Installation(cp, page=True)
+        self.installation = Installation(cp, visibility=True, page=True)
         self.installation.install()
-        leader = self.installation.start(arguments=arguments)
-        self.installation.wait_ready(leader)
+        self.leader: Process = self.lead(*arguments)
         self._proxies: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
+
+    def lead(self, *arguments: str) -> Process:
+        """Start Turnstile, and wait until it is ready."""
+        process = self.installation.start(arguments=arguments)
+        self.installation.wait_ready(process)
+        wait_served(self.cp.api)
+        return process
 
     def start(self, *arguments: str) -> Process:
         """Start the page, and wait until the API server says that it is available."""
@@ -135,9 +143,14 @@ class Browser:
         raise AssertionError(f"no event says {word}")
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    """A control plane with one node, Turnstile and its page."""
+@pytest.fixture(scope="session")
+def served(shared: Shared) -> Served:
+    """A control plane with one node, Turnstile and its page: one a session."""
+    return shared.enter("served", _serving())
+
+
+@contextmanager
+def _serving() -> Iterator[Served]:
     with ControlPlane(audit=True) as cp:
         cp.add_node("plain", cpu=64, memory="256Gi")
         found = Served(cp)

@@ -4,12 +4,14 @@ One a session: tests keep to names or namespaces of their own. Nothing is remove
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed import Api, ControlPlane
+from tests.shared import Shared
 
 CRDS = Path(__file__).parents[2] / "charts" / "turnstile" / "crds"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -24,8 +26,13 @@ def _established(crd: Json) -> bool:
 
 
 @pytest.fixture(scope="session")
-def schema_server() -> Iterator[ControlPlane]:
+def schema_server(shared: Shared) -> ControlPlane:
     """etcd and kube-apiserver with the CRDs of the chart, all of them established."""
+    return shared.enter("schema_server", _with_crds())
+
+
+@contextmanager
+def _with_crds() -> Iterator[ControlPlane]:
     with ControlPlane(components=("etcd", "kube-apiserver")) as cp:
         for path in sorted(CRDS.glob("*.yaml")):
             for applied in cp.api.apply_yaml(path):

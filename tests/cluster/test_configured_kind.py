@@ -13,8 +13,8 @@ from testbed.errors import ApiError
 from testbed.installation import MANAGED, Installation
 from testbed.processes import Process
 from tests.cluster.configured import Configured, as_the_chart_wrote
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, QUEUE, Scenario
-from tests.cluster.test_task_pages import Reader
 from tests.documents import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -188,7 +188,7 @@ def test_a_restart_in_the_middle_changes_nothing(simulations: Simulations, insta
     urgent = {"kueue.x-k8s.io/priority-class": simulations.world.priority_class("urgent", 1)}
     simulations.create("urgent", labels=urgent)
     simulations.wait_suspended("victim", suspended=True)
-    installed.started[-1].kill()
+    installed.installation.crash(installed.started[-1])
     installed.start()
     assert simulations.reserved("victim") == "True"
     assert simulations.get("urgent")["spec"]["suspend"] is True

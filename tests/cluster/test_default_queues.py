@@ -7,8 +7,8 @@ import pytest
 from testbed.client import Api, Json, resource_path
 from testbed.installation import MANAGED, Installation
 from tests.cluster.configured import Configured, as_the_chart_wrote
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, QUEUE, Scenario, job
-from tests.cluster.test_task_pages import Reader
 from tests.documents import ROOT
 
 pytestmark = pytest.mark.cluster

@@ -120,7 +120,7 @@ def test_a_killed_controller_changes_nothing_of_it(scenario: Scenario, turnstile
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
     deployment(scenario, "web", replicas=3)
     wait_phases(scenario, "web", running=2, held=1)
-    turnstile.kill()
+    turnstile.crash()
     turnstile.start()
     wait_phases(scenario, "web", running=2, held=1)
     scale(scenario, "web", 2)

@@ -78,7 +78,7 @@ def test_evictions_and_preemptions_are_counted_once(scenario: Scenario, turnstil
         assert scrape.value("preempted_workloads_total", preempted) == turn
         if turn == 1:
             scenario.delete_job("high-1")
-    turnstile.kill()
+    turnstile.crash()
     turnstile.start()
     stopped = {"cluster_queue": queue, "reason": "ClusterQueueStopped", "underlying_cause": "", "priority_class": high}
     scenario.patch_queue(queue, {"stopPolicy": "HoldAndDrain"})

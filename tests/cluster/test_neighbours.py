@@ -42,8 +42,8 @@ def test_a_job_starts_before_the_flood_of_another_namespace_is_worked_off(
         return len(flooded.api.items(workloads))
 
     flooded.api.patch(resource_path("v1", "namespaces", flooded.namespace), {"metadata": {"labels": MANAGED}})
-    wait_until(lambda: queued() >= FIRST, timeout=60, describe="Jobs of the flood are queued")
+    wait_until(lambda: queued() >= FIRST, timeout=60, describe=lambda: f"{queued()} Jobs of the flood are queued")
     scenario.job("one", queue="main")
     scenario.wait_started("one", timeout=60)
     assert queued() < FLOOD
-    wait_until(lambda: queued() == FLOOD, timeout=120, describe="the flood is queued")
+    wait_until(lambda: queued() == FLOOD, timeout=120, describe=lambda: f"{queued()} Jobs of the flood are queued")

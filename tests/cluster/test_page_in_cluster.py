@@ -11,12 +11,10 @@ import yaml
 from testbed import build
 from testbed.client import Json, unverified_tls
 from testbed.installation import NAMESPACE
-from tests.cluster.page_served import API, PAGE, Served, role, served, teams
+from tests.cluster.page_served import API, PAGE, Served, role
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import Scenario, job
-from tests.cluster.test_task_pages import Reader
 from tests.documents import ROOT, steps
-
-__all__ = ["served", "teams"]
 
 pytestmark = pytest.mark.cluster
 

@@ -316,7 +316,7 @@ def test_a_killed_controller_changes_nothing_of_it(
     """At each turn of a group's life it is killed without warning, and goes on when it is back."""
 
     def turn() -> None:
-        turnstile.kill()
+        turnstile.crash()
         turnstile.start()
 
     queue(scenario, nodes)

@@ -60,7 +60,7 @@ def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenar
     path = world.api.path_of(world.workload_of("stuck"))
     later, now = (timestamp(datetime.now(UTC) + timedelta(minutes=minutes)) for minutes in (5, 0))
     world.api.patch(f"{path}/status", {"status": {"requeueState": {"requeueAt": later}}})
-    impatient.started[-1].kill()
+    impatient.installation.crash(impatient.started[-1])
     impatient.start()
     waits = world.wait_workload("stuck", lambda w: condition(w, "Requeued").get("status") == "False", timeout=15)
     assert waits["status"]["requeueState"] == {"count": 1, "requeueAt": later}
@@ -71,7 +71,7 @@ def test_a_job_without_a_node_makes_way_and_is_given_up_in_the_end(world: Scenar
     assert condition(started, "PodsReady")["reason"] == "Started"
     world.api.patch(f"{path}/status", {"status": {"requeueState": {"requeueAt": now}}})
     world.wait_workload("stuck", lambda w: condition(w, "DeactivationTarget") or not w["spec"]["active"], timeout=30)
-    impatient.started[-1].kill()
+    impatient.installation.crash(impatient.started[-1])
     impatient.start()
     told = world.wait_workload(
         "stuck", lambda w: condition(w, "Evicted")["reason"].startswith("Deactivated"), timeout=15

@@ -360,7 +360,7 @@ def test_a_restart_changes_nothing(world: World, turnstile: Turnstile, moment: s
     world.scenario.job("asks", queue="team")
     name = world.wait_request(capacity)
     uid = world.requests[name]["metadata"]["uid"]
-    turnstile.kill()
+    turnstile.crash()
     if moment == "provisioned":
         world.answer(name, "Provisioned")
     turnstile.start()

@@ -6,8 +6,8 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import condition, resource_path
+from tests.cluster.reader import Reader, team
 from tests.cluster.scenario import GROUP, Scenario
-from tests.cluster.test_task_pages import Reader, team
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster

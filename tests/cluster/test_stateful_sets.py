@@ -114,7 +114,7 @@ def test_a_killed_controller_changes_nothing_of_it(scenario: Scenario, turnstile
     scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}})
     stateful_set(scenario, "db", replicas=2)
     wait_phases(scenario, "db", running=2, held=0)
-    turnstile.kill()
+    turnstile.crash()
     scenario.api.delete(path(scenario, "db"))
     turnstile.start()
     wait_phases(scenario, "db", running=0, held=0)

@@ -3,8 +3,8 @@
 import pytest
 
 from testbed import ControlPlane
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import Scenario
-from tests.cluster.test_task_pages import Reader
 from tests.turnstile import Turnstile
 
 pytestmark = pytest.mark.cluster

@@ -66,13 +66,15 @@ def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scen
     greedy, modest = world.local_queue("greedy", shared), world.local_queue("modest", shared)
     world.job("heavy", queue=greedy, cpu="4")
     world.wait_started("heavy")
-    wait_until(lambda: consumed(world, greedy)[0] > 0, timeout=15, describe="usage in the status")
+    wait_until(lambda: consumed(world, greedy)[0] > 0, timeout=15, describe=lambda: "no usage in the status")
     world.patch_queue(shared, {"stopPolicy": "Hold"})
     world.delete_job("heavy")
     world.job("greedy-next", queue=greedy, cpu="4")
     world.wait_pending("greedy-next", timeout=20)
     older = world.workload_of("greedy-next")["metadata"]["creationTimestamp"]
-    wait_until(lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > older, timeout=5, describe="the next second")
+    wait_until(
+        lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > older, timeout=5, describe=lambda: "it is the same second"
+    )
     world.job("modest-next", queue=modest, cpu="4")
     world.wait_pending("modest-next", timeout=20)
     wait_until(
@@ -86,7 +88,7 @@ def test_the_queue_that_used_more_goes_second(installed: Configured, world: Scen
     used, _ = consumed(world, greedy)
     assert (used == 0) is forgotten
     process = installed.start()
-    wait_until(lambda: consumed(world, greedy)[1], timeout=20, describe="usage counted anew")
+    wait_until(lambda: consumed(world, greedy)[1], timeout=20, describe=lambda: "usage is not counted anew")
     world.patch_queue(shared, {"stopPolicy": "None"})
     first, second = ("greedy-next", "modest-next") if forgotten else ("modest-next", "greedy-next")
     world.wait_started(first, timeout=20)

@@ -9,19 +9,18 @@ import re
 import ssl
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from testbed import ControlPlane
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.errors import TestbedError
-from testbed.installation import MANAGED, NAMESPACE, Installation
+from testbed.installation import MANAGED, NAMESPACE
 from testbed.ports import ReservedPort
-from testbed.processes import Process
+from tests.cluster.page_served import Served
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, Scenario
-from tests.cluster.test_task_pages import Reader
-from tests.cluster.versions import wait_served
 
 pytestmark = pytest.mark.cluster
 
@@ -32,19 +31,24 @@ API_SERVICES = [f"{version}.visibility.kueue.x-k8s.io" for version in ("v1beta1"
 class Visible:
     """Turnstile with its visibility API registered."""
 
-    def __init__(self, cp: ControlPlane) -> None:
-        self.cp = cp
-        self.installation = Installation(cp, visibility=True)
-        self.installation.install()
-        self.process: Process | None = None
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.cp = served.cp
+        self.installation = served.installation
 
     def start(self) -> None:
         """Start it unless it runs, and wait until the API server says that the API is available."""
-        if self.process is None or self.process.poll() is not None:
-            self.process = self.installation.start()
-            self.installation.wait_ready(self.process)
-            wait_served(self.cp.api)
+        if self.served.leader.poll() is not None:
+            self.served.leader = self.served.lead()
+            self.ask_again()
         wait_until(lambda: self.available("True"), timeout=60, describe=lambda: f"{self.conditions()}")
+
+    def ask_again(self) -> None:
+        """Have the API server look at once whether the APIs answer: it does by itself after up to half a minute, and
+        whenever an APIService changes."""
+        for name in API_SERVICES:
+            path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
+            self.cp.api.patch(path, {"metadata": {"annotations": {"testbed": uuid.uuid4().hex}}})
 
     def conditions(self) -> list[Json]:
         """Whether each version is available, and why not."""
@@ -67,18 +71,10 @@ class Visible:
         return str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[Visible]:
-    """A control plane with one node, and Turnstile."""
-    with ControlPlane() as cp:
-        visible = Visible(cp)
-        cp.add_node("plain", cpu=64, memory="256Gi")
-        yield visible
-
-
 @pytest.fixture
-def visible(made: Visible) -> Visible:
+def visible(served: Served) -> Visible:
     """The API, available."""
+    made = Visible(served)
     made.start()
     return made
 
@@ -232,9 +228,7 @@ def test_the_api_server_takes_the_documents_in(visible: Visible) -> None:
     # It downloads them again after each change of an APIService; at first there was no server to ask.
     log = cp.log("kube-apiserver")
     before = len(log.read_text())
-    for name in API_SERVICES:
-        path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
-        cp.api.patch(path, {"metadata": {"labels": {"testbed": "again"}}})
+    visible.ask_again()
     visible.start()
     wait_until(lambda: len(merged()) == 4, timeout=60, describe=lambda: f"{merged()}")
     lines = log.read_text()[before:].splitlines()
@@ -320,8 +314,8 @@ def test_a_namespace_is_deleted_when_the_api_is_back(visible: Visible) -> None:
     api = visible.cp.api
     namespace = visible.cp.namespace("other")
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "content", "namespace": namespace}})
-    assert visible.process is not None
-    visible.process.terminate()
+    visible.served.leader.terminate()
+    visible.ask_again()
     wait_until(lambda: visible.available("False"), timeout=90, describe=lambda: f"{visible.conditions()}")
     path = f"/api/v1/namespaces/{namespace}"
     api.delete(path)

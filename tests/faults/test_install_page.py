@@ -15,7 +15,7 @@ from testbed import ControlPlane
 from testbed.client import resource_path, wait_until
 from testbed.installation import NAMESPACE, RELEASE, ROOT
 from testbed.ports import ReservedPort
-from tests.cluster.test_task_pages import Reader
+from tests.cluster.reader import Reader
 from tests.documents import steps
 from tests.faults.changes import Bed, bed
 

@@ -3,10 +3,8 @@
 import pytest
 
 from testbed.client import wait_until
-from tests.cluster.page_served import PAGE, Served, role, served, teams
+from tests.cluster.page_served import PAGE, Served, role
 from tests.cluster.scenario import Scenario
-
-__all__ = ["served", "teams"]
 
 pytestmark = pytest.mark.cluster
 

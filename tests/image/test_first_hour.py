@@ -17,15 +17,16 @@ from testbed.client import Json, condition, resource_path, wait_until
 from testbed.image import Container
 from testbed.installation import NAMESPACE, RELEASE, ROOT
 from testbed.processes import Process
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, Scenario
-from tests.cluster.test_task_pages import Reader
-from tests.faults.changes import Bed, bed
+from tests.faults.changes import PLATFORM, Bed, bed
 from tests.image.conftest import start_pod
 
 pytestmark = pytest.mark.cluster
 
 PUSHED = "registry.example.com/turnstile:0.1.0"
 PODS = resource_path("v1", "pods", namespace=NAMESPACE)
+WORKERS = ("worker-0", "worker-1")
 ADMITTED = {"training", "report", "notebook", "sweep", "hotfix"}
 WAITING = {"features", "etl", "migration", "archive"}
 """Of the quickstart, when all files are applied and nothing has ended."""
@@ -85,23 +86,25 @@ def test_from_the_readme_to_the_first_job_and_away(
         with timed("why it waits"):
             ask_why(made)
         with timed("helm uninstall, until its pods have ended"):
-            # Pods of other nodes than the bed's own are simulated, and would never end.
-            made.cp.kubectl("cordon", "worker-0", "worker-1")
+            # The pod of the hook would only be simulated on these nodes, and never end.
+            made.cp.kubectl("cordon", *WORKERS)
             readme.do()
             readme.end()
             released = f"app.kubernetes.io/instance={RELEASE}"
             wait_until(lambda: not made.cp.api.items(PODS, labels=released), timeout=60, describe=made.kubelet.describe)
-            made.cp.kubectl("uncordon", "worker-0", "worker-1")
+            # Nobody looks after the pods of other namespaces on the nodes of the release.
+            made.cp.kubectl("cordon", *PLATFORM)
+            made.cp.kubectl("uncordon", *WORKERS)
         with timed("what waited starts, and all is removed"):
             go_on_without(made)
 
 
 def walk_the_quickstart(made: Bed) -> None:
     """Label the nodes and apply the files; what the table of its page says is so."""
-    for number in range(2):
-        made.cp.add_node(f"worker-{number}", cpu=16, memory="64Gi")
+    for name in WORKERS:
+        made.cp.add_node(name, cpu=16, memory="64Gi")
     page = Reader("../../examples/quickstart/README.md", made.cp)
-    page.do(**{"ON-DEMAND-NODE": "worker-0", "SPOT-NODE": "worker-1"})
+    page.do(**dict(zip(("ON-DEMAND-NODE", "SPOT-NODE"), WORKERS, strict=True)))
     page.end()
     expected = {**dict.fromkeys(ADMITTED, True), **dict.fromkeys(WAITING, False)}
     wait_until(

@@ -4,8 +4,8 @@ import pytest
 
 from testbed import ControlPlane
 from testbed.client import resource_path
+from tests.cluster.reader import Reader, queues, team_a
 from tests.cluster.scenario import Scenario
-from tests.cluster.test_task_pages import Reader, queues, team_a
 
 __all__ = ["queues", "team_a"]
 

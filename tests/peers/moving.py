@@ -22,8 +22,8 @@ from testbed.peers import KUEUE
 from testbed.ports import ReservedPort
 from testbed.processes import Process
 from tests.attacks.sentry import Sentry
+from tests.cluster.reader import Reader
 from tests.cluster.scenario import GROUP, job
-from tests.cluster.test_task_pages import Reader
 
 PAGE: Final = "from-kueue.md"
 TEAMS: Final = ("blue", "red")

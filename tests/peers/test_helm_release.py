@@ -10,7 +10,7 @@ from testbed.errors import ApiError, TestbedError
 from testbed.installation import CHART
 from testbed.peers import KUEUE
 from testbed.peers.kueue import CHART as KUEUES_CHART
-from tests.cluster.test_task_pages import Reader
+from tests.cluster.reader import Reader
 from tests.peers.moving import PAGE
 
 pytestmark = pytest.mark.cluster

@@ -7,8 +7,18 @@ import pytest
 from app.kube.reflector import FEW
 from app.kube.transport import Transport
 from tests.faults.proxy import Proxy, Request, answer, black_hole, deafened, held, passed, stream
-from tests.faults.wire.test_watching import GONE, mirror, resumes, starts
-from tests.faults.wire.world import ConfigMap, config, contents, new_namespace, running, until
+from tests.faults.wire.world import (
+    GONE,
+    ConfigMap,
+    config,
+    contents,
+    mirror,
+    new_namespace,
+    resumes,
+    running,
+    starts,
+    until,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

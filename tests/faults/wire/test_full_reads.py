@@ -6,8 +6,7 @@ import pytest
 
 from app.kube.transport import Transport
 from tests.faults.proxy import Exchange, Proxy, Request, answer, cut_in_line, drop, held, lose_answer, passed
-from tests.faults.wire.test_watching import mirror, starts
-from tests.faults.wire.world import ConfigMap, config, contents, running, until
+from tests.faults.wire.world import ConfigMap, config, contents, mirror, running, starts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 

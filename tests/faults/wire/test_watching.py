@@ -3,25 +3,17 @@
 import asyncio
 import itertools
 import json
-from typing import Any, ClassVar, Literal
 
-import msgspec
 import pytest
-import structlog
 
-from app.api.errors import NotFound
-from app.api.meta import Kind, Object
-from app.kube import answers
 from app.kube.backoff import Backoff
 from app.kube.pages import FIRST_PAGE
-from app.kube.reflector import FAILURES_BEFORE_RELIST, Reflector
-from app.kube.store import Store
+from app.kube.reflector import FAILURES_BEFORE_RELIST
 from app.kube.transport import Transport
 from testbed import ControlPlane
 from tests.faults.proxy import (
     Fault,
     Proxy,
-    Request,
     answer,
     black_hole,
     cut_in_line,
@@ -32,35 +24,21 @@ from tests.faults.proxy import (
     stream,
     trickle,
 )
-from tests.faults.wire.world import ConfigMap, config, contents, new_namespace, running, until
+from tests.faults.wire.world import (
+    GONE,
+    ConfigMap,
+    config,
+    contents,
+    event,
+    mirror,
+    new_namespace,
+    resumes,
+    running,
+    starts,
+    until,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
-
-QUICK = Backoff(first=0.02, limit=0.1)
-GONE = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}'
-
-
-def mirror(transport: Transport, namespace: str, **options: Any) -> tuple[Store[ConfigMap], Reflector[ConfigMap]]:
-    """A store and what keeps it, impatient so that tests are quick."""
-    store = Store[ConfigMap]()
-    options = {"backoff": QUICK, "idle_timeout": 5.0, **options}
-    return store, Reflector(transport, store, ConfigMap, namespace=namespace, **options)
-
-
-def event(type: str, version: int, **annotations: str) -> bytes:  # noqa: A002
-    """A watch line about nothing but a version."""
-    metadata = {"resourceVersion": str(version), "annotations": annotations}
-    return json.dumps({"type": type, "object": {"kind": "ConfigMap", "metadata": metadata}}).encode() + b"\n"
-
-
-def resumes(request: Request) -> bool:
-    """Applies a fault to watches that go on from a version."""
-    return request.watch and "resourceVersion" in request.query
-
-
-def starts(request: Request) -> bool:
-    """Applies a fault to watches that learn everything."""
-    return request.watch and "sendInitialEvents" in request.query
 
 
 class TestFollowing:
@@ -412,162 +390,3 @@ class TestStartingAnew:
                 await until(lambda name=round_: name in contents(store))  # type: ignore[misc]
             await direct.delete(ConfigMap, "goes", namespace)
             await until(lambda: list(contents(store)) == ["first", "second", "stays"])
-
-
-def named(pattern: str) -> bytes:
-    """A Status that refuses, as the server says it."""
-    reason, code, message = pattern.split(": ")
-    status = {"kind": "Status", "status": "Failure", "reason": reason, "code": int(code), "message": message}
-    return json.dumps(status).encode()
-
-
-class TestRefusals:
-    """The server does not have the kind, or does not let us read it."""
-
-    async def test_an_optional_kind_that_is_not_there_ends_the_watch(
-        self, proxy: Proxy, through: Transport, namespace: str
-    ) -> None:
-        """At once, and nothing that was held is forgotten by that alone."""
-        store, reflector = mirror(through, namespace, optional=True)
-        store.observe(answers.decoder(ConfigMap)(json.dumps(config("held", version="1")).encode()))
-        proxy.plan(answer("404 Not Found", named("NotFound: 404: no such kind")), applies=starts)
-        with pytest.raises(NotFound, match="no such kind"):
-            await asyncio.wait_for(reflector.run(), 5)
-        assert len(store) == 1
-        assert not store.complete
-
-    async def test_a_kind_that_must_be_there_is_asked_for_again(
-        self, proxy: Proxy, through: Transport, namespace: str
-    ) -> None:
-        """Its definition may be on its way."""
-        proxy.plan(answer("404 Not Found", named("NotFound: 404: no such kind")), applies=starts, times=2)
-        _store, reflector = mirror(through, namespace)
-        async with running(reflector):
-            await until(lambda: "no such kind" in str(reflector.error))
-            assert reflector.tried.is_set()
-            await until(reflector.synced.is_set)
-            assert reflector.error is None
-
-    async def test_others_wait_a_while_for_a_kind_that_fails(
-        self, proxy: Proxy, through: Transport, namespace: str
-    ) -> None:
-        """The first failure is not the end of their patience: what can be read soon is not left out."""
-        refusal = answer("403 Forbidden", named("Forbidden: 403: not yours"))
-        proxy.plan(refusal, applies=starts, times=3)
-        _store, reflector = mirror(through, namespace, optional=True, patience=60.0)
-        async with running(reflector):
-            await until(lambda: reflector.failures == 3)
-            assert not reflector.tried.is_set()
-            await until(reflector.synced.is_set)
-            assert reflector.tried.is_set()
-        proxy.plan(refusal, applies=starts, times=float("inf"))
-        _store, reflector = mirror(through, namespace, optional=True, patience=0.2)
-        async with running(reflector):
-            await until(reflector.tried.is_set)
-            assert reflector.failures > 1
-            assert not reflector.synced.is_set()
-
-    async def test_what_fails_is_said_until_the_server_answers_again(
-        self, proxy: Proxy, through: Transport, namespace: str
-    ) -> None:
-        """Also for a kind that nothing happens to. What was complete stays so: it is only late."""
-        proxy.plan(stream(), applies=resumes)
-        refusal = answer("403 Forbidden", named("Forbidden: 403: not yours"))
-        proxy.plan(refusal, applies=resumes, times=2)
-        store, reflector = mirror(through, namespace, idle_timeout=0.3, optional=True)
-        async with running(reflector):
-            await until(lambda: "not yours" in str(reflector.error))
-            assert store.complete
-            await until(lambda: reflector.error is None)
-        assert reflector.relisted == 1
-
-    async def test_the_same_failure_is_a_warning_once(self, proxy: Proxy, through: Transport, namespace: str) -> None:
-        """However often it is met; another one is told too."""
-        proxy.plan(answer("403 Forbidden", named("Forbidden: 403: not yours")), applies=starts, times=3)
-        proxy.plan(answer("403 Forbidden", named("Forbidden: 403: nor theirs")), applies=starts)
-        _store, reflector = mirror(through, namespace)
-        with structlog.testing.capture_logs() as logs:
-            async with running(reflector):
-                await until(reflector.synced.is_set)
-        told = [(each["log_level"], each["error"]) for each in logs if each["event"] == "reflector.stream_failed"]
-        first, second = "403 Forbidden: not yours", "403 Forbidden: nor theirs"
-        assert told == [("warning", first), ("debug", first), ("debug", first), ("warning", second)]
-
-    async def test_metadata_is_all_that_is_asked_for(
-        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
-    ) -> None:
-        """By watches and by lists."""
-        await direct.create(ConfigMap, namespace, config("a", x="1"))
-        store, reflector = mirror(through, namespace, metadata_only=True)
-        async with running(reflector):
-            await until(reflector.synced.is_set)
-            await reflector.freshness.show()
-        assert contents(store) == {"a": {}}
-        accepted = [request.headers["accept"] for request in proxy.requests]
-        assert [each.split(";")[1] for each in accepted] == ["as=PartialObjectMetadata", "as=PartialObjectMetadataList"]
-
-
-class Coloured(Object):
-    """Data that knows only two colours."""
-
-    colour: Literal["red", "green"] = "red"
-
-
-class Picky(Kind):
-    """A ConfigMap that not everybody's data fit."""
-
-    GROUP: ClassVar = ""
-    VERSION: ClassVar = "v1"
-    KIND: ClassVar = "ConfigMap"
-    PLURAL: ClassVar = "configmaps"
-    NAMESPACED: ClassVar = True
-
-    data: Coloured = msgspec.field(default_factory=Coloured)
-
-
-class TestUndecodable:
-    """An object that makes no sense is told and skipped."""
-
-    async def test_the_last_good_version_stays_and_the_others_go_on(self, direct: Transport, namespace: str) -> None:
-        """Until it makes sense again, or is deleted."""
-        await direct.create(ConfigMap, namespace, config("bad", colour="blue"))
-        await direct.create(ConfigMap, namespace, config("turns", colour="green"))
-        store, told = Store[Picky](), list[str]()
-        reflector = Reflector(
-            direct, store, Picky, namespace=namespace, backoff=QUICK, on_undecodable=lambda key, error: told.append(key)
-        )
-        async with running(reflector):
-            await until(reflector.synced.is_set)
-            bad, turns, good = (f"{namespace}/{name}" for name in ("bad", "turns", "good"))
-            assert store.keys(ordered=True)[-1:] == [turns]
-            assert told == [bad]
-            assert "blue" in reflector.bad[bad]
-            await direct.patch(ConfigMap, "turns", namespace, {"data": {"colour": "pink"}})
-            await direct.create(ConfigMap, namespace, config("good", colour="green"))
-            await until(lambda: good in store)
-            kept = store.get(turns)
-            assert kept is not None
-            assert kept.data.colour == "green"
-            assert sorted(reflector.bad) == [bad, turns]
-            await direct.patch(ConfigMap, "bad", namespace, {"data": {"colour": "red"}})
-            await direct.delete(ConfigMap, "turns", namespace)
-            await until(lambda: bad in store and turns not in store)
-            assert reflector.bad == {}
-            assert reflector.undecodable == 2
-
-    async def test_a_new_start_does_not_take_it_for_deleted(
-        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
-    ) -> None:
-        """It is in the list, if not in our words."""
-        await direct.create(ConfigMap, namespace, config("turns", colour="green"))
-        store = Store[Picky]()
-        reflector = Reflector(through, store, Picky, namespace=namespace, backoff=QUICK, idle_timeout=0.3)
-        gate = asyncio.Event()
-        proxy.plan(held(gate, answer("410 Gone", GONE)), applies=resumes, times=1000)
-        async with running(reflector):
-            await until(lambda: len(proxy.watches) >= 2)
-            await direct.patch(ConfigMap, "turns", namespace, {"data": {"colour": "pink"}})
-            gate.set()
-            await until(lambda: reflector.relisted >= 2)
-            assert f"{namespace}/turns" in store
-            assert f"{namespace}/turns" in reflector.bad

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
@@ -9,10 +10,14 @@ from typing import Any, ClassVar
 import msgspec
 
 from app.api.meta import Kind
+from app.kube.backoff import Backoff
 from app.kube.reflector import Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
+from tests.faults.proxy import Request
 
+QUICK = Backoff(first=0.02, limit=0.1)
+GONE = b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}'
 _numbers = itertools.count(1)
 
 
@@ -78,3 +83,26 @@ def contents(store: Store[ConfigMap]) -> dict[str, dict[str, str]]:
         for value in store.values(ordered=True)
         if value.metadata.name != "kube-root-ca.crt"
     }
+
+
+def mirror(transport: Transport, namespace: str, **options: Any) -> tuple[Store[ConfigMap], Reflector[ConfigMap]]:
+    """A store and what keeps it, impatient so that tests are quick."""
+    store = Store[ConfigMap]()
+    options = {"backoff": QUICK, "idle_timeout": 5.0, **options}
+    return store, Reflector(transport, store, ConfigMap, namespace=namespace, **options)
+
+
+def event(type: str, version: int, **annotations: str) -> bytes:  # noqa: A002
+    """A watch line about nothing but a version."""
+    metadata = {"resourceVersion": str(version), "annotations": annotations}
+    return json.dumps({"type": type, "object": {"kind": "ConfigMap", "metadata": metadata}}).encode() + b"\n"
+
+
+def resumes(request: Request) -> bool:
+    """Applies a fault to watches that go on from a version."""
+    return request.watch and "resourceVersion" in request.query
+
+
+def starts(request: Request) -> bool:
+    """Applies a fault to watches that learn everything."""
+    return request.watch and "sendInitialEvents" in request.query

@@ -23,18 +23,8 @@ from app.jobs.podsets import PodSetInfo
 from app.jobs.workload import limited_reclaimable
 from app.kube.raws import stripped
 from app.webhooks.jobreview import mutating
-from tests.unit.jobs.subjects import (
-    CAN_RUN,
-    LEFT_OUT,
-    REGISTRY,
-    WORDS,
-    Json,
-    decode,
-    jobs,
-    unfinished,
-    without_pods,
-    written,
-)
+from tests.unit.jobs.can_run import CAN_RUN
+from tests.unit.jobs.subjects import LEFT_OUT, REGISTRY, WORDS, Json, decode, jobs, unfinished, without_pods, written
 from tests.unit.webhooks.reviews import Cluster, mutated
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

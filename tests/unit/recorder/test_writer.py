@@ -299,12 +299,12 @@ failing = False  # for moments: a smaller batch may find room
 while not failing and time.monotonic() < deadline:
     time.sleep(0.001)
     failing = bool(writer.stats.failing)
-print("failing", failing)
+sys.stdout.write(f"failing {failing}\\n")  # at once: the writer logs meanwhile
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 while writer.stats.written < writer.stats.put and time.monotonic() < deadline:
     time.sleep(0.01)
 writer.close()
-print("dropped", writer.stats.dropped)
+sys.stdout.write(f"dropped {writer.stats.dropped}\\n")
 """
         done = subprocess.run(
             [sys.executable, "-c", program, path], check=True, timeout=60, capture_output=True, text=True

@@ -1,0 +1,82 @@
+"""A reflector whose kind has objects that make no sense."""
+
+import asyncio
+from typing import ClassVar, Literal
+
+import msgspec
+import pytest
+
+from app.api.meta import Kind, Object
+from app.kube.reflector import Reflector
+from app.kube.store import Store
+from app.kube.transport import Transport
+from tests.faults.proxy import Proxy, answer, held
+from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, resumes, running, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
+
+
+class Coloured(Object):
+    """Data that knows only two colours."""
+
+    colour: Literal["red", "green"] = "red"
+
+
+class Picky(Kind):
+    """A ConfigMap that not everybody's data fit."""
+
+    GROUP: ClassVar = ""
+    VERSION: ClassVar = "v1"
+    KIND: ClassVar = "ConfigMap"
+    PLURAL: ClassVar = "configmaps"
+    NAMESPACED: ClassVar = True
+
+    data: Coloured = msgspec.field(default_factory=Coloured)
+
+
+class TestUndecodable:
+    """An object that makes no sense is told and skipped."""
+
+    async def test_the_last_good_version_stays_and_the_others_go_on(self, direct: Transport, namespace: str) -> None:
+        """Until it makes sense again, or is deleted."""
+        await direct.create(ConfigMap, namespace, config("bad", colour="blue"))
+        await direct.create(ConfigMap, namespace, config("turns", colour="green"))
+        store, told = Store[Picky](), list[str]()
+        reflector = Reflector(
+            direct, store, Picky, namespace=namespace, backoff=QUICK, on_undecodable=lambda key, error: told.append(key)
+        )
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            bad, turns, good = (f"{namespace}/{name}" for name in ("bad", "turns", "good"))
+            assert store.keys(ordered=True)[-1:] == [turns]
+            assert told == [bad]
+            assert "blue" in reflector.bad[bad]
+            await direct.patch(ConfigMap, "turns", namespace, {"data": {"colour": "pink"}})
+            await direct.create(ConfigMap, namespace, config("good", colour="green"))
+            await until(lambda: good in store)
+            kept = store.get(turns)
+            assert kept is not None
+            assert kept.data.colour == "green"
+            assert sorted(reflector.bad) == [bad, turns]
+            await direct.patch(ConfigMap, "bad", namespace, {"data": {"colour": "red"}})
+            await direct.delete(ConfigMap, "turns", namespace)
+            await until(lambda: bad in store and turns not in store)
+            assert reflector.bad == {}
+            assert reflector.undecodable == 2
+
+    async def test_a_new_start_does_not_take_it_for_deleted(
+        self, proxy: Proxy, through: Transport, direct: Transport, namespace: str
+    ) -> None:
+        """It is in the list, if not in our words."""
+        await direct.create(ConfigMap, namespace, config("turns", colour="green"))
+        store = Store[Picky]()
+        reflector = Reflector(through, store, Picky, namespace=namespace, backoff=QUICK, idle_timeout=0.3)
+        gate = asyncio.Event()
+        proxy.plan(held(gate, answer("410 Gone", GONE)), applies=resumes, times=1000)
+        async with running(reflector):
+            await until(lambda: len(proxy.watches) >= 2)
+            await direct.patch(ConfigMap, "turns", namespace, {"data": {"colour": "pink"}})
+            gate.set()
+            await until(lambda: reflector.relisted >= 2)
+            assert f"{namespace}/turns" in store
+            assert f"{namespace}/turns" in reflector.bad

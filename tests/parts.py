@@ -1,0 +1,86 @@
+"""A whole run as three parts side by side: `pytest -n 3 --dist each`, as `make test` does it.
+
+The first process has the tests that use the session's control plane: most of what has to happen in time. The second has
+the tests with a control plane of their own, the third has the pure tests. Those two stand back wherever the first wants
+a processor too. Tests mostly wait, so three processes use two processors better than two do. Some modules of the first
+part are with the third, on another control plane, so that all parts take equally long.
+Each does its tests one at a time, in the order that they have without this. pytest-xdist sends every test to every
+process that `--dist each` starts; what is not of a process's part is not collected, or deselected there.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIRST, SECOND, THIRD = PARTS = "parts-first", "parts-second", "parts-third"
+OF_THIRD = ("tests/conformance/", "tests/testbed/", "tests/unit/")
+MOVED_TO_THIRD = ("tests/cluster/test_conversion",)
+STANDS_BACK = 5
+"""How much nicer the other parts are, with all that they start: each has a quarter of a processor that the first wants
+too."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share the run, or take the part that was given to this process."""
+    given = getattr(config, "workerinput", {}).get("part")
+    if given is not None:
+        if given != FIRST:
+            os.nice(STANDS_BACK)
+        config.pluginmanager.register(Part(given), given)
+    elif getattr(config.option, "dist", "") == "each" and config.option.numprocesses == len(PARTS):
+        config.option.maxworkerrestart = "0"  # who came in the place of a part that crashed would not know which it was
+        config.pluginmanager.register(Whole(), "parts")
+
+
+class Part:
+    """In the process of one part."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
+        """Do not import the modules of folders that are all of the third part."""
+        folder = f"{collection_path.relative_to(config.rootpath)}/"
+        return True if self._name != THIRD and folder in OF_THIRD else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep what is of this part; what is chosen by the command line is chosen already."""
+        items[:] = [item for item in items if _part(item) == self._name]
+
+
+def _part(item: pytest.Item) -> str:
+    if item.nodeid.startswith(OF_THIRD + MOVED_TO_THIRD):
+        return THIRD
+    return FIRST if "control_plane" in getattr(item, "fixturenames", ()) else SECOND
+
+
+class Whole:
+    """In the process that starts the parts and tells of them."""
+
+    def __init__(self) -> None:
+        self._session: pytest.Session | None = None
+        self._nodes = 0
+        self._collected: dict[str, int] = {}
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Before any is started."""
+        self._session = session
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """Say which part it is, in the order in which they are started."""
+        node.workerinput["part"] = PARTS[self._nodes]
+        self._nodes += 1
+
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        """Count what each has."""
+        self._collected[node.workerinput["part"]] = len(ids)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self) -> None:
+        """Show progress in parts of the whole; pytest-xdist takes the number of one process for that of all."""
+        if self._session is not None:
+            self._session.testscollected = sum(self._collected.values())

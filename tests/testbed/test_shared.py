@@ -1,0 +1,72 @@
+"""What fixtures of the session share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.shared import Shared
+
+
+class Item:
+    """A test with the fixtures that it uses."""
+
+    def __init__(self, nodeid: str, *fixtures: str) -> None:
+        self.nodeid = nodeid
+        self.fixturenames = fixtures
+
+
+class Session:
+    """A session of tests."""
+
+    def __init__(self, *items: Item) -> None:
+        self.items = items
+
+
+@contextmanager
+def noted(events: list[str], name: str) -> Iterator[str]:
+    """Notes its begin and its end."""
+    events.append(f"{name} begins")
+    yield name
+    events.append(f"{name} ends")
+
+
+def begun(*items: Item) -> tuple[Shared, list[str]]:
+    """A session of these tests in which `server` and `store` were entered; what happened."""
+    shared, events = Shared(), []
+    shared.pytest_collection_finish(Session(*items))
+    assert shared.enter("server", noted(events, "server")) == "server"
+    shared.enter("store", noted(events, "store"))
+    events.clear()
+    return shared, events
+
+
+def run(shared: Shared, item: Item) -> None:
+    """Run a test."""
+    around = shared.pytest_runtest_protocol(item)
+    next(around)
+    with pytest.raises(StopIteration):
+        around.send(True)
+
+
+def test_ends_with_the_last_test_that_uses_it() -> None:
+    """And not before, whatever runs in between."""
+    items = Item("a", "server"), Item("b"), Item("c", "server", "store"), Item("d", "store")
+    shared, events = begun(*items)
+    for item in items[:2]:
+        run(shared, item)
+    assert events == []
+    run(shared, items[2])
+    assert events == ["server ends"]
+    run(shared, items[3])
+    assert events == ["server ends", "store ends"]
+
+
+def test_ends_with_a_session_that_is_cut_short() -> None:
+    """The last test has not run; each ends once."""
+    first, second = Item("a", "server", "store"), Item("b", "server")
+    shared, events = begun(first, second)
+    run(shared, first)
+    shared.pytest_sessionfinish()
+    shared.pytest_sessionfinish()
+    assert events == ["store ends", "server ends"]
