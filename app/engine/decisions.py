@@ -4,7 +4,7 @@ Values; the words of conditions are Kueue's. Must never change the state.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -125,15 +125,6 @@ def preempting_queue(message: str) -> str | None:
     """The ClusterQueue for which a victim had to go, by the message of its conditions (`preempted_message`)."""
     found = _PREEMPTOR_PATH.search(message)
     return found[1] if found is not None else None
-
-
-_LATE: Final = re.compile(r"\bWorkload ([^/; ]+)/[^; ]+(?= was preempted for it at )")
-
-
-def unnamed(message: str, sees: Callable[[str], bool]) -> str:
-    """The message of a preemptor without the names of late victims in namespaces that its reader may not see
-    (`app.engine.cycle.outcomes.late_victims`)."""
-    return _LATE.sub(lambda found: found[0] if sees(found[1]) else "A Workload of another namespace", message)
 
 
 def requested(assignment_requests: list[tuple[str, dict[str, int]]]) -> list[PodSetRequest]:

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from app.api.quantity import from_int
-from app.engine.decisions import unnamed
 from app.recorder.reading import Entry, Reader, Recorded
 from app.recorder.scope import EVERYTHING, Scope
 
@@ -33,8 +32,7 @@ def timeline_of(reader: Reader, workload: Recorded) -> Timeline:
 
 def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
     """What happened, as lines for people. Workloads that the reader is not shown are counted."""
-    detail, message = entry.detail, unnamed(entry.message, lambda namespace: scope.shows(namespace, entry.at))
-    said = f"{entry.reason}: {message}" if message else entry.reason
+    detail, said = entry.detail, f"{entry.reason}: {entry.message}" if entry.message else entry.reason
     match entry.what:
         case "created":
             return [f"in LocalQueue {told.workload.local_queue or '(none)'}, priority {told.workload.priority}"]
@@ -42,7 +40,7 @@ def words(entry: Entry, told: Timeline, scope: Scope = EVERYTHING) -> list[str]:
             holds = f"holds {_amounts(detail)}" if detail.get("usage") else "holds nothing"
             return [f"in ClusterQueue {detail['cluster_queue']}: {holds}"] if detail else []
         case "tried":
-            lines = [f"{detail.get('outcome', '')}: {message}"]
+            lines = [f"{detail.get('outcome', '')}: {entry.message}"]
             lines += [detail["short"]] if "short" in detail and scope.quotas else []
             return [*lines, *_preempts(entry, scope)]
         case "evicted":

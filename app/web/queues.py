@@ -7,7 +7,6 @@ from typing import Final
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue, ClusterQueueSpec
 from app.api.meta import find_condition
-from app.engine.decisions import unnamed
 from app.engine.quota.amounts import FlavorResource, text
 from app.engine.quota.info import Info
 from app.web import overview, quotas
@@ -144,7 +143,7 @@ def _waiting(world: World, name: str, page: int, sight: Sight) -> Listed:
     page = _within(page, count)
     places = world.line(name, offset=(page - 1) * PAGE, limit=PAGE)
     entries = [
-        entry(world, world.state.workloads[place.workload], position=place.in_cluster_queue, sight=sight)
+        entry(world, world.state.workloads[place.workload], position=place.in_cluster_queue)
         for place in places
         if place.workload in world.state.workloads and sight.shows(place.workload)
     ]
@@ -215,8 +214,8 @@ def why(world: World, info: Info, sight: Sight = EVERYTHING) -> str:
         return ""
     waits = world.state.waits(info.key)
     if waits is not None and sight.tree and ClusterQueue not in world.source.unread():
-        return unnamed(waits.message, sight.sees)
+        return waits.message
     reserved = find_condition(conditions, wl.QUOTA_RESERVED)
     if reserved is not None and reserved.status != "True":
-        return unnamed(reserved.message, sight.sees)
+        return reserved.message
     return "the leader has not looked at it yet" if now == "pending" else "it is not active"

@@ -9,7 +9,6 @@ from app.api import workload as wl
 from app.api.localqueue import LocalQueue
 from app.api.meta import OwnerReference
 from app.api.workload import Workload
-from app.engine.decisions import unnamed
 from app.engine.quota.amounts import text
 from app.engine.quota.info import Info
 from app.insight.explain import Explanation
@@ -89,7 +88,7 @@ def workload(world: World, key: str, explained: Kept[Explanation], sight: Sight 
         priority_class=ref.name if ref is not None else "",
         owners=tuple(given.metadata.owner_references),
         pods=tuple(_pods(info)),
-        moments=tuple(moments(given, sight)),
+        moments=tuple(moments(given)),
         explained=explained,
     )
 
@@ -101,14 +100,13 @@ def _pods(info: Info) -> Iterator[Pods]:
         yield Pods(item.name, item.count, tuple(asked))
 
 
-def moments(workload: Workload, sight: Sight = EVERYTHING) -> Iterator[Moment]:
+def moments(workload: Workload) -> Iterator[Moment]:
     """What the conditions and checks of a Workload say has happened, the latest first."""
     found = [Moment(workload.metadata.creation_timestamp or "", "Created", "", "")]
     for each in workload.status.conditions:
         true, false = _PAST.get(each.type, (each.type, f"{each.type}: {each.status}"))
         if what := true if each.status == "True" else false:
-            message = unnamed(each.message, sight.sees)
-            found.append(Moment(each.last_transition_time, what, each.reason, message))
+            found.append(Moment(each.last_transition_time, what, each.reason, each.message))
     found += [
         Moment(check.last_transition_time, f"Admission check {check.name}: {check.state}", "", check.message)
         for check in workload.status.admission_checks

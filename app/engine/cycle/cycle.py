@@ -240,7 +240,7 @@ class _Run:
                 progress = progress or fresh
             if not entry.blocked:
                 if state.overdue and entry.held is None:
-                    entry.message = late_victims(entry.message, entry.info.uid, state.overdue)
+                    entry.message = late_victims(entry.message, entry.info, state.overdue)
                 expected = len(self.expected)
                 victims = (yield from victims_of(entry, state, self.expected, self.pace)) if evicts(entry) else ()
                 decision = decision_on(entry, victims, observable=observable)

@@ -9,15 +9,19 @@ from app.engine.cycle import variants
 from app.engine.cycle.entries import Entry
 from app.engine.decisions import Decision, Outcome, Victim, preempted_message
 from app.engine.pace import Pace, Sliced
+from app.engine.quota.info import Info
 from app.engine.reasons import legacy
 from app.engine.state import State
 from app.engine.tables import Overdue
 
 
-def late_victims(message: str, uid: str, overdue: Mapping[str, Overdue]) -> str:
-    """The message of a preemptor, and which of its victims did not go in time."""
-    late = [f"Workload {key} was preempted for it at {each.evicted_at} and still holds quota"
-            for key, each in overdue.items() if each.preemptor == uid]  # fmt: skip
+def late_victims(message: str, info: Info, overdue: Mapping[str, Overdue]) -> str:
+    """The message of a preemptor, and which of its victims did not go in time. A victim of another namespace is not
+    named, because the condition with this message is read by users of the preemptor's namespace."""
+    named = f"{info.workload.metadata.namespace}/"
+    late = [f"{f'Workload {key}' if key.startswith(named) else 'A Workload of another namespace'}"
+            f" was preempted for it at {each.evicted_at} and still holds quota"
+            for key, each in overdue.items() if each.preemptor == info.uid]  # fmt: skip
     if not late:
         return message
     more = f"; and {len(late) - 3} more" if len(late) > 3 else ""

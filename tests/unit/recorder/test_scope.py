@@ -11,7 +11,7 @@ from app.recorder.reports import Row, as_csv, reports
 from app.recorder.scope import EVERYTHING, Scope
 from app.recorder.timelines import others, timeline_of, words
 from tests.unit.recorder.lives import T0
-from tests.unit.recorder.tenants import BLIND, LATE, SHORT, TENANT, tenants
+from tests.unit.recorder.tenants import BLIND, SHORT, TENANT, tenants
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def told(reader: Reader, scope: Scope) -> tuple[list[str], list[str]]:
 
 class TestATimeline:
     def test_names_no_workload_of_another_tenant(self, written: Location) -> None:
-        """Neither victims nor the preemptor, nor late victims in messages: they are counted."""
+        """Neither victims nor the preemptor: they are counted."""
         with reading(written) as reader:
             lines, links = told(reader, TENANT)
         assert "secret" not in str((lines, links))
@@ -68,7 +68,6 @@ class TestATimeline:
         assert "preempts 2 Workloads of another namespace (InCohortReclamation)" in lines
         assert "preempts Workload team/mine-too (InClusterQueue)" in lines
         assert "by a Workload of another namespace of ClusterQueue shared (InClusterQueue)" in lines
-        assert LATE.replace("Workload rival/secret-late", "Pending: A Workload of another namespace") in lines
         assert links == ["team/mine-too"]
 
     def test_has_no_amounts_of_quotas_for_who_sees_no_queue(self, written: Location) -> None:
@@ -82,7 +81,6 @@ class TestATimeline:
         with reading(written) as reader:
             lines, links = told(reader, EVERYTHING)
         assert "by Workload rival/secret-preemptor of ClusterQueue shared (InClusterQueue)" in lines
-        assert f"Pending: {LATE}" in lines
         assert links == ["rival/secret-victim", "rival/secret-other", "team/mine-too", "rival/secret-preemptor"]
 
     def test_does_not_name_who_had_a_namespace_before(self, written: Location) -> None:
