@@ -19,7 +19,7 @@ from testbed.client import Json, condition, wait_until
 from testbed.installation import MANAGED, Installation
 from testbed.ports import ReservedPort
 from testbed.processes import Process
-from tests.cluster.scenario import Scenario
+from tests.cluster.scenario import GROUP, Scenario
 from tests.cluster.versions import wait_served
 from tests.shared import Shared
 
@@ -183,9 +183,9 @@ def teams(served: Served) -> Iterator[tuple[Scenario, Scenario]]:
 
 
 def role(world: Scenario, user: str, name: str, *, everywhere: bool = True) -> None:
-    """Give a user a ClusterRole."""
+    """Give a user a ClusterRole; again in another attempt of a test."""
     metadata = {"name": f"{user}-{name}"} | ({} if everywhere else {"namespace": world.namespace})
-    world.create(
+    world.api.apply(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding" if everywhere else "RoleBinding",
@@ -194,3 +194,18 @@ def role(world: Scenario, user: str, name: str, *, everywhere: bool = True) -> N
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
         }
     )
+
+
+def may_list(world: Scenario, user: str, *plurals: str, everywhere: bool = True) -> None:
+    """Wait until the API server knows of rights that were just given: the page remembers a refusal for a minute."""
+    for plural in plurals:
+        attributes = {"group": GROUP.partition("/")[0], "resource": plural, "verb": "list"}
+        attributes |= {} if everywhere else {"namespace": world.namespace}
+        spec = {"user": user, "resourceAttributes": attributes}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+        def allowed(review: Json = review) -> bool:
+            path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            return world.api.request("POST", path, review)["status"]["allowed"] is True
+
+        wait_until(allowed, timeout=30, describe=lambda spec=spec: f"is refused: {spec}")

@@ -11,7 +11,7 @@ import yaml
 from testbed import build
 from testbed.client import Json, unverified_tls
 from testbed.installation import NAMESPACE
-from tests.cluster.page_served import API, PAGE, Served, role
+from tests.cluster.page_served import API, PAGE, Served, may_list, role
 from tests.cluster.reader import Reader
 from tests.cluster.scenario import Scenario, job
 from tests.documents import ROOT, steps
@@ -23,6 +23,7 @@ def test_a_batch_administrator_sees_everything(served: Served, teams: tuple[Scen
     """All queues, the Workloads of both tenants, health, and the JSON of questions."""
     mine, theirs = teams
     role(mine, "admin-of-queues", "turnstile-batch-admin-role")
+    may_list(mine, "admin-of-queues", "clusterqueues", "cohorts", "workloads", "localqueues")
     browser = served.browser("admin-of-queues")
     queue = mine.named("shared")
     browser.sees("/", queue, "3 / 4", "with the rights of admin-of-queues")
@@ -69,6 +70,8 @@ def test_a_tenant_who_sees_queues(served: Served, teams: tuple[Scenario, Scenari
     role(mine, seer, "turnstile-batch-user-role", everywhere=False)
     for kind in ("clusterqueue", "cohort"):
         role(mine, seer, f"turnstile-{kind}-viewer-role")
+    may_list(mine, seer, "clusterqueues", "cohorts")
+    may_list(mine, seer, "workloads", "localqueues", everywhere=False)
     browser, queue = served.browser(seer), mine.named("shared")
     said = browser.sees(f"/clusterqueues/{queue}", "2 Workloads, in the order", "and 1 of namespaces that you may not")
     workload = mine.workload_of("waits")["metadata"]["name"]
