@@ -9,6 +9,7 @@ A fact that only its observer can date is `observed`: it is stored unless it rep
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
+from app.api.errors import InvalidValue
 from app.api.meta import Condition, find_condition
 from app.api.quantity import to_int
 from app.api.quota import ResourceGroup
@@ -260,8 +262,14 @@ def of_quota(old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | Non
         if old is not None:
             yield Quota("Cohort" if isinstance(old, Cohort) else "ClusterQueue", old.metadata.name, now, "", (), True)
         return
-    if old is not None and old.spec == new.spec:
-        return
+    found = _quota(new, now)
+    with suppress(InvalidValue):  # the old one was not recorded
+        if old is not None and _quota(old, now) == found:
+            return
+    yield found
+
+
+def _quota(new: ClusterQueue | Cohort, now: Instant) -> Quota:
     kind: Literal["ClusterQueue", "Cohort"]
     if isinstance(new, Cohort):
         kind, parent = "Cohort", new.spec.parent_name
@@ -269,7 +277,7 @@ def of_quota(old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | Non
         kind, parent = "ClusterQueue", new.spec.cohort_name
     created = instant(new.metadata.creation_timestamp) if new.metadata.creation_timestamp else None
     amounts = _amounts(new.spec.resource_groups)
-    yield Quota(kind, new.metadata.name, now, parent or "", amounts, created=created)
+    return Quota(kind, new.metadata.name, now, parent or "", amounts, created=created)
 
 
 def _amounts(groups: Iterable[ResourceGroup]) -> tuple[tuple[str, str, int, int | None, int | None], ...]:
