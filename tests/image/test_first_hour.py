@@ -92,11 +92,21 @@ def test_from_the_readme_to_the_first_job_and_away(
             readme.end()
             released = f"app.kubernetes.io/instance={RELEASE}"
             wait_until(lambda: not made.cp.api.items(PODS, labels=released), timeout=60, describe=made.kubelet.describe)
-            # Nobody looks after the pods of other namespaces on the nodes of the release.
-            made.cp.kubectl("cordon", *PLATFORM)
-            made.cp.kubectl("uncordon", *WORKERS)
+            move_to_workers(made)
         with timed("what waited starts, and all is removed"):
             go_on_without(made)
+
+
+def move_to_workers(made: Bed) -> None:
+    """Have the pods of the teams run on the nodes of the teams: on those of the release only pods of the release run,
+    and no pod of a Job that started during the uninstall would ever end there."""
+    made.cp.kubectl("cordon", *PLATFORM)
+    made.cp.kubectl("uncordon", *WORKERS)
+    for namespace in ("team-a", "team-b"):
+        for pod in made.cp.api.items(resource_path("v1", "pods", namespace=namespace)):
+            if pod["spec"].get("nodeName") in PLATFORM:
+                path = resource_path("v1", "pods", pod["metadata"]["name"], namespace=namespace)
+                made.cp.api.delete(path, grace_seconds=0)
 
 
 def walk_the_quickstart(made: Bed) -> None:
