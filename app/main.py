@@ -273,7 +273,7 @@ class Turnstile:
                 connections=connections,
                 drain_seconds=settings.drain_seconds,
                 idle_seconds=settings.idle_seconds,
-                needless=self.transport.disowned,
+                no_more_requests=self.transport.disowned,
             )
             source.cancel()
 

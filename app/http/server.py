@@ -38,7 +38,7 @@ async def serve(
     connections: Connections | None = None,
     drain_seconds: float = 5.0,
     idle_seconds: float = 0.0,
-    needless: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    no_more_requests: Callable[[], Coroutine[Any, Any, None]] | None = None,
     grace_seconds: float = 10.0,
     on_listening: Callable[[str, int], object] | None = None,
     chunks: bool = False,
@@ -48,8 +48,8 @@ async def serve(
     TLS with the certificate of `health.certificate`, plain HTTP without a certificate. From `stop` on `/readyz` fails
     and answers carry `Connection: close`. All this goes on for `drain_seconds`, and then for as long as a client has a
     connection, at most `idle_seconds` more: a request that is sent while the server closes its connection is lost, so
-    the client has to close it. `needless` returns when no client will send a request any more; the server then stops
-    to wait. Then no new connection is accepted, and idle connections are closed; after `grace_seconds` more the
+    the client has to close it. `no_more_requests` returns when no client will send a request any more; the server then
+    waits no longer. Then no new connection is accepted, and idle connections are closed; after `grace_seconds` more the
     remaining connections are cut. Cancellation skips all this. `on_listening` is called with the address; port 0 picks
     a free port. With `chunks` a client with a certificate that the server knows may send a body without a declared
     length: the application has to count. Raises OSError if the address cannot be bound.
@@ -87,7 +87,7 @@ async def serve(
             if not serving.done():
                 health.draining = True
                 await asyncio.sleep(drain_seconds)
-                await _idle(counted, idle_seconds, needless)
+                await _idle(counted, idle_seconds, no_more_requests)
             server.should_exit = True
             await serving
         finally:
@@ -100,12 +100,12 @@ async def serve(
 
 
 async def _idle(
-    connections: Connections, seconds: float, needless: Callable[[], Coroutine[Any, Any, None]] | None
+    connections: Connections, seconds: float, no_more_requests: Callable[[], Coroutine[Any, Any, None]] | None
 ) -> None:
-    """Leave idle connections to their clients for so many seconds at most, and only until `needless` returns."""
+    """Leave idle connections to their clients for so many seconds at most, until `no_more_requests` returns."""
     waits = {asyncio.create_task(connections.left(seconds))}
-    if needless is not None and seconds:
-        waits.add(asyncio.create_task(needless()))
+    if no_more_requests is not None and seconds:
+        waits.add(asyncio.create_task(no_more_requests()))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -262,6 +262,8 @@ def of_quota(old: ClusterQueue | Cohort | None, new: ClusterQueue | Cohort | Non
         if old is not None:
             yield Quota("Cohort" if isinstance(old, Cohort) else "ClusterQueue", old.metadata.name, now, "", (), True)
         return
+    if old is not None and old.spec == new.spec:
+        return  # the usual case: each admission changes the status of a ClusterQueue
     found = _quota(new, now)
     with suppress(InvalidValue):  # the old one was not recorded
         if old is not None and _quota(old, now) == found:

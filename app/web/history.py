@@ -182,7 +182,7 @@ class History:
             await asyncio.wait({asked.under_way}, timeout=SOON_SECONDS)
             asked.missed |= asked.under_way is not None
         if asked.error is not None:
-            raise asked.error
+            raise asked.error.with_traceback(None)  # else the traceback of the kept error grows with each page
         if asked.answer is None:
             raise _Late
         answer: T = asked.answer

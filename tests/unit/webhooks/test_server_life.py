@@ -142,9 +142,10 @@ class TestStop:
         assert (await (await server.connect()).ask("POST", PATH, review())).status == 200
         assert not server.task.done()
 
-    async def test_it_ends_once_the_clients_are_gone(self, start: Start) -> None:
-        """Idle connections are closed and the port is free again."""
-        server = await start()
+    @pytest.mark.parametrize("idle_seconds", [0.0, 0.2])
+    async def test_it_ends_once_the_clients_are_gone(self, start: Start, idle_seconds: float) -> None:
+        """Connections that their clients keep beyond `idle_seconds` are closed, and the port is free again."""
+        server = await start(idle_seconds=idle_seconds)
         idle = await server.connect()
         await idle.ask("POST", PATH, review())
         server.stop.set()
@@ -170,24 +171,14 @@ class TestStop:
         async with asyncio.timeout(10):
             await server.task
 
-    async def test_a_client_that_keeps_its_connection_does_not_keep_the_server(self, start: Start) -> None:
-        """After `idle_seconds` the server closes what is left."""
-        server = await start(idle_seconds=0.2)
-        idle = await server.connect()
-        await idle.ask("POST", PATH, review())
-        server.stop.set()
-        assert await idle.closed()
-        async with asyncio.timeout(10):
-            await server.task
-
     async def test_idle_connections_are_closed_once_no_review_can_come(self, start: Start) -> None:
         """As after `helm uninstall`: nobody waits for `idle_seconds` in vain."""
         uninstalled = asyncio.Event()
 
-        async def needless() -> None:
+        async def no_more_requests() -> None:
             await uninstalled.wait()
 
-        server = await start(drain_seconds=0, idle_seconds=60, needless=needless)
+        server = await start(drain_seconds=0, idle_seconds=60, no_more_requests=no_more_requests)
         idle = await server.connect()
         await idle.ask("POST", PATH, review())
         server.stop.set()
