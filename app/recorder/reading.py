@@ -98,6 +98,10 @@ class Reader:
         ((since,),) = self._run(source)
         return None if since is None else float(since)
 
+    def latest(self) -> Instant | None:
+        """When what was recorded last happened to a Workload; None if nothing is recorded."""
+        return next((float(at) for (at,) in self._run("SELECT at FROM facts ORDER BY seq DESC LIMIT 1")), None)
+
     def workload(self, uid: str) -> Recorded | None:
         """A Workload by its uid, if it is recorded."""
         return next(self._workloads("uid = ?", uid), None)

@@ -30,8 +30,8 @@ READERS: Final = 64
 """Pages that are followed at a time."""
 OF_ONE: Final = 16
 """Of these, by one user in the cluster."""
-ADDED_OF_ONE: Final = 2
-"""Pages and tables of usage that are worked out for one user in the cluster at a time."""
+ASKED_OF_ONE: Final = 2
+"""Answers of What if and of usage that are worked out for one user in the cluster at a time."""
 
 
 def create(site: Site, stop: asyncio.Event) -> FastAPI:
@@ -40,7 +40,7 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     static = Static()
     renderer = Renderer(static, FILTERS)
     followed: Counter[str] = Counter()
-    adding: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
 
     @app.get("/static/{name:path}")
     async def file(name: str, request: Request) -> Response:
@@ -98,8 +98,8 @@ def create(site: Site, stop: asyncio.Event) -> FastAPI:
     async def _seen(visit: Visit, path: str, params: Mapping[str, str]) -> Site:
         """The site as the sender of a request sees it, who may name namespaces in the address."""
         words = {*path.split("/"), *params.get("q", "").lower().split(), params.get("namespace", "").strip()}
-        fair = _Fair(site.adding, adding, visit.user)
-        return dataclasses.replace(site, sight=await visit.sight(words), adding=fair)
+        beside, adding = (_Fair(each, asked, visit.user) for each in (site.beside, site.adding))
+        return dataclasses.replace(site, sight=await visit.sight(words), beside=beside, adding=adding)
 
     async def render(visit: Visit, path: str, params: Mapping[str, str]) -> Rendered:
         shown = await _shown(visit, path, params)
@@ -152,8 +152,8 @@ class _Fair:
 
     async def answers(self, work: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
         """What `work` yields. Raises Unanswered if too much is under way for the user."""
-        if self._user and self._asked[self._user] >= ADDED_OF_ONE:
-            raise Unanswered("you have asked for usage that is still being added up: wait for it")
+        if self._user and self._asked[self._user] >= ASKED_OF_ONE:
+            raise Unanswered(f"{ASKED_OF_ONE} of your questions are still being answered: ask again later")
         self._asked[self._user] += 1
         try:
             async with aclosing(self._beside.answers(work)) as answers:

@@ -115,6 +115,19 @@ class Gone:
     """Whether the answer is still to come."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Whether the records can be read, and from when to when they tell."""
+
+    since: str = ""
+    """Empty if nothing is recorded."""
+    latest: str = ""
+    """When what was recorded last happened."""
+    error: str = ""
+    late: bool = False
+    """Whether the answer is still to come."""
+
+
 @dataclass(slots=True)
 class _Asked:
     """A question, and what is known of its answer."""
@@ -167,6 +180,15 @@ class History:
         except InvalidValue as error:
             return Gone(error=said(error, scope))
 
+    async def kept(self) -> Kept:
+        """Whether the records can be read now, for who may see them all."""
+        try:
+            return await self._ask(_kept, _kept)
+        except _Late:
+            return Kept(late=True)
+        except InvalidValue as error:
+            return Kept(error=said(error, EVERYTHING))
+
     async def _ask(self, about: Hashable, question: Callable[[Reader], T]) -> T:
         """The answer, or the one before while another is late. Raises InvalidValue, and _Late."""
         asked = self._asked.setdefault(about, _Asked())
@@ -214,6 +236,10 @@ def _lives(namespace: str, name: str, scope: Scope, reader: Reader) -> Lives:
 def _gone(parts: Sequence[str], scope: Scope, reader: Reader) -> Gone:
     count, found = reader.gone(parts, scope=scope, at_most=FOUND)
     return Gone(tuple(Life(each, (), 0) for each in found), count)
+
+
+def _kept(reader: Reader) -> Kept:
+    return Kept(_stamp(reader.since()), _stamp(reader.latest()))
 
 
 def said(error: InvalidValue, scope: Scope) -> str:

@@ -46,6 +46,7 @@ class Site:
     forecasts: Forecasts
     observer: Observer
     beside: Beside
+    """Works out what What if asks."""
     history: History | None = None
     """What the recorder tells; None if it is not read."""
     adding: Beside
@@ -174,13 +175,13 @@ async def _search(site: Site, _: Params, params: Params) -> Shown:
 
 async def _what_if(site: Site, _: Params, params: Params) -> Shown:
     form = {name: params.get(name, "") for name in supposing.FIELDS}
-    answer, error = None, None
+    answer, error, status = None, None, 200
     try:
         answer = await supposing.answer(site.world, site.beside, form, site.sight)
     except InvalidValue as refused:
-        error = _refusal(refused)
+        error, status = _refusal(refused), 400
     except Unanswered as late:
-        error = ("", str(late))
+        error, status = ("", str(late)), 503
     state = site.world.state
     choices = {
         "queues": sorted(
@@ -189,7 +190,7 @@ async def _what_if(site: Site, _: Params, params: Params) -> Shown:
         "cluster_queues": sorted(state.cluster_queues)[:500] if site.sight.tree else [],
     }
     content = {"form": form, "answer": answer, "error": error, **choices}
-    return Shown("whatif.html", "What if", content, 400 if error else 200, follows=False)
+    return Shown("whatif.html", "What if", content, status, follows=False)
 
 
 async def _usage(site: Site, _: Params, params: Params) -> Shown:
@@ -228,7 +229,10 @@ def _refusal(refused: InvalidValue) -> tuple[str, str]:
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
-    return Shown("health.html", "Health", {"shown": site.observer.health(site.sight), **_reading(site)})
+    kept = await site.history.kept() if site.history is not None else None
+    follows = True if kept is not None and kept.late else None
+    content = {"shown": site.observer.health(site.sight), "kept": kept, **_reading(site)}
+    return Shown("health.html", "Health", content, follows=follows)
 
 
 def _reading(site: Site) -> dict[str, Any]:

@@ -53,6 +53,21 @@ async def test_search_finds_what_is_gone(tmp_path: Path) -> None:
         assert "waits-no-more" not in words((await shown.get("/workloads?q=waits&state=pending")).text)
 
 
+async def test_health_says_from_when_to_when_it_tells(tmp_path: Path) -> None:
+    """Also that nothing is recorded yet, that the records cannot be read, or that none are read."""
+    empty, full, none = tmp_path / "empty", tmp_path / "full", tmp_path / "none"
+    empty.mkdir()
+    full.mkdir()
+    for recorder, says in (
+        (written(full, *life()), "State read Tells since 2026-01-02 03:04:00 UTC Last event 2026-01-02 03:05:04 UTC"),
+        (written(empty), "It can be read, and has recorded nothing yet."),
+        (Location(str(none)), f"The flight recorder cannot be read. {none}: there is no such file"),
+        (None, "This page reads no flight recorder."),
+    ):
+        async with page(*busy(), recorder=recorder) as shown:
+            assert f"Flight recorder {says}" in words((await shown.get("/health")).text)
+
+
 async def test_without_a_recorder() -> None:
     """One sentence says how there would be more, and the conditions are told."""
     async with page(*busy()) as shown:
