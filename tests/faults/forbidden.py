@@ -106,6 +106,11 @@ class World:
             if not finished(each) and owners & {owner["uid"] for owner in each["metadata"].get("ownerReferences", ())}
         ]
 
+    def left_behind(self, pod: Json) -> bool:
+        """Whether the controller of a pod is gone."""
+        owners = [owner for owner in pod["metadata"].get("ownerReferences", ()) if owner.get("controller")]
+        return any(owner["uid"] not in self.by_uid for owner in owners)
+
     def may_run(self, workload: Json) -> bool:
         """Whether pods of a Workload run, or may still be made by Jobs that an owner left behind."""
         orphan = any(each is workload for each in self.ownerless())
@@ -258,7 +263,8 @@ def gated_though_admitted(world: World) -> Found:
 
 
 def gated_without_workload(world: World) -> Found:
-    """A pod is held and has no Workload, though it is alone or its group is complete."""
+    """A pod is held and has no Workload, though it is alone or its group is complete. What made it is there: else the
+    garbage collector is waited for, see `not_collected`."""
     groups: dict[str, int] = {}
     for pod in world.pods:
         meta = pod["metadata"]
@@ -269,7 +275,7 @@ def gated_without_workload(world: World) -> Found:
         meta = pod["metadata"]
         if ADMISSION_GATE not in {each["name"] for each in pod["spec"].get("schedulingGates", ())}:
             continue
-        if "deletionTimestamp" in meta or world.workloads_for(pod):
+        if "deletionTimestamp" in meta or world.workloads_for(pod) or world.left_behind(pod):
             continue
         name = meta.get("labels", {}).get(GROUP_NAME, "")
         total = int(meta.get("annotations", {}).get(TOTAL_COUNT, "1"))
@@ -327,10 +333,13 @@ def orphaned(world: World) -> Found:
 
 
 def not_collected(world: World) -> Found:
-    """The garbage collector has not begun to delete a Workload whose owner is gone, or a Job that the owner made."""
+    """The garbage collector has not begun to delete what owners that are gone have left: a Workload, Jobs, a pod."""
     for workload in world.ownerless():
         if "deletionTimestamp" not in workload["metadata"] or world.left_by_owners(workload):
             yield workload, state_of(workload)
+    for pod in world.pods:
+        if "deletionTimestamp" not in pod["metadata"] and world.left_behind(pod):
+            yield pod, "its controller is gone"
 
 
 def no_default_queue(world: World) -> Found:

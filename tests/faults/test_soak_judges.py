@@ -167,6 +167,18 @@ def test_what_the_garbage_collector_has_not_done_is_not_ours() -> None:
     assert stuck(workloads=[kept], jobs=[child]) == {"not_collected"}
 
 
+def test_a_gated_pod_waits_for_its_workload_only_while_its_controller_is_there() -> None:
+    """The garbage collector deletes what a deleted StatefulSet has left, when it has seen the pod."""
+    owner = {"uid": "db", "kind": "StatefulSet", "name": "db", "controller": True}
+    left = {
+        "metadata": meta("db-0", ownerReferences=[owner]),
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": []},
+        "status": {"phase": "Pending"},
+    }
+    assert stuck(pods=[left], statefulsets=[{"metadata": meta("db"), "spec": {}}]) == {"gated_without_workload"}
+    assert stuck(pods=[left]) == {"not_collected"}
+
+
 def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:
     """Its Workload is then an orphan, with the deadline of one: its kind may have been removed in the meantime."""
     left = workload("a", QuotaReserved="False", Evicted="True")
