@@ -21,6 +21,7 @@ from app.engine import Decision, Options, State, cycle
 from app.engine.instants import Instant
 from app.engine.quota.amounts import text
 from app.engine.reasons import Figure
+from app.insight.near import Near
 from app.insight.remedies import Remedy, Search
 from app.insight.snapshot import Sees, Snapshot, name_of, refusals
 
@@ -102,7 +103,8 @@ def explain(
     if ClusterQueue in snapshot.unread:
         reason, message = said.condition()
         return said.told(state="pending", reason=reason, message=message, sentence=message or "it was not tried yet")
-    near = _near(snapshot, options, workload)
+    around = Near(snapshot, options)
+    near = around.of(workload)
     state, refused = near.state(options, now)
     line = state.pending(cluster_queue)
     order = _tried_before(state, key)
@@ -114,7 +116,7 @@ def explain(
     figures = tuple(decision.figures) if decision is not None else ()
     why = state.why(key)
     waits_for = (*said.waits_for(near, now), *_line(order, state, key, cluster_queue), *refusals(refused, sees))
-    found = tuple(islice(Search(near, options, now).remedies(workload, figures), remedies))
+    found = tuple(islice(Search(around, options, now, workload).remedies(figures), remedies))
     reason, message = (why.reason, why.message) if why is not None else said.condition()
     blockers = tuple(_blocker(figure, state, cluster_queue) for figure in dict.fromkeys(figures))
     return said.told(
@@ -207,35 +209,20 @@ class _Said:
             yield f"ClusterQueue {self._cluster_queue} is stopped (stopPolicy {queue.spec.stop_policy})"
 
 
-def _near(snapshot: Snapshot, options: Options, workload: Workload) -> Snapshot:
-    """The part of a snapshot that can decide about a Workload: the trees of cohorts that its namespace's LocalQueues
-    lead to. All of it where a Workload anywhere can block admission."""
-    if options.wait_for_pods_ready.block_admission:
-        return snapshot
-    whole, _ = snapshot.without(Workload).state(options, 0.0)
-    queues: set[str] = set()
-    for local in snapshot.of(LocalQueue):
-        queue = whole.cluster_queues.get(local.spec.cluster_queue or "")
-        if local.metadata.namespace == workload.metadata.namespace and queue is not None:
-            broken = whole.ledger.cyclic(queue.node)
-            queues |= {queue.name} if broken else {node.name for node in queue.node.root.walk_queues()}
-    lines = {each.metadata.key for each in snapshot.of(LocalQueue) if each.spec.cluster_queue in queues}
-
-    def stays(each: Workload) -> bool:
-        admission = each.status.admission
-        line = f"{each.metadata.namespace}/{each.spec.queue_name or ''}"
-        return line in lines or (admission is not None and admission.cluster_queue in queues) or each is workload
-
-    return snapshot.keeping(Workload, stays)
-
-
 def _decision(state: State, key: str, now: Instant) -> Decision | None:
-    """What the engine decides about a Workload in its next cycles, as long as they decide anything new."""
+    """What the engine decides about a Workload in its next cycles, as long as they decide anything new; or about an
+    equal one, where it does not look at both."""
     for _ in range(len(state.waiting) + 1):
         if key not in state.waiting or not state.has_work or key in state.last_decisions:
             break
         cycle(state, now)
-    return state.last_decisions.get(key)
+    info, decisions = state.waiting.get(key), state.last_decisions
+    if info is None or key in decisions:
+        return decisions.get(key)
+    equal = (
+        each.key for each in state.waiting.values() if (each.local_queue, each.hash) == (info.local_queue, info.hash)
+    )
+    return next((decisions[each] for each in equal if each in decisions), None)
 
 
 def _alone(snapshot: Snapshot, options: Options, now: Instant, workload: Workload) -> Decision | None:

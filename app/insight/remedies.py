@@ -6,7 +6,9 @@ Workload can make come before those that need an administrator. Must never guess
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
+from math import gcd
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,20 +17,26 @@ from msgspec.structs import replace
 from app.api.clusterqueue import ClusterQueue
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
+from app.api.quantity import MAX_INT64
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import RequeueState, Workload
-from app.engine import Options
+from app.engine import Options, State
 from app.engine.instants import Instant
 from app.engine.quota.amounts import text
 from app.engine.reasons import Figure
 from app.insight import changes
+from app.insight.near import Near
 from app.insight.snapshot import Snapshot
 from app.insight.whatif import Fate, WhatIf
 
 STEPS: Final = 1024
 """An amount is searched in so many steps at most."""
-ENDED: Final = 200
-"""Workloads that hold quota of which it is tried whether their end helps, at most."""
+QUEUES: Final = 50
+"""Other LocalQueues that are tried at most, by name."""
+OFFERED: Final = 3
+"""Other LocalQueues that are offered at most."""
+ENDED: Final = 64
+"""Workloads that hold quota of which it is tried whether their end helps, at most: those that hold most."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -74,19 +82,24 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class Search:
-    """Looks for remedies on copies of a snapshot."""
+    """Looks for remedies of a Workload that is not admitted, on ledgers of what can decide about it."""
 
-    snapshot: Snapshot
+    near: Near
     options: Options
     now: Instant
-    trials: int = 0
-    """Ledgers that were built and asked."""
+    workload: Workload
+    snapshot: Snapshot = field(init=False)
+    """What can decide about the Workload in the queue that it is in."""
+
+    def __post_init__(self) -> None:
+        self.snapshot = self.near.of(self.workload)
 
     def admits(self, supposed: Supposed) -> Outcome | None:
         """How the Workload is admitted with what is supposed; None if it is not."""
-        self.trials += 1
         key = supposed.workload.metadata.key
-        state, _ = self.snapshot.state(self.options, self.now)
+        stays = supposed.workload.spec.queue_name == self.workload.spec.queue_name
+        snapshot = self.snapshot if stays else self.near.of(supposed.workload)
+        state, _ = snapshot.state(self.options, self.now)
         question = WhatIf(now=self.now, put=(*supposed.put, supposed.workload), drop=supposed.drop)
         last: Fate | None = None
         preempts: list[str] = []
@@ -100,10 +113,10 @@ class Search:
             return None
         return Outcome(last.flavors, tuple(sorted(preempts)))
 
-    def remedies(self, workload: Workload, figures: Iterable[Figure]) -> Iterator[Remedy]:
-        """The remedies of a Workload that is not admitted, those of its owner first. `figures` are the amounts that
-        kept it from flavors, if any did."""
-        begin = self._unstopped(Supposed(workload))
+    def remedies(self, figures: Iterable[Figure]) -> Iterator[Remedy]:
+        """The remedies, those of the Workload's owner first. `figures` are the amounts that kept it from flavors, if
+        any did."""
+        begin = self._unstopped(Supposed(self.workload))
         if begin.does and (found := self.admits(begin)):
             by = "administrator" if begin.put else "owner"
             yield _remedy(by, begin, found)
@@ -160,9 +173,8 @@ class Search:
     # --- what the owner can do ----------------------------------------------------------------------------------------
 
     def _by_owner(self, begin: Supposed, figures: tuple[Figure, ...]) -> Iterator[Remedy]:
-        for supposed in self._other_queues(begin):
-            if found := self.admits(supposed):
-                yield _remedy("owner", supposed, found)
+        others = islice(self._other_queues(begin), QUEUES)
+        yield from islice((_remedy("owner", each, found) for each in others if (found := self.admits(each))), OFFERED)
         for item in begin.workload.spec.pod_sets:
             yield from self._fewer_pods(begin, item.name, item.count)
         yield from self._smaller_pods(begin, figures)
@@ -177,22 +189,20 @@ class Search:
         namespace = begin.workload.metadata.namespace
         own = self._local_queue(begin.workload)
         ours = own.spec.cluster_queue if own is not None else None
-        for local in self.snapshot.of(LocalQueue):
+        for local in self.near.whole.of(LocalQueue):
             if local.metadata.namespace != namespace or local.spec.cluster_queue == ours:
                 continue
             name = local.metadata.name
             yield begin.of(changes.in_queue(begin.workload, name), f"submit it to LocalQueue {name}")
 
     def _fewer_pods(self, begin: Supposed, pod_set: str, count: int) -> Iterator[Remedy]:
-        def with_count(number: int) -> Supposed:
+        def fewer(number: int) -> Supposed:
             does = f"run {_pods(number)} instead of {count} in pod set {pod_set}"
             return begin.of(changes.with_count(begin.workload, pod_set, number), does)
 
-        number = self._most(count - 1, lambda number: self.admits(with_count(number)) is not None)
-        if number:
-            supposed = with_count(number)
-            if found := self.admits(supposed):
-                yield _remedy("owner", supposed, found)
+        number, found = self._most(count - 1, lambda number: self.admits(fewer(number)))
+        if found is not None:
+            yield _remedy("owner", fewer(number), found)
 
     def _smaller_pods(self, begin: Supposed, figures: tuple[Figure, ...]) -> Iterator[Remedy]:
         """Ask for less of one resource; or of all that are short, where less of one is not enough."""
@@ -230,11 +240,9 @@ class Search:
             does = f"ask for {' and '.join(told)} in each pod of pod set {', '.join(names)}"
             return begin.of(workload, does)
 
-        step = self._most(steps - 1, lambda step: self.admits(asking(step)) is not None)
-        if step:
-            supposed = asking(step)
-            if found := self.admits(supposed):
-                yield _remedy("owner", supposed, found)
+        step, found = self._most(steps - 1, lambda step: self.admits(asking(step)))
+        if found is not None:
+            yield _remedy("owner", asking(step), found)
 
     # --- what an administrator can do ---------------------------------------------------------------------------------
 
@@ -242,7 +250,7 @@ class Search:
         queue = self._queue_of(begin)
         if queue is None:
             return
-        yield from self._more_quota(begin, queue)
+        yield from self._more_quota(begin, queue, figures)
         yield from self._higher_priority(begin)
         yield from self._ends(begin, figures)
 
@@ -256,82 +264,79 @@ class Search:
             (each for each in begin.put if isinstance(each, ClusterQueue) and each.metadata.name == name), queue
         )
 
-    def _more_quota(self, begin: Supposed, queue: ClusterQueue) -> Iterator[Remedy]:
-        """Raise the quota of the flavor that needs least: by what all that wait in the tree ask for at most, then by
-        less of each resource for as long as that is enough."""
-        limit = self._all_asked(begin.workload)
+    def _more_quota(self, begin: Supposed, queue: ClusterQueue, figures: tuple[Figure, ...]) -> Iterator[Remedy]:
+        """Raise the quota of the first flavor with which that helps."""
+        state, _ = self.snapshot.changed([begin.workload]).state(self.options, self.now)
+        everything = _asked(state)
+        short = _short(figures)
         for group in queue.spec.resource_groups:
             for flavor in group.flavors:
-                found = self._least_quota(begin, queue, flavor.name, limit)
+                unit = {resource: _unit(state, flavor.name, resource) for resource in everything}
+                most = {resource: amount // unit[resource] for resource, amount in everything.items()}
+                lacking = {each: -(-short.get((flavor.name, each), 0) // unit[each]) for each in everything}
+                found = self._least_quota(begin, queue, flavor.name, unit, most, lacking)
                 if found is not None:
                     yield found
                     return
 
     def _least_quota(
-        self, begin: Supposed, queue: ClusterQueue, flavor: str, limit: Mapping[str, int]
+        self,
+        begin: Supposed,
+        queue: ClusterQueue,
+        flavor: str,
+        unit: Mapping[str, int],
+        most: Mapping[str, int],
+        lacking: Mapping[str, int],
     ) -> Remedy | None:
-        raised = dict(limit)
+        """Raise the quota by what is lacking, then by more and more up to `most`, until the Workload is admitted; then
+        by less of each resource for as long as it is. Little is tried first: the more there is, the more Workloads the
+        engine has to decide about. Numbers are multiples of `unit`."""
 
-        def supposed(amounts: Mapping[str, int]) -> Supposed:
-            more = {(flavor, resource): amount for resource, amount in amounts.items() if amount}
+        def supposed(numbers: Mapping[str, int]) -> Supposed:
+            more = {(flavor, resource): number * unit[resource] for resource, number in numbers.items() if number}
             told = [f"{text(resource, amount)} {resource}" for (_, resource), amount in sorted(more.items())]
             where = f"flavor {flavor} in ClusterQueue {queue.metadata.name}"
             does = f"raise the nominal quota of {where} by {' and '.join(told)}"
             return begin.and_(does, changes.with_quota(queue, more))
 
-        if self.admits(supposed(raised)) is None:
-            return None
+        raised = dict(lacking)
+        begins = {resource: max(lacking[resource], -(-number // STEPS)) for resource, number in most.items()}
+        times = 1
+        while (found := self.admits(supposed(raised))) is None:
+            if raised == most:
+                return None
+            times *= 2
+            raised = {resource: min(most[resource], times * number) for resource, number in begins.items()}
         for resource in sorted(raised):
             top = raised[resource]
 
-            def enough(less: int, *, resource: str = resource, top: int = top) -> bool:
-                return self.admits(supposed({**raised, resource: top - less})) is not None
+            def with_less(less: int, *, resource: str = resource, top: int = top) -> Outcome | None:
+                return self.admits(supposed({**raised, resource: top - less}))
 
-            raised[resource] = top - self._most(top, enough)
-        last = supposed(raised)
-        found = self.admits(last)
-        return _remedy("administrator", last, found) if found is not None else None
-
-    def _all_asked(self, workload: Workload) -> dict[str, int]:
-        total: dict[str, int] = {}
-        state, _ = self.snapshot.changed([workload]).state(self.options, self.now)
-        for info in state.waiting.values():
-            for item in info.totals:
-                for resource, amount in item.requests.items():
-                    total[resource] = total.get(resource, 0) + amount
-        return total
+            less, still = self._most(top, with_less, guess=top - lacking[resource])
+            raised[resource] = top - less
+            found = still or found
+        return _remedy("administrator", supposed(raised), found)
 
     def _higher_priority(self, begin: Supposed) -> Iterator[Remedy]:
         others = [each.spec.priority or 0 for each in self.snapshot.of(Workload) if not each.finished]
         highest = max(others, default=0) + 1
         own = begin.workload.spec.priority or 0
         levels = sorted({each + 1 for each in others if each + 1 > own} | ({highest} if highest > own else set()))
-        at = self._most(len(levels), lambda skipped: skipped < len(levels) and self._with(begin, levels[-1 - skipped]))
-        if levels and (found := self.admits(supposed := self._raised(begin, levels[-1 - at]))):
-            yield _remedy("administrator", supposed, found)
 
-    def _raised(self, begin: Supposed, priority: int) -> Supposed:
-        does = f"give it a priority of {priority} or more (it has {begin.workload.spec.priority or 0})"
-        return begin.of(changes.with_priority(begin.workload, priority), does)
+        def raised(lower: int) -> Supposed:
+            priority = levels[-lower]
+            does = f"give it a priority of {priority} or more (it has {own})"
+            return begin.of(changes.with_priority(begin.workload, priority), does)
 
-    def _with(self, begin: Supposed, priority: int) -> bool:
-        return self.admits(self._raised(begin, priority)) is not None
+        lower, found = self._most(len(levels), lambda lower: self.admits(raised(lower)))
+        if found is not None:
+            yield _remedy("administrator", raised(lower), found)
 
     def _ends(self, begin: Supposed, figures: tuple[Figure, ...]) -> Iterator[Remedy]:
         """The fewest Workloads whose end admits it, as far as leaving out one after another finds them."""
-        pairs = {(figure.flavor, figure.resource) for figure in figures}
-        state, _ = self.snapshot.state(self.options, self.now)
-        catalog = state.surroundings.catalog
-        keys = (
-            [
-                (max(info.usage.quota.get(catalog.pair(*pair), 0) for pair in pairs), key)
-                for queue in state.cluster_queues.values()
-                for key, info in queue.workloads.items()
-            ]
-            if pairs
-            else []
-        )
-        holders = [key for amount, key in sorted(keys, key=lambda item: (item[0], item[1])) if amount][:ENDED]
+        held = sorted(self._held(_short(figures)))[-ENDED:]
+        holders = [key for _, key, _ in held]
 
         def without(names: list[str]) -> Supposed:
             what = "1 Workload" if len(names) == 1 else f"{len(names)} Workloads"
@@ -340,14 +345,23 @@ class Search:
 
         if not holders or self.admits(without(holders)) is None:
             return
-        single = [[key] for key in holders]
-        for one in single:
-            if found := self.admits(without(one)):
-                yield _remedy("administrator", without(one), found)
+        for key in sorted(holders, key={key: not enough for _, key, enough in held}.__getitem__):
+            if found := self.admits(without([key])):
+                yield _remedy("administrator", without([key]), found)
                 return
         left = self._fewest(holders, lambda names: self.admits(without(names)) is not None)
         if found := self.admits(without(left)):
             yield _remedy("administrator", without(left), found)
+
+    def _held(self, short: Mapping[tuple[str, str], int]) -> Iterator[tuple[int, str, bool]]:
+        """How much Workloads hold of what is short, their keys, and whether it is as much as is lacking."""
+        state, _ = self.snapshot.state(self.options, self.now)
+        pairs = {state.surroundings.catalog.pair(*pair): lacking for pair, lacking in short.items()}
+        for queue in state.cluster_queues.values():
+            for key, info in queue.workloads.items():
+                amounts = {pair: info.usage.quota.get(pair, 0) for pair in pairs}
+                if any(amounts.values()):
+                    yield max(amounts.values()), key, any(amounts[pair] >= pairs[pair] for pair in pairs)
 
     @staticmethod
     def _fewest(names: list[str], enough: Callable[[list[str]], bool]) -> list[str]:
@@ -365,16 +379,47 @@ class Search:
         return names
 
     @staticmethod
-    def _most(limit: int, enough: Callable[[int], bool]) -> int:
-        """The largest number from 0 to `limit` that is enough, if all below the largest are; 0 if none is."""
-        low, high = 0, limit
+    def _most(limit: int, admits: Callable[[int], Outcome | None], *, guess: int = 0) -> tuple[int, Outcome | None]:
+        """The largest number from 1 to `limit` with which the Workload is admitted, if it is with all below, and how;
+        0 and None if there is none. A good guess spares trials."""
+        low, high, found = 0, limit, None
+        guesses = iter((guess, guess + 1))
         while low < high:
-            middle = (low + high + 1) // 2
-            if enough(middle):
-                low = middle
+            middle = next((each for each in guesses if low < each <= high), (low + high + 1) // 2)
+            if outcome := admits(middle):
+                low, found = middle, outcome
             else:
                 high = middle - 1
-        return low
+        return low, found
+
+
+def _asked(state: State) -> dict[str, int]:
+    """What all Workloads that wait ask for, by resource."""
+    total: dict[str, int] = {}
+    for info in state.waiting.values():
+        for item in info.totals:
+            for resource, amount in item.requests.items():
+                total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _unit(state: State, flavor: str, resource: str) -> int:
+    """The largest amount of which all quotas, all that is in use, and all requests are multiples."""
+    pair = state.surroundings.catalog.pair(flavor, resource)
+    nodes = (*(queue.node for queue in state.cluster_queues.values()), *state.ledger.cohorts.values())
+    amounts = [held.get(pair, 0) for node in nodes
+               for held in (node.nominal, node.usage, node.borrowing_limit, node.lending_limit)]  # fmt: skip
+    amounts += [item.requests.get(resource, 0) for info in state.waiting.values() for item in info.totals]
+    return gcd(*(amount for amount in amounts if amount < MAX_INT64)) or 1
+
+
+def _short(figures: Iterable[Figure]) -> dict[tuple[str, str], int]:
+    """What is lacking, by flavor and resource."""
+    found: dict[tuple[str, str], int] = {}
+    for each in figures:
+        pair = each.flavor, each.resource
+        found[pair] = max(found.get(pair, 0), each.requested + each.assumed - each.available)
+    return found
 
 
 def _asked_by_pod(search: Search, workload: Workload) -> dict[str, dict[str, int]]:

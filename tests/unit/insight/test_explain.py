@@ -81,6 +81,30 @@ class TestRandomStates:
                 assert works(snapshot, key, remedy), remedy.does
 
 
+class TestQueuesOfOneNamespace:
+    """A namespace may have many LocalQueues, in several trees of Cohorts."""
+
+    def many(self, count: int) -> Snapshot:
+        """One that waits in a full queue, and so many other queues that are free."""
+        more = [(b.queue(f"q{number:02}", {"default": {"cpu": 4}}), b.local(f"q{number:02}", f"q{number:02}"))
+                for number in range(count)]  # fmt: skip
+        return busy().changed([each for pair in more for each in pair])
+
+    def test_few_of_many_are_offered(self) -> None:
+        """The first three by name; each admits it."""
+        snapshot = self.many(5)
+        answer = told(snapshot, "team/waits")
+        others = [each for each in answer.remedies if each.does.startswith("submit")]
+        assert [each.does for each in others] == [f"submit it to LocalQueue q{number:02}" for number in range(3)]
+        assert all(works(snapshot, "team/waits", each) for each in others)
+
+    def test_one_in_which_others_wait(self) -> None:
+        """It is not offered: those that wait there would have the quota."""
+        first = b.workload("first", "q00", cpu=2, second=0)
+        answer = told(self.many(1).changed([first]), "team/waits")
+        assert "submit it to LocalQueue q00" not in [each.does for each in answer.remedies]
+
+
 class TestWhatIsTold:
     """The parts of an explanation."""
 
@@ -93,6 +117,16 @@ class TestWhatIsTold:
         assert blocker.holders == (Holder("main", "2"),)
         assert answer.sentence == "it asks for 3 cpu of flavor default, of which 2 are available"
         assert (answer.state, answer.cluster_queue) == ("pending", "main")
+
+    def test_one_that_is_not_looked_at_because_an_equal_one_failed(self) -> None:
+        """What kept the equal one back keeps it back: the amounts are told, not that it was passed over."""
+        snapshot = Snapshot()
+        for each in (team(), b.flavor(), b.queue("main", {"default": {"cpu": 4}}), b.local("main", "main"),
+                     *(b.workload(f"equal-{number}", cpu=3, second=number) for number in range(3))):  # fmt: skip
+            snapshot.put(each)
+        answer = told(snapshot, "team/equal-2")
+        assert answer.message.startswith("Bypassed")
+        assert answer.sentence == "it asks for 3 cpu of flavor default, of which 1 is available"
 
     def test_the_smallest_changes(self) -> None:
         """Each is the least that is enough: 1 cpu less, 1 cpu more of quota, or the end of the Workload that runs."""
