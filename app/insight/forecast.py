@@ -7,7 +7,7 @@ The same seed gives the same answer. Must never decide, and never guess.
 """
 
 import pickle
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -16,13 +16,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from app.api.clusterqueue import ClusterQueue
-from app.api.cohort import Cohort
 from app.api.errors import InvalidValue
-from app.api.localqueue import LocalQueue
 from app.api.workload import Workload, WorkloadStatus
 from app.engine import Options, State
 from app.engine.instants import Instant, instant_or_zero
+from app.insight.near import Near
 from app.insight.runtimes import ENDLESS, Distribution, Group, Runs, RunTimes, group_of, runs_of
 from app.insight.simulation import Simulation
 from app.insight.snapshot import Sees, Snapshot
@@ -219,55 +217,20 @@ def forecasts(
     sees: Sees = lambda _: True,
 ) -> list[Forecast]:
     """Forecasts for pending Workloads, from the run times of all Workloads of a snapshot."""
-    trees = trees_of(snapshot, keys)
+    asked = [found for key in keys if (found := snapshot.get(Workload, key)) is not None]
+    near = Near(snapshot, options).of(*asked)
     forecaster = Forecaster(
-        snapshot=trees,
+        snapshot=near,
         options=options,
         now=now,
         run_times=RunTimes(runs_of(snapshot.of(Workload), now, label)),
         label=label,
-        arrivals=arrivals_of(trees),
+        arrivals=arrivals_of(near),
         courses=courses,
         seed=seed,
         sees=sees,
     )
     return forecaster.forecast(keys)
-
-
-def trees_of(snapshot: Snapshot, keys: Collection[str]) -> Snapshot:
-    """The snapshot with only those ClusterQueues, and what waits or runs in them, that share a topmost Cohort with a
-    Workload of these keys: what happens below another one changes nothing for them."""
-    parents = {each.metadata.name: each.spec.parent_name or "" for each in snapshot.of(Cohort)}
-    roots = {each.metadata.name: _root(each, parents) for each in snapshot.of(ClusterQueue)}
-    lines = {each.metadata.key: each.spec.cluster_queue or "" for each in snapshot.of(LocalQueue)}
-    asked = [found for key in keys if (found := snapshot.get(Workload, key)) is not None]
-    wanted = {roots.get(lines.get(_line(each), "")) for each in asked} - {None}
-
-    def stays(workload: Workload) -> bool:
-        admission = workload.status.admission
-        held = admission.cluster_queue if admission is not None else ""
-        return roots.get(held or lines.get(_line(workload), "")) in wanted
-
-    part = snapshot.keeping(ClusterQueue, lambda each: roots[each.metadata.name] in wanted)
-    part = part.keeping(LocalQueue, lambda each: roots.get(lines[each.metadata.key]) in wanted)
-    return part.keeping(Workload, stays)
-
-
-def _line(workload: Workload) -> str:
-    """The key of its LocalQueue."""
-    return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
-
-
-def _root(queue: ClusterQueue, parents: Mapping[str, str]) -> str:
-    """The topmost Cohort above a ClusterQueue, of Cohorts in a cycle the first by name; itself, if it has none."""
-    name = queue.spec.cohort_name or ""
-    if not name:
-        return f"ClusterQueue {queue.metadata.name}"
-    above: list[str] = []
-    while name and name not in above:
-        above.append(name)
-        name = parents.get(name, "")
-    return min(above[above.index(name) :]) if name else above[-1]
 
 
 def pending(snapshot: Snapshot, namespace: str, key: str = "") -> list[str]:

@@ -4,14 +4,18 @@ Workloads compete only within a tree of Cohorts: the queues of other trees and t
 leave out anything that changes an answer.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from app.api.clusterqueue import ClusterQueue
+from app.api.cohort import Cohort
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.workload import Workload
 from app.engine import Options
 from app.insight.snapshot import Snapshot
 
-_Part = dict[type[Kind], dict[str, Kind]]
+_DIVIDED: Final[tuple[type[Kind], ...]] = (ClusterQueue, LocalQueue, Workload)
 
 
 class Near:
@@ -21,43 +25,46 @@ class Near:
         self.whole = whole
         self._undivided = options.wait_for_pods_ready.block_admission
         """A Workload anywhere can block the admission of all others."""
-        self._trees: dict[str, str] = {}
-        self._parts: dict[str, _Part] = {}
+        parents = {each.metadata.name: each.spec.parent_name or "" for each in whole.of(Cohort)}
+        self._roots = {each.metadata.name: _root(each, parents) for each in whole.of(ClusterQueue)}
+        self._parts: dict[str, dict[type[Kind], dict[str, Kind]]] = {
+            root: {kind: {} for kind in _DIVIDED} for root in self._roots.values()
+        }
         if not self._undivided:
-            self._trees = _trees(whole, options)
             self._divide()
 
-    def of(self, workload: Workload) -> Snapshot:
-        """What can decide about a Workload, which need not be in the snapshot as it is given."""
+    def of(self, *workloads: Workload) -> Snapshot:
+        """What can decide about Workloads, which need not be in the snapshot as they are given."""
         if self._undivided:
             return self.whole
-        empty: _Part = {ClusterQueue: {}, LocalQueue: {}, Workload: {}}
-        tree = self._tree(_line(workload))
-        part = {kind: dict(held) for kind, held in (self._parts.get(tree, empty) if tree else empty).items()}
-        part[Workload].setdefault(workload.metadata.key, workload)
-        if local := self.whole.get(LocalQueue, _line(workload)):
-            part[LocalQueue][local.metadata.key] = local
-        return Snapshot({**self.whole.objects, **part}, dict(self.whole.unread))
+        roots = sorted({root for each in workloads if (root := self._root_of_line(_line(each))) is not None})
+        found: dict[type[Kind], dict[str, Kind]] = {kind: {} for kind in _DIVIDED}
+        for root in roots:
+            for kind, held in self._parts[root].items():
+                found[kind] |= held
+        for each in workloads:
+            found[Workload].setdefault(each.metadata.key, each)
+            if local := self.whole.get(LocalQueue, _line(each)):
+                found[LocalQueue][local.metadata.key] = local
+        return Snapshot({**self.whole.objects, **found}, dict(self.whole.unread))
 
     def _divide(self) -> None:
         for queue in self.whole.of(ClusterQueue):
-            self._put(self._trees.get(queue.metadata.name), queue)
+            self._put(self._roots[queue.metadata.name], queue)
         for local in self.whole.of(LocalQueue):
-            self._put(self._tree(local.metadata.key), local)
+            self._put(self._root_of_line(local.metadata.key), local)
         for workload in self.whole.of(Workload):
-            admission = workload.status.admission
-            self._put(self._tree(_line(workload)), workload)
-            if admission is not None:
-                self._put(self._trees.get(admission.cluster_queue), workload)
+            self._put(self._root_of_line(_line(workload)), workload)
+            if workload.status.admission is not None:
+                self._put(self._roots.get(workload.status.admission.cluster_queue), workload)
 
-    def _put(self, tree: str | None, obj: Kind) -> None:
-        if tree is not None:
-            part = self._parts.setdefault(tree, {ClusterQueue: {}, LocalQueue: {}, Workload: {}})
-            part[type(obj)][obj.metadata.key] = obj
+    def _put(self, root: str | None, obj: Kind) -> None:
+        if root is not None:
+            self._parts[root][type(obj)][obj.metadata.key] = obj
 
-    def _tree(self, line: str) -> str | None:
+    def _root_of_line(self, line: str) -> str | None:
         local = self.whole.get(LocalQueue, line)
-        return self._trees.get(local.spec.cluster_queue or "") if local is not None else None
+        return self._roots.get(local.spec.cluster_queue or "") if local is not None else None
 
 
 def _line(workload: Workload) -> str:
@@ -65,13 +72,13 @@ def _line(workload: Workload) -> str:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name or ''}"
 
 
-def _trees(snapshot: Snapshot, options: Options) -> dict[str, str]:
-    """By the name of a ClusterQueue that of its tree of Cohorts: the first of its members."""
-    state, _ = snapshot.without(Workload).state(options, 0.0)
-    trees: dict[str, str] = {}
-    for name, queue in state.cluster_queues.items():
-        if state.ledger.cyclic(queue.node):
-            trees[name] = name
-        elif name not in trees:
-            trees.update((node.name, name) for node in queue.node.root.walk_queues())
-    return trees
+def _root(queue: ClusterQueue, parents: Mapping[str, str]) -> str:
+    """The topmost Cohort above a ClusterQueue, of Cohorts in a cycle the first by name; itself, if it has none."""
+    name = queue.spec.cohort_name or ""
+    if not name:
+        return f"ClusterQueue {queue.metadata.name}"
+    above: list[str] = []
+    while name and name not in above:
+        above.append(name)
+        name = parents.get(name, "")
+    return min(above[above.index(name) :]) if name else above[-1]

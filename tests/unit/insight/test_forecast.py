@@ -2,7 +2,8 @@
 
 from app.api.workload import Workload
 from app.engine import Options
-from app.insight.forecast import Arrivals, Forecast, Forecaster, arrivals_of, trees_of
+from app.insight.forecast import Arrivals, Forecast, Forecaster, arrivals_of
+from app.insight.near import Near
 from app.insight.runtimes import Group, Run, RunTimes
 from app.insight.snapshot import Snapshot
 from tests.unit.engine import builders as b
@@ -117,7 +118,7 @@ class TestOtherTrees:
     """What happens below another topmost Cohort."""
 
     @staticmethod
-    def world(*more: object) -> Snapshot:
+    def world() -> Snapshot:
         """A Workload waits in a ClusterQueue of Cohort `left`, whose sibling is of Cohort `all` above it."""
         snapshot = Snapshot()
         for each in (
@@ -128,29 +129,16 @@ class TestOtherTrees:
             b.queue("alone", {"default": {"cpu": 1}}), b.local("alone", "alone"),
             b.held("runs", "main", {"cpu": "1"}), b.workload("first", second=1), b.workload("near", "sibling"),
             b.held("elsewhere", "far", {"cpu": "1"}), b.workload("distant", "far"), b.workload("lonely", "alone"),
-            *more,
         ):  # fmt: skip
-            snapshot.put(each)  # type: ignore[arg-type]
+            snapshot.put(each)
         return snapshot
-
-    @staticmethod
-    def kept(snapshot: Snapshot, *keys: str) -> list[str]:
-        """Names of the Workloads that are counted with."""
-        return [each.metadata.name for each in trees_of(snapshot, [f"team/{key}" for key in keys]).of(Workload)]
-
-    def test_is_left_out(self) -> None:
-        """Siblings of the same topmost Cohort are counted with, wherever they stand."""
-        assert self.kept(self.world(), "first") == ["first", "near", "runs"]
-        assert self.kept(self.world(), "first", "lonely") == ["first", "lonely", "near", "runs"]
-        assert self.kept(self.world(), "none") == []
-
-    def test_of_cohorts_in_a_cycle(self) -> None:
-        """All of them are one tree."""
-        assert self.kept(self.world(b.cohort("all", parent="left")), "first") == ["first", "near", "runs"]
 
     def test_changes_nothing(self) -> None:
         """The forecast is the same with them and without."""
         whole = self.world()
-        part = trees_of(whole, ["team/first"])
+        first = whole.get(Workload, "team/first")
+        assert first is not None
+        part = Near(whole, Options()).of(first)
+        assert len(list(part.of(Workload))) < len(list(whole.of(Workload)))
         (with_,), (without,) = (told("first", seconds=(100.0,) * 20, snapshot=each) for each in (whole, part))
         assert (with_.earliest, with_.median, with_.latest) == (without.earliest, without.median, without.latest)

@@ -67,9 +67,22 @@ class TestTrees:
         assert left(two_trees(one="all", two="all")) == (["in-one", "in-two"], ["one", "two"])
 
     def test_cohorts_in_a_cycle(self) -> None:
-        """A ClusterQueue below them admits nothing, and is alone."""
+        """They are one tree; a ClusterQueue below them admits nothing."""
         snapshot = two_trees(one="a", two="b").changed([b.cohort("a", {}, parent="b"), b.cohort("b", {}, parent="a")])
-        assert left(snapshot) == (["in-one"], ["one"])
+        assert left(snapshot) == (["in-one", "in-two"], ["one", "two"])
+
+    def test_a_parent_that_does_not_exist(self) -> None:
+        """Children of one are one tree all the same: each lends to the others through it."""
+        snapshot = two_trees(one="a", two="b").changed([b.cohort("a", {}, parent="c"), b.cohort("b", {}, parent="c")])
+        assert left(snapshot) == (["in-one", "in-two"], ["one", "two"])
+
+    def test_of_several_workloads(self) -> None:
+        """What is near any of them."""
+        snapshot = two_trees()
+        asked = [each for key in ("team/in-one", "team/in-two") if (each := snapshot.get(Workload, key))]
+        found = Near(snapshot, Options()).of(*asked)
+        assert [each.metadata.name for each in found.of(Workload)] == ["in-one", "in-two"]
+        assert not list(Near(snapshot, Options()).of().of(Workload))
 
     def test_everything_is_where_any_workload_can_block_admission(self) -> None:
         """With waitForPodsReady.blockAdmission."""
