@@ -1,6 +1,8 @@
 """What commands share that ask the scheduler's own code about a cluster or a dump: their options and what they read."""
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,6 +86,14 @@ class Source:
 
         answer: dict[str, Any] = run(get())
         return answer
+
+
+@contextmanager
+def asking_the_engine(what: str) -> Iterator[None]:
+    """Tell a user at a terminal that the engine is asked what, where the block takes long."""
+    gc.freeze()  # what was read lives as long as the command: to look for garbage in it takes longer than the answer
+    with progress(what):
+        yield
 
 
 async def _get(transport: Transport, path: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from app.cli.asking import ConfigFile, Namespace, Source, State
+from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.insight.explain import Blocker, Explanation, Place, explain, plain
 from app.insight.remedies import Remedy
@@ -50,7 +50,8 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             found = source.read(run, "explain", namespace)
             kind, name = named(target, _CURE)
             key = workload_of(found.snapshot, kind, name, namespace, lambda path: source.get(run, "explain", path))
-            told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
+            with asking_the_engine("looking for what would admit it"):
+                told = explain(found.snapshot, source.options(), clock().timestamp(), key, sees=lambda _: True)
         if output is Output.JSON:
             typer.echo(orjson.dumps(plain(told), option=orjson.OPT_INDENT_2).decode())
         else:

@@ -11,7 +11,7 @@ import typer
 
 from app.api.core import Node
 from app.api.errors import InvalidValue
-from app.cli.asking import ConfigFile, Namespace, Source, State
+from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.cli.config import text_of
 from app.cli.explain import Output
@@ -110,16 +110,19 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
             for path in files or ():
                 given.add(documents.parse(text_of(Path(path), "--filename"), path, namespace=namespace))
             pool = drained(snapshot, selector(drain)) if drain else None
-            told = what_if(
-                Composer(snapshot, registry, options, now),
-                source.options(),
-                given,
-                source=", ".join(files or ()),
-                targets=[key_of(each) for each in targets or ()],
-                drop=[dropped(each, namespace, key_of) for each in drops or ()],
-                otherwise=otherwise,
-                quotas=pool.quotas.put if pool is not None else (),
-            )
+            keys = [key_of(each) for each in targets or ()]
+            drop = [dropped(each, namespace, key_of) for each in drops or ()]
+            with asking_the_engine("deciding with the change and without"):
+                told = what_if(
+                    Composer(snapshot, registry, options, now),
+                    source.options(),
+                    given,
+                    source=", ".join(files or ()),
+                    targets=keys,
+                    drop=drop,
+                    otherwise=otherwise,
+                    quotas=pool.quotas.put if pool is not None else (),
+                )
         if output is Output.JSON:
             typer.echo(orjson.dumps(plain(told, pool), option=orjson.OPT_INDENT_2).decode())
         else:

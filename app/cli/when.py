@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from app.api.errors import InvalidValue
-from app.cli.asking import ConfigFile, Namespace, Source, State
+from app.cli.asking import ConfigFile, Namespace, Source, State, asking_the_engine
 from app.cli.cluster import Context, Kubeconfig, Run, explained
 from app.cli.explain import Output
 from app.insight.forecast import COURSES, Forecast, forecasts, pending, plain
@@ -61,7 +61,9 @@ def register(app: typer.Typer, run: Run, clock: Callable[[], datetime]) -> None:
                 kind, name = named(target, _CURE)
                 key = workload_of(snapshot, kind, name, namespace, lambda path: source.get(run, "when", path))
             keys = pending(snapshot, namespace, key)
-            told = forecasts(snapshot, source.options(), now.timestamp(), keys, label=label, courses=courses, seed=seed)
+            options, at = source.options(), now.timestamp()
+            with asking_the_engine("foretelling"):
+                told = forecasts(snapshot, options, at, keys, label=label, courses=courses, seed=seed)
         unread = [f"{kind.KIND}: {why}" for kind, why in snapshot.unread.items()]
         if output is Output.JSON:
             typer.echo(orjson.dumps(plain(told, unread, now), option=orjson.OPT_INDENT_2).decode())
