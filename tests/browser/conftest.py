@@ -126,7 +126,7 @@ def serve(
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def changing() -> Iterator[Served]:
     """The small world, which a test may change."""
     yield from serve(demo.world())
 
