@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.controllers.charges import UNREAD_SECONDS
 from testbed import ApiError
 from testbed.client import Api, Json, condition, resource_path, wait_until
 from tests.attacks.conftest import Tenant, pod_spec
@@ -292,7 +293,8 @@ class TestAnOwnerThatDoesNotChargeForIt:
 
 
 def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
-    """A Job does not run on when its owner's Workload is deactivated, though no controller of the owner suspends it."""
+    """A Job does not run on when its owner's Workload is deactivated, though no controller of the owner suspends it.
+    The quota is free once such a controller would have read of the stop."""
     owner = admitted_job_set(tenant)
     child(tenant, "a", owner)
     tenant.wait_runs(2)
@@ -300,7 +302,7 @@ def test_an_owner_that_is_stopped(tenant: Tenant) -> None:
     tenant.world.api.patch(tenant.world.api.path_of(workload), {"spec": {"active": False}})
     wait_suspended(tenant, "a")
     tenant.job("b")
-    tenant.wait_runs(2)
+    tenant.wait_runs(2, timeout=UNREAD_SECONDS + 15)
     comes_back_within_quota(tenant)
 
 
