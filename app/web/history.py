@@ -116,7 +116,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Records:
     """Whether the records can be read, and from when to when they tell."""
 
     since: str = ""
@@ -180,14 +180,14 @@ class History:
         except InvalidValue as error:
             return Gone(error=said(error, scope))
 
-    async def kept(self) -> Kept:
+    async def records(self) -> Records:
         """Whether the records can be read now, for who may see them all."""
         try:
-            return await self._ask(_kept, _kept)
+            return await self._ask(_records, _records)
         except _Late:
-            return Kept(late=True)
+            return Records(late=True)
         except InvalidValue as error:
-            return Kept(error=said(error, EVERYTHING))
+            return Records(error=said(error, EVERYTHING))
 
     async def _ask(self, about: Hashable, question: Callable[[Reader], T]) -> T:
         """The answer, or the one before while another is late. Raises InvalidValue, and _Late."""
@@ -238,8 +238,8 @@ def _gone(parts: Sequence[str], scope: Scope, reader: Reader) -> Gone:
     return Gone(tuple(Life(each, (), 0) for each in found), count)
 
 
-def _kept(reader: Reader) -> Kept:
-    return Kept(_stamp(reader.since()), _stamp(reader.latest()))
+def _records(reader: Reader) -> Records:
+    return Records(_stamp(reader.since()), _stamp(reader.latest()))
 
 
 def said(error: InvalidValue, scope: Scope) -> str:

@@ -229,9 +229,9 @@ def _refusal(refused: InvalidValue) -> tuple[str, str]:
 
 
 async def _health(site: Site, _: Params, __: Params) -> Shown:
-    kept = await site.history.kept() if site.history is not None else None
-    follows = True if kept is not None and kept.late else None
-    content = {"shown": site.observer.health(site.sight), "kept": kept, **_reading(site)}
+    records = await site.history.records() if site.history is not None else None
+    follows = True if records is not None and records.late else None
+    content = {"shown": site.observer.health(site.sight), "records": records, **_reading(site)}
     return Shown("health.html", "Health", content, follows=follows)
 
 

@@ -24,8 +24,7 @@ from app.insight.explain import explain
 from app.insight.snapshot import Snapshot
 from app.insight.whatif import admitted, decided
 from tests.bench.figures import HEADER, Figure
-from tests.bench.shape import BORROWING, COHORTS, FLAVOR, QUOTA, SMALL, planned, queue_name, queues_for, workload_json
-from tests.cluster.scenario import resource_groups
+from tests.bench.shape import FLAVOR, SMALL, planned, queue_jsons, queues_for, workload_json
 
 T = TypeVar("T")
 
@@ -40,18 +39,10 @@ def _backlog(pending: int) -> Snapshot:
     queues, snapshot = queues_for(pending), Snapshot()
     snapshot.put(msgspec.convert({"metadata": {"name": NAMESPACE}}, Namespace))
     snapshot.put(msgspec.convert({"metadata": {"name": FLAVOR}}, ResourceFlavor))
-    groups = resource_groups({FLAVOR: {"cpu": {"nominalQuota": str(QUOTA), "borrowingLimit": str(BORROWING)}}})
     for number in range(queues):
-        name = queue_name(number)
-        spec = {
-            "cohortName": f"cohort-{number * COHORTS // queues}",
-            "namespaceSelector": {},
-            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-            "resourceGroups": groups,
-        }
-        snapshot.put(msgspec.convert({"metadata": {"name": name}, "spec": spec}, ClusterQueue))
-        local = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"clusterQueue": name}}
-        snapshot.put(msgspec.convert(local, LocalQueue))
+        cluster_queue, local_queue = queue_jsons(number, NAMESPACE, queues=queues)
+        snapshot.put(msgspec.convert(cluster_queue, ClusterQueue))
+        snapshot.put(msgspec.convert(local_queue, LocalQueue))
     for each in planned(pending, queues=queues):
         body = workload_json(each, NAMESPACE)
         body["metadata"] |= {"uid": f"uid-{each.name}", "creationTimestamp": CREATED}

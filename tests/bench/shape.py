@@ -112,32 +112,38 @@ def workload_body(each: Planned, namespace: str) -> bytes:
     return json.dumps(workload_json(each, namespace), separators=(",", ":")).encode()
 
 
+def queue_jsons(number: int, namespace: str, *, queues: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The ClusterQueue of that number, of so many, and its LocalQueue."""
+    name = queue_name(number)
+    groups = resource_groups({FLAVOR: {"cpu": {"nominalQuota": str(QUOTA), "borrowingLimit": str(BORROWING)}}})
+    cluster_queue = {
+        "apiVersion": GROUP,
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {
+            "cohortName": f"cohort-{number * COHORTS // queues}",
+            "namespaceSelector": {},
+            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
+            "resourceGroups": groups,
+        },
+    }
+    local_queue = {
+        "apiVersion": GROUP,
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": name},
+    }
+    return cluster_queue, local_queue
+
+
 async def make_queues(bed: Bed, client: Client, namespace: str, *, queues: int) -> None:
     """Create the flavor, the ClusterQueues and the LocalQueues, and wait until all are active."""
     flavor = {"apiVersion": GROUP, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}}
     await client.create(resource_path(GROUP, "resourceflavors"), json.dumps(flavor).encode())
-    groups = resource_groups({FLAVOR: {"cpu": {"nominalQuota": str(QUOTA), "borrowingLimit": str(BORROWING)}}})
     local_queues = resource_path(GROUP, "localqueues", namespace=namespace)
 
     async def make(number: int) -> None:
-        name = queue_name(number)
-        cluster_queue = {
-            "apiVersion": GROUP,
-            "kind": "ClusterQueue",
-            "metadata": {"name": name},
-            "spec": {
-                "cohortName": f"cohort-{number * COHORTS // queues}",
-                "namespaceSelector": {},
-                "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-                "resourceGroups": groups,
-            },
-        }
-        local_queue = {
-            "apiVersion": GROUP,
-            "kind": "LocalQueue",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"clusterQueue": name},
-        }
+        cluster_queue, local_queue = queue_jsons(number, namespace, queues=queues)
         await client.create(resource_path(GROUP, "clusterqueues"), json.dumps(cluster_queue).encode())
         await client.create(local_queues, json.dumps(local_queue).encode())
 

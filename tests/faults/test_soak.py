@@ -47,10 +47,8 @@ FAULT_SECONDS = 8.0
 """From the end of a fault to the next one, on average."""
 LEAST_SLOPE_SECONDS = 500.0
 """Memory is judged when it was sampled for so long; in less time it is only printed."""
-SLOPE_MIB = 1.5
-"""A minute, at most. What a process remembers is bounded (of each kind 4,096 objects that are gone, 2,000 series of
-events, texts, times and amounts that were read), and fills for more than an hour at a job a second: up to 1 MiB a
-minute."""
+SLOPE_MIB = 1.0
+"""A minute, at most."""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 600)]
 
