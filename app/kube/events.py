@@ -127,7 +127,8 @@ class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
     `capacity` bounds the new events that wait to be written. An event continues a series if its text recurs within
-    `window` seconds; a series is written again at most every `interval` seconds. When cancelled, `run` has `flush`
+    `window` seconds (client-go ends a series after six minutes, too); a series is written again at most every `interval`
+    seconds. When cancelled, `run` has `flush`
     seconds to write the events that wait, without turns.
     """
 
@@ -138,7 +139,7 @@ class Recorder:
         controller: str = names.FIELD_MANAGER,
         instance: str,
         capacity: int = 2000,
-        window: float = 600.0,
+        window: float = 360.0,
         interval: float = 30.0,
         flush: float = 1.0,
         clock: Callable[[], float] = time.monotonic,

@@ -8,7 +8,7 @@ from app.kube import auth
 from app.kube.events import Recorder
 from app.kube.transport import Transport
 
-WINDOW = 600.0
+WINDOW = 360.0
 
 
 def job(number: int) -> Job:
@@ -18,7 +18,7 @@ def job(number: int) -> Job:
 
 @pytest.mark.asyncio
 async def test_of_jobs_that_come_and_go_only_the_latest_are_remembered() -> None:
-    """A process that has seen a hundred thousand Jobs holds what the Jobs of ten minutes need."""
+    """A process that has seen a hundred thousand Jobs holds what the Jobs of six minutes need."""
     seconds = 0.0
     async with Transport(auth.Access("http://127.0.0.1:1", None, auth.Fixed("Bearer t"))) as transport:
         recorder = Recorder(transport, instance="one", window=WINDOW, clock=lambda: seconds)
