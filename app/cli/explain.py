@@ -120,3 +120,5 @@ def _proposed(number: int, remedy: Remedy) -> Iterator[str]:
         yield f"     these: {', '.join(remedy.ends)}"
     if remedy.preempts:
         yield f"     it would preempt {', '.join(remedy.preempts)}"
+    if remedy.takers:
+        yield f"     others are admitted too, and take part of that quota: {', '.join(remedy.takers)}"

@@ -19,7 +19,7 @@ from app.engine.questions import BYPASSED
 from app.engine.quota.amounts import text
 from app.engine.quota.tree import available
 from app.insight.consequences import Change, after
-from app.insight.snapshot import Sees, Snapshot, name_of, refusals
+from app.insight.snapshot import Sees, Snapshot, name_of, names_of, refusals
 from app.insight.whatif import Fate, decided, pending
 
 What = Literal["admitted", "preempted", "evicted", "released", "starves", "later", "sooner", "spared", "rescued"]
@@ -198,10 +198,9 @@ class Course:
                 reason=why.reason, message=why.message, explanation=why.explanation,
             )  # fmt: skip
         if last is not None and last.outcome in ("admitted", "reserved"):
-            preempts = [each.key for each in self.preempted.values() if each.preemptor == key]
-            named = [name_of(each, sees) for each in preempts]
+            preempts = sorted(each.key for each in self.preempted.values() if each.preemptor == key)
             outcome_now: Literal["admitted", "reserved"] = "admitted" if last.outcome == "admitted" else "reserved"
-            return Verdict(key, last.cluster_queue, outcome_now, last.flavors, tuple(sorted(named)), round=0)
+            return Verdict(key, last.cluster_queue, outcome_now, last.flavors, names_of(preempts, sees), round=0)
         if key in self.held:
             return Verdict(key, "", "admitted", round=0, message="it holds its quota already")
         return Verdict(key, "", "starves", message="it is not in line: it is not active, finished or held back")

@@ -23,10 +23,12 @@ from app.engine.quota.amounts import text
 from app.engine.reasons import Figure
 from app.insight.near import Near
 from app.insight.remedies import Remedy, Search
-from app.insight.snapshot import Sees, Snapshot, name_of, refusals
+from app.insight.snapshot import Sees, Snapshot, names_of, refusals
 
 BEFORE: Final = 10
 """Names of Workloads that are told of those before a Workload, and of those that it would wait for, at most."""
+TAKERS: Final = 5
+"""Names of Workloads that are told of those that take part of a raised quota, at most."""
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -303,9 +305,9 @@ def _sentence(blockers: Sequence[Blocker], waits_for: Sequence[str], message: st
 
 def _hiding(remedy: Remedy, sees: Sees) -> Remedy:
     """The remedy without the names of Workloads that the asker may not see."""
-    preempts = tuple(name_of(key, sees) for key in remedy.preempts)
-    ends = tuple(name_of(key, sees) for key in remedy.ends)
-    return msgspec.structs.replace(remedy, preempts=preempts, ends=ends)
+    preempts, ends = names_of(remedy.preempts, sees), names_of(remedy.ends, sees)
+    takers = names_of(remedy.takers, sees, most=TAKERS)
+    return msgspec.structs.replace(remedy, preempts=preempts, ends=ends, takers=takers)
 
 
 def plain(told: Explanation) -> dict[str, Any]:

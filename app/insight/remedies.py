@@ -52,6 +52,8 @@ class Remedy(msgspec.Struct, frozen=True):
     """Workloads that it would preempt."""
     ends: tuple[str, ...] = ()
     """Workloads that would have to end."""
+    takers: tuple[str, ...] = ()
+    """Of quota that is raised by more than the Workload lacks: the others that are admitted then too."""
     put: tuple[Kind, ...] = ()
     """The objects as they would be, the Workload among them if it would be changed."""
 
@@ -78,6 +80,8 @@ class Outcome(NamedTuple):
 
     flavors: tuple[dict[str, str], ...]
     preempts: tuple[str, ...]
+    others: tuple[str, ...]
+    """Workloads that are admitted too, in the order of their admission."""
 
 
 @dataclass(slots=True)
@@ -101,17 +105,16 @@ class Search:
         snapshot = self.snapshot if stays else self.near.of(supposed.workload)
         state, _ = snapshot.state(self.options, self.now)
         question = WhatIf(now=self.now, put=(*supposed.put, supposed.workload), drop=supposed.drop)
-        last: Fate | None = None
+        last: dict[str, Fate] = {}
         preempts: list[str] = []
         for part in question.answer(state):
             if isinstance(part, Fate):
-                if part.key == key:
-                    last = part
+                last[part.key] = part
                 if part.preemptor == key:
                     preempts.append(part.key)
-        if last is None or last.outcome not in ("admitted", "reserved"):
-            return None
-        return Outcome(last.flavors, tuple(sorted(preempts)))
+        admitted = {each: fate for each, fate in last.items() if fate.outcome in ("admitted", "reserved")}
+        own = admitted.pop(key, None)
+        return Outcome(own.flavors, tuple(sorted(preempts)), tuple(admitted)) if own is not None else None
 
     def remedies(self, figures: Iterable[Figure]) -> Iterator[Remedy]:
         """The remedies, those of the Workload's owner first. `figures` are the amounts that kept it from flavors, if
@@ -316,7 +319,8 @@ class Search:
             less, still = self._most(top, with_less, guess=top - lacking[resource])
             raised[resource] = top - less
             found = still or found
-        return _remedy("administrator", supposed(raised), found)
+        more = any(raised[resource] > lacking[resource] for resource in raised)
+        return _remedy("administrator", supposed(raised), found, takers=found.others if more else ())
 
     def _higher_priority(self, begin: Supposed) -> Iterator[Remedy]:
         others = [each.spec.priority or 0 for each in self.snapshot.of(Workload) if not each.finished]
@@ -435,9 +439,10 @@ def _asked_by_pod(search: Search, workload: Workload) -> dict[str, dict[str, int
     }
 
 
-def _remedy(by: str, supposed: Supposed, found: Outcome) -> Remedy:
+def _remedy(by: str, supposed: Supposed, found: Outcome, *, takers: tuple[str, ...] = ()) -> Remedy:
     ends = tuple(key for kind, key in supposed.drop if kind is Workload)
-    return Remedy(by, "; ".join(supposed.does), found.flavors, found.preempts, ends, (*supposed.put, supposed.workload))
+    put = (*supposed.put, supposed.workload)
+    return Remedy(by, "; ".join(supposed.does), found.flavors, found.preempts, ends, takers, put)
 
 
 def _pods(count: int) -> str:

@@ -4,9 +4,9 @@ For questions asked from outside of the process that leads: on objects read with
 What only the leader knows (admissions that are assumed, how far a search for flavors came) is not in it. Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from app.api.errors import InvalidValue
 from app.api.meta import Kind
@@ -20,11 +20,23 @@ Sees = Callable[[str], bool]
 """Whether the asker may see the Workloads of a namespace."""
 Refused = tuple[Kind, InvalidValue]
 """An object that a ledger cannot interpret, and why."""
+OTHER: Final = "a Workload of another namespace"
 
 
 def name_of(workload: str, sees: Sees) -> str:
     """The key of a Workload, if the asker may see it."""
-    return workload if sees(workload.partition("/")[0]) else "a Workload of another namespace"
+    return workload if sees(workload.partition("/")[0]) else OTHER
+
+
+def names_of(workloads: Sequence[str], sees: Sees, *, most: int | None = None) -> tuple[str, ...]:
+    """The keys of Workloads that the asker may see, `most` of them at most, and how many others there are."""
+    seen = [key for key in workloads if sees(key.partition("/")[0])]
+    named = seen if most is None else seen[:most]
+    more, hidden = len(seen) - len(named), len(workloads) - len(seen)
+    rest = [f"{more} more"] if more else []
+    if hidden:
+        rest.append(OTHER if hidden == 1 else f"{hidden} Workloads of other namespaces")
+    return (*named, *rest)
 
 
 def refusals(refused: Iterable[Refused], sees: Sees) -> Iterator[str]:

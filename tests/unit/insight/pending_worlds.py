@@ -15,9 +15,9 @@ from tests.unit.engine import builders as b
 RESOURCES = ("cpu", "nvidia.com/gpu")
 
 
-def team() -> Namespace:
-    """The namespace of all Workloads."""
-    return msgspec.convert({"metadata": {"name": "team"}}, Namespace)
+def team(name: str = "team") -> Namespace:
+    """The namespace of all Workloads, or another one."""
+    return msgspec.convert({"metadata": {"name": name}}, Namespace)
 
 
 def quota(lots: random.Random, *, cohort: bool) -> Any:

@@ -137,6 +137,26 @@ class TestWhatIsTold:
             ("administrator", "wait for the end of 1 Workload", ("team/runs",)),
         ]
 
+    def test_others_that_take_part_of_a_raised_quota(self) -> None:
+        """One cpu is lacking; the Workload before it takes that of any quota that is raised, so more is proposed."""
+        snapshot = busy(waits=3).changed([b.workload("before", cpu=3, second=0)])
+        (more,) = (each for each in told(snapshot, "team/waits").remedies if each.does.startswith("raise"))
+        assert more.does.endswith("by 4 cpu")
+        assert more.takers == ("team/before",)
+
+    def test_many_that_take_part_of_a_raised_quota(self) -> None:
+        """The first of them by name; how many more there are, and how many in other namespaces, is said."""
+        before = [b.workload(f"before-{number}", cpu=3, second=0) for number in range(8)]
+        elsewhere = [
+            team("elsewhere"),
+            b.local("main", "main", "elsewhere"),
+            b.workload("x", cpu=3, namespace="elsewhere"),
+        ]
+        snapshot = busy(waits=3).changed([*before, *elsewhere])
+        (more,) = (each for each in told(snapshot, "team/waits").remedies if each.does.startswith("raise"))
+        assert len(more.takers) == 7
+        assert more.takers[5:] == ("3 more", "a Workload of another namespace")
+
     def test_names_of_other_namespaces_are_hidden(self) -> None:
         """An asker who may not see the namespace of a Workload learns only that there is one."""
         snapshot = busy().changed([b.workload("first", cpu=3, second=0)])

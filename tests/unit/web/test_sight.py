@@ -58,6 +58,21 @@ async def test_names_of_other_tenants_are_counted() -> None:
         assert "secret-run" in (await shown.get("/clusterqueues/main")).text
 
 
+async def test_remedies_count_the_workloads_of_other_tenants() -> None:
+    """Those that would be preempted, and those that take part of a raised quota; what is not named is no link."""
+    later = b.workload("later", cpu=3, second=3)
+    preempting = b.queue(
+        "main", {"default": {"cpu": 4}}, cohort="all", preemption={"withinClusterQueue": "LowerPriority"}
+    )
+    async with page(*shared(), preempting, later) as shown:
+        html = (await shown.get("/workloads/team/later", sight=ONE_NAMESPACE)).text
+    said = words(html)
+    assert "It would preempt a Workload of another namespace." in said
+    assert "take part of that quota: team/waits , a Workload of another namespace." in said
+    assert '<a href="../../workloads/team/waits">team/waits</a>, a Workload' in html
+    assert not re.findall('href="[^"]* Workload', html)
+
+
 async def test_a_tenant_sees_no_queue() -> None:
     """But its own Workloads, each with what its conditions say."""
     async with page(*shared()) as shown:
