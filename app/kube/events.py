@@ -127,9 +127,8 @@ class Recorder:
     """Records events of one controller. `await run()` writes them; `emit` may be called before, and at any time.
 
     `capacity` bounds the new events that wait to be written. An event continues a series if its text recurs within
-    `window` seconds (client-go ends a series after six minutes, too); a series is written again at most every `interval`
-    seconds. When cancelled, `run` has `flush`
-    seconds to write the events that wait, without turns.
+    `window` seconds (client-go ends a series after six minutes, too); a series is written again at most every
+    `interval` seconds. When cancelled, `run` has `flush` seconds to write the events that wait, without turns.
     """
 
     def __init__(

@@ -72,7 +72,8 @@ async def test_what_changes_meanwhile_is_not_lost() -> None:
     """What was deleted stays away, what was changed is as it is now."""
     at = At(crowd())
     async with at.running():
-        while not at.state.workloads:  # a slice may end before its first change if the machine is busy
+        # The first slice may end before its first change if the machine is busy: turns of the loop are waited for.
+        while not at.state.workloads:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert len(at.state.workloads) < COUNT
         changed = msgspec.convert(msgspec.to_builtins(at.world.workloads.get("ns/w2999")), w.Workload)
