@@ -56,7 +56,7 @@ from app.process.copy import Copy
 from app.process.follow import Follower
 from app.process.installation import KINDS as INSTALLED
 from app.process.installation import Installation
-from app.process.memory import Collector
+from app.process.memory import Collector, map_large_blocks
 from app.process.metrics import ProcessMetrics, Term
 from app.process.page import ClusterPage
 from app.process.usual import UsualMetrics
@@ -506,6 +506,7 @@ async def _run(settings: Settings) -> int:
 def run(settings: Settings) -> int:
     """Run until stopped; return the exit code. An error that no retry can fix is logged in one line, no traceback."""
     logs.set_up(level=settings.log_level, form=settings.log_format)
+    map_large_blocks()
     failures: list[BaseException] = []
     try:
         return uvloop.run(_run(settings))

@@ -16,7 +16,7 @@ from app.cli.recorded import OptionalRecorderPlace
 from app.kube.caches import Caches
 from app.process import logs
 from app.process.aside import Aside
-from app.process.memory import Collector
+from app.process.memory import Collector, map_large_blocks
 from app.process.sources import Dumped, Followed, namespaced
 from app.recorder.location import Location
 from app.web import guard
@@ -107,7 +107,8 @@ async def _web(
 
 
 async def _mind_memory(found: Followed) -> None:
-    """Let the garbage collector hold up no page, once everything was read."""
+    """Hold little memory for connections that end; let the garbage collector hold up no page, once all was read."""
+    map_large_blocks()
     collector = Collector()
     await found.caches.synced()
     collector.settle()

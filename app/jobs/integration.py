@@ -81,7 +81,7 @@ class Claim:
         return cls(pod_set, count, spec)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _claimed(template: bytes) -> tuple[str, PodSpec]:
     """Cached: the children of one job often share a template, and are counted together."""
     view = _decode_template(template)

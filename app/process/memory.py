@@ -1,4 +1,5 @@
-"""Schedules Python's garbage collector: short passes at any time, long passes while the process is idle.
+"""Schedules Python's garbage collector: short passes at any time, long passes while the process is idle. Has the C
+library give large blocks back.
 
 Turnstile holds hundreds of thousands of trees of plain values, which reference counting frees. Reference cycles are
 rare (an exception that its own traceback refers to, a connection), and nearly all of them become garbage young. So the
@@ -10,6 +11,8 @@ Work in progress must never trigger a long pass: the only thing this module know
 """
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -40,7 +43,23 @@ LOOK_SECONDS: Final = 5.0
 QUIET: Final = 0.05
 """The process is idle if it used at most this share of one core since the last check."""
 
+LARGE: Final = 128 * 2**10
+"""Bytes from which on a block of memory is mapped by itself: glibc's own figure, as long as it does not raise it."""
+M_MMAP_THRESHOLD: Final = -3
+"""mallopt(3)."""
+
 log = structlog.get_logger(__name__)
+
+
+def map_large_blocks() -> None:
+    """Have glibc map each block of `LARGE` bytes or more by itself, and give it back to the kernel when it is freed.
+
+    When such a block is freed, glibc otherwise raises that figure to the size of the block, and takes the next blocks
+    from the heap. The 256 KiB buffer of each TLS connection, of which little is ever used, then costs all of its size,
+    and the heap does not shrink when connections end. Another C library is left as it is.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def resident() -> int:

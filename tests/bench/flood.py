@@ -245,9 +245,8 @@ def _server(core: int) -> Iterator[tuple[int, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}  # as charts/Dockerfile has it
     command = _command("webhook", "serve", SERVERS[0], port)
-    process = subprocess.Popen(command, preexec_fn=_pinned(core), env=environment)
+    process = subprocess.Popen(command, preexec_fn=_pinned(core))
     try:
         wait_listening(process, port)
         yield port, process.pid

@@ -49,6 +49,7 @@ from app.http.tls import ServingCertificate
 from app.insight.offer import Offer
 from app.jobs.options import JobOptions
 from app.jobs.registry import Registry
+from app.process.memory import map_large_blocks
 from app.webhooks import review
 from app.webhooks.application import create_app
 from app.webhooks.routes import routes
@@ -232,6 +233,7 @@ async def run_server(which: str, port: int) -> None:
     health = Health(certificate=certificate)
     connections = Connections()
     ours = create_app(routes(World()), health=health, registry=CollectorRegistry(), connections=connections)
+    map_large_blocks()  # as `turnstile serve` does
     app = ours if which == SERVERS[0] else bare_starlette()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

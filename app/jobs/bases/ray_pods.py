@@ -74,7 +74,7 @@ def _at_least(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "resources": resources}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def worker_template(template: bytes) -> bytes:
     """A worker's template with what its init container requests beyond the worker's own containers, as overhead.
 
