@@ -101,7 +101,7 @@ class Pod:
         self.restarts = -1
         self.deleted = threading.Event()
         (self._container,) = manifest["spec"]["containers"]
-        self._ports = {port["name"]: port["containerPort"] for port in self._container.get("ports", ())}
+        self.ports = {port["name"]: port["containerPort"] for port in self._container.get("ports", ())}
         self._kubelet = kubelet
         self._told: tuple[bool, int] | None = None
         self.thread = threading.Thread(target=self._run, daemon=True, name=self.name)
@@ -165,10 +165,10 @@ class Pod:
         while not self._ending() and self.process.poll() is None:
             now = time.monotonic()
             if not startup.passed:
-                startup.look(self.address, self._ports, now)
+                startup.look(self.address, self.ports, now)
             else:
-                alive.look(self.address, self._ports, now)
-                ready.look(self.address, self._ports, now)
+                alive.look(self.address, self.ports, now)
+                ready.look(self.address, self.ports, now)
             self._tell(ready=ready.passed)
             if startup.failed or alive.failed:
                 self.process.resume()

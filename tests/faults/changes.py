@@ -5,7 +5,7 @@ evictions; a Kubelet runs their pods as processes. A load of reviews and Jobs go
 each change of a pod and a Workload is judged. `python -m tests.faults.changes` prints the table of docs/operations.md.
 
     CHANGES_REVIEWS=200 CHANGES_JOBS=20     of each, a second (20 and 5)
-    CHANGES_ROTATIONS=20                    of the certificate authority (1)
+    CHANGES_ROTATIONS=20                    of the serving certificate, and of the certificate authority (1)
     CHANGES_SECONDS=30                      for so long etcd is slow, and so long the load goes on after a change (6)
     CHANGES_DOWN=300                        for so long everything of Turnstile is down (8)
 """
@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +92,16 @@ class Bed:
         except (ApiError, TestbedError):
             return False
         return True
+
+    def serves_leaf(self) -> None:
+        """Wait until each webhook pod serves the certificate of the Secret."""
+        leaf = base64.b64decode(self.cp.api.get(SECRET)["data"]["tls.crt"]).decode()
+
+        def look() -> bool:
+            addresses = [(pod.address, pod.ports["webhook"]) for pod in self.kubelet.pods("webhook")]
+            return all(ssl.get_server_certificate(each).strip() == leaf.strip() for each in addresses)
+
+        wait_until(look, timeout=60, describe=lambda: "a webhook pod serves another certificate than the Secret's")
 
     def webhooks(self, kind: str) -> str:
         """Path of a webhook configuration; the name of the release has the chart's in it or not."""
@@ -248,7 +259,21 @@ def rolled(found: Bed) -> None:
     found.rolled_out()
 
 
-def rotated(found: Bed) -> None:
+def leaf_rotated(found: Bed) -> None:
+    """The serving certificate is lost: the same authority issues another, which each webhook pod takes up."""
+    for _ in range(ROTATIONS):
+        before = found.cp.api.get(SECRET)["data"]
+        found.cp.api.patch(SECRET, {"data": {"tls.crt": None, "tls.key": None}})
+
+        def issued(secret: Json, old: Json = before) -> bool:
+            data = secret["data"]
+            return "tls.crt" in data and data["tls.crt"] != old["tls.crt"] and data["ca.crt"] == old["ca.crt"]
+
+        found.cp.api.wait_for(SECRET, issued, timeout=120, describe="another leaf of the same authority")
+        found.serves_leaf()
+
+
+def authority_rotated(found: Bed) -> None:
     """The key of the certificate authority is lost: a new one is staged, trusted everywhere, and then signs."""
     for _ in range(ROTATIONS):
         before = found.cp.api.get(SECRET)["data"]
@@ -307,7 +332,8 @@ def everything_down(found: Bed) -> None:
 CHANGES = (
     Change("nothing", nothing),
     Change("rolling upgrade of both Deployments", rolled),
-    Change("certificate authority rotated", rotated),
+    Change("serving certificate rotated", leaf_rotated),
+    Change("certificate authority rotated", authority_rotated),
     Change("node drained", drained),
     Change("API server restarted", api_server_restarted),
     Change("etcd slow: 300 ms a write", etcd_slow, needs="strace"),

@@ -24,7 +24,7 @@ from testbed.controlplane import ControlPlane
 from testbed.installation import CHART, NAMESPACE, RELEASE, ROOT
 from testbed.manifests import documents
 from tests.cluster.versions import wait_served
-from tests.faults.changes import Bed, bed, rotated, settings
+from tests.faults.changes import Bed, authority_rotated, bed, settings
 
 REAPPLIES = int(os.environ.get("REAPPLIES", "3"))
 ON_THE_SERVER = ("--server-side", "--force-conflicts")
@@ -144,7 +144,7 @@ def test_applying_again_changes_nothing(found: tuple[Bed, Way]) -> None:
 
 def applied_while_rotated(made: Bed, again: Callable[[], None]) -> int:
     """Apply again until a new authority has signed the certificate; how often that was."""
-    rotation = threading.Thread(target=rotated, args=[made], daemon=True)
+    rotation = threading.Thread(target=authority_rotated, args=[made], daemon=True)
     rotation.start()
     times = 0
     while rotation.is_alive():
