@@ -159,10 +159,10 @@ def pods_charged(workload: Workload) -> dict[str, int]:
 
 def unread_seconds(workload: Workload, cluster: ClusterView) -> float:
     """Seconds for which a Workload whose job was stopped keeps its quota although the controller of the job does not
-    say that it has read of the stop; 0 if it did not have to be stopped."""
+    say that it has read of the stop; 0 if it did not have to be stopped. A deletion after an eviction stops nothing."""
     evicted = find_condition(workload.status.conditions, wl.EVICTED)
     told = evicted.last_transition_time if evicted is not None and workload.evicted else None
-    since = instant(workload.metadata.deletion_timestamp or told)
+    since = instant(told or workload.metadata.deletion_timestamp)
     return max(0.0, (since + timedelta(seconds=UNREAD_SECONDS) - cluster.now).total_seconds()) if since else 0.0
 
 

@@ -376,7 +376,7 @@ RULES: Final[Mapping[Rule, float]] = {
     rejected_and_kept: 30.0,
     gated_though_admitted: 30.0,
     gated_without_workload: 30.0,
-    not_let_go: 30.0,
+    not_let_go: 45.0,
     finished_and_kept: 30.0,
     deactivated_and_kept: 40.0,
     not_finished: 30.0,

@@ -70,6 +70,22 @@ def test_for_some_seconds_if_no_controller_runs() -> None:
     assert not cluster.reserved
 
 
+def test_no_longer_if_a_user_deletes_the_workload_meanwhile() -> None:
+    """The JobSet was stopped when its Workload was evicted: the deletion tells its controller nothing new."""
+    cluster = Evicted([])
+    cluster.settle(SET)
+    cluster.later(seconds=UNREAD_SECONDS - 5)
+    evicted = cluster.get(Workload, cluster.workload_key)
+    cluster.delete(Workload, cluster.workload_key)
+    cluster.settle(SET)
+    assert cluster.reserved
+    cluster.later(seconds=5)
+    cluster.settle(SET)
+    made_anew = cluster.get(Workload, cluster.workload_key)
+    assert evicted is not None
+    assert made_anew is None or made_anew["metadata"]["uid"] != evicted["metadata"]["uid"]
+
+
 def test_while_a_child_runs_that_was_made_before() -> None:
     """The controller made it when it had not read that the JobSet is suspended."""
     cluster = Evicted(RESUMED)
