@@ -72,13 +72,13 @@ def judged(*objects: tuple[str, Json]) -> list[str]:
 
 
 def stuck(**objects: list[Json]) -> set[str]:
-    """Names of the rules that these objects break when they stay for three minutes."""
+    """Names of the rules that these objects break when they stay for eleven minutes."""
     queues = {"metadata": meta("main"), "spec": {"clusterQueue": "main"}}
     world = World(
         {kind: [] for kind in KINDS} | {"localqueues": [queues], "clusterqueues": [cluster_queue(2)]} | objects
     )
     deadlines = Deadlines()
-    for _ in range(180):
+    for _ in range(660):
         deadlines.look(world, 1.0)
     return {each.split()[0] for each in deadlines.wrong}
 
@@ -177,6 +177,7 @@ def test_a_gated_pod_waits_for_its_workload_only_while_its_controller_is_there()
     }
     assert stuck(pods=[left], statefulsets=[{"metadata": meta("db"), "spec": {}}]) == {"gated_without_workload"}
     assert stuck(pods=[left]) == {"not_collected"}
+    assert stuck(pods=[{**left, "status": {"phase": "Succeeded"}}]) == set()
 
 
 def test_a_deactivated_job_that_is_gone_is_not_kept() -> None:

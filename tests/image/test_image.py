@@ -17,7 +17,7 @@ from testbed.image import BASE, Container, Images
 from testbed.installation import ROOT
 from tests.image.conftest import IMAGE
 
-OURS_AT_MOST = 150.0
+OURS_AT_MOST = 125.0
 """Megabytes of the files that the image adds to its base."""
 
 CONFINED = """

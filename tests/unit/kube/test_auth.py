@@ -79,6 +79,13 @@ class TestUsers:
         await access.credentials.refresh(access.tls)
         assert access.credentials.authorization() == "Bearer t2"
 
+    async def test_where_the_client_library_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The image is without it: the error names the context and what to do."""
+        monkeypatch.setitem(sys.modules, "kubernetes_asyncio", None)
+        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh"}}
+        with pytest.raises(InvalidValue, match="kubernetes-asyncio is needed"):
+            await auth.connect(str(kubeconfig(tmp_path / "one", user=user)))
+
     async def test_the_plain_ways_do_not_load_the_client_library(self, tmp_path: Path) -> None:
         """It takes half of the memory that the whole program may have."""
         path = kubeconfig(tmp_path / "one", user={"token": "t"})
