@@ -133,8 +133,18 @@ class Plugin:
         return self._authorization
 
     async def refresh(self, context: ssl.SSLContext | None) -> bool:
-        """As `Credentials`. Raises ConnectionLost if the plugin or the identity provider fails."""
-        from kubernetes_asyncio import client, config  # 62 MB, needed for these users only
+        """As `Credentials`. Raises ConnectionLost if the plugin or the identity provider fails, and InvalidValue where
+        kubernetes-asyncio is not installed, as in the image."""
+        try:
+            from kubernetes_asyncio import client, config  # 62 MB, needed for these users only
+        except ImportError:
+            raise InvalidValue(
+                "kubeconfig",
+                self._context,
+                "a program has to be asked for the credentials of this context, for which the package"
+                " kubernetes-asyncio is needed. The image is without it: install Turnstile with pip, uv or pipx, or use"
+                " a context with a token or a certificate",
+            ) from None
 
         configuration = type.__call__(client.Configuration)  # bypasses the metaclass, which copies the global default
         try:
