@@ -47,7 +47,7 @@ FAULT_SECONDS = 8.0
 """From the end of a fault to the next one, on average."""
 LEAST_SLOPE_SECONDS = 500.0
 """Memory is judged when it was sampled for so long; in less time it is only printed."""
-SLOPE_MIB = 1.0
+SLOPE_MIB = 0.5
 """A minute, at most."""
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SECONDS + 600)]
