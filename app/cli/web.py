@@ -89,6 +89,7 @@ async def _web(
         page = PageServer(dump, options, clock, Aside(), where=where, alive=False, recorder=recorder, token=token)
         await _serve(page.run(HOST, port, stop=stop, on_listening=listening), port)
         return
+    map_large_blocks()
     async with connected(source.kubeconfig, source.context, "web") as transport:
         with suppress(Forbidden):  # the server answers, and knows the user
             await transport.request("GET", "/version")
@@ -107,8 +108,7 @@ async def _web(
 
 
 async def _mind_memory(found: Followed) -> None:
-    """Hold little memory for connections that end; let the garbage collector hold up no page, once all was read."""
-    map_large_blocks()
+    """Let the garbage collector hold up no page, once everything was read."""
     collector = Collector()
     await found.caches.synced()
     collector.settle()

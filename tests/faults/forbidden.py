@@ -382,12 +382,11 @@ RULES: Final[Mapping[Rule, float]] = {
     deactivated_and_kept: 40.0,
     not_finished: 30.0,
     orphaned: 40.0,
-    not_collected: 600.0,
+    not_collected: 120.0,
     no_default_queue: 30.0,
 }
 """For how many seconds each state may last. The garbage collector looks for kinds that are gone every 30 s, and took
-up to 38 s for what was owned by an object of such a kind. What it could not delete while the API server was away it
-tries again after longer and longer times, minutes in the end. The controller of a stopped job is waited for 35 s."""
+up to 38 s for what was owned by an object of such a kind. The controller of a stopped job is waited for 35 s."""
 
 
 @dataclass

@@ -72,13 +72,13 @@ def judged(*objects: tuple[str, Json]) -> list[str]:
 
 
 def stuck(**objects: list[Json]) -> set[str]:
-    """Names of the rules that these objects break when they stay for eleven minutes."""
+    """Names of the rules that these objects break when they stay for three minutes."""
     queues = {"metadata": meta("main"), "spec": {"clusterQueue": "main"}}
     world = World(
         {kind: [] for kind in KINDS} | {"localqueues": [queues], "clusterqueues": [cluster_queue(2)]} | objects
     )
     deadlines = Deadlines()
-    for _ in range(660):
+    for _ in range(180):
         deadlines.look(world, 1.0)
     return {each.split()[0] for each in deadlines.wrong}
 
