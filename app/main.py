@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from app import __version__
 from app.api.config import Loaded
 from app.api.core import Secret
-from app.api.errors import NotLeading, TurnstileError
+from app.api.errors import TurnstileError
 from app.api.kinds import Definition
 from app.api.meta import Kind
 from app.api.workload import Workload
@@ -42,7 +42,6 @@ from app.http.health import Health
 from app.http.probes import any_reader, create_probes, no_reader
 from app.http.server import serve as serve_app
 from app.http.tls import ServingCertificate
-from app.insight.question import Question
 from app.kube.caches import Caches
 from app.kube.candidacy import Candidacy
 from app.kube.events import Recorder
@@ -52,7 +51,6 @@ from app.kube.store import Store
 from app.kube.transport import Transport
 from app.process import logs
 from app.process.certificate import keep
-from app.process.copy import Copy
 from app.process.follow import Follower
 from app.process.installation import KINDS as INSTALLED
 from app.process.installation import Installation
@@ -93,7 +91,6 @@ class Turnstile:
         self._reviewer: WebhookCaches | None = None
         self._led: tuple[type[Kind], ...] = ()
         self._leader: Leader | None = None
-        self._copy: Copy | None = None
         self._term: Term | None = None
         self.registry = CollectorRegistry()
         self._metrics = WorkloadMetrics(self.registry, settings.measured)
@@ -410,7 +407,6 @@ class Turnstile:
                 behind = [cache.name for cache in catching_up.behind()]
                 log.info("leading", identity=self.settings.identity, epoch=fence.epoch, behind=behind)
                 ledger = self._ledger(fence)
-                self._copy = Copy(ledger)
                 recording = self._recording(cluster)
                 leader = self._leader = Leader(
                     cluster,
@@ -428,16 +424,6 @@ class Turnstile:
                 group.create_task(leader.run(), name="leader")
         finally:
             self._leader = self._term = None
-            if self._copy is not None:
-                self._copy.close()
-                self._copy = None
-
-    async def ask(self, question: Question[T]) -> list[T]:
-        """Ask the copy of the ledger. Raises NotLeading while another process has the ledger, InvalidValue for a
-        question that makes no sense, and Unanswered."""
-        if self._copy is None:
-            raise NotLeading("another process leads: ask it")
-        return await self._copy.ask(question)
 
     def _ledger(self, fence: Fence) -> State:
         settings = self.settings

@@ -85,7 +85,6 @@ class LoggedState(State):
 
     def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Log an event."""
-        super().took(event, args, named)
         line = {"event": event, **_facts(event, args)}
         self._log.tell(line | plain_event(args, named) if self._objects else line)
 
@@ -96,12 +95,10 @@ class LoggedState(State):
 
     def cycled(self, now: Instant) -> None:
         """A cycle ends: its time is part of its input."""
-        super().cycled(now)
         self._now = now
 
     def abandoned(self) -> None:
         """A cycle is closed before its end: what it leaves behind cannot be repeated."""
-        super().abandoned()
         if self._objects:
             self._log.tell({"abandoned": self.scheduling_cycle})
 

@@ -71,14 +71,10 @@ class State(Assumptions):
     __slots__ = ()
 
     def cycled(self, now: Instant) -> None:
-        """A cycle ends, and no event was applied since it began."""
-        if self.follower is not None:
-            self.follower.cycled(now)
+        """A cycle ends, and no event was applied since it began. For a subclass that records cycles."""
 
     def abandoned(self) -> None:
-        """A cycle is closed before its end."""
-        if self.follower is not None:
-            self.follower.abandoned()
+        """A cycle is closed before its end. For a subclass that records cycles."""
 
     # What quota is made of
 

@@ -12,7 +12,6 @@ from app.api.core import LimitRange
 from app.api.errors import InvalidValue
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import EVICTED, Admission
-from app.engine.follower import Follower
 from app.engine.instants import Instant, instant
 from app.engine.options import Options
 from app.engine.pace import HASHING, Pace, Sliced, finish
@@ -68,7 +67,6 @@ class Lines:
         "epoch",
         "evicting",
         "flavors",
-        "follower",
         "last_decisions",
         "leaving",
         "ledger",
@@ -128,12 +126,10 @@ class Lines:
         self.deferred: list[Callable[[], object]] = []
         self.refused: list[InvalidValue] = []
         """Errors of events that came during a cycle, for the driver to report and clear."""
-        self.follower: Follower | None = None
 
     def took(self, event: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """A method that changes the state was called, and ended just now: its name and arguments."""
-        if self.follower is not None:
-            self.follower.took(event, args, named)
+        """A method that changes the state was called, and ended just now: its name and arguments. For a subclass that
+        records them."""
 
     @property
     def cluster_queues(self) -> dict[str, ClusterQueue]:

@@ -90,6 +90,12 @@ def _argument(value: Any) -> Any:
     return made
 
 
+def take_event(state: State, line: Line) -> None:
+    """Give a state the event that a line of the log records. Raises InvalidValue if the state refuses it."""
+    apply: Callable[..., object] = getattr(state, line["event"])
+    apply(*(_argument(each) for each in line["args"]), **line["named"])
+
+
 # --- the replay -------------------------------------------------------------------------------------------------------
 
 
@@ -135,9 +141,8 @@ class _Term:
     def take(self, line: Line) -> None:
         """The next line of the log."""
         if "event" in line:
-            apply: Callable[..., object] = getattr(self._state, line["event"])
             try:
-                apply(*(_argument(each) for each in line["args"]), **line["named"])
+                take_event(self._state, line)
             except InvalidValue as error:  # one that the leader refused is not in the log
                 self.result.difference = f"{line['event']} of {line['key']} is refused now: {error}"
         elif "cycle" in line:

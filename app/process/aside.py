@@ -5,16 +5,19 @@ ends it. Must never be given work that needs the event loop, or a connection of 
 """
 
 import asyncio
+import gc
 import multiprocessing
+import os
 import pickle
+import signal
 import warnings
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final, TypeVar
 
 from app.api.errors import InvalidValue, Unanswered
-from app.process.copied import part_from_parent
 
 T = TypeVar("T")
 
@@ -79,7 +82,7 @@ async def _readable(reader: Connection) -> None:
 
 def _answer(work: Callable[[], Iterator[T]], writer: Connection) -> None:
     """What the fork does."""
-    part_from_parent(writer.fileno())
+    _part_from_parent(writer.fileno())
 
     def send(what: type[Exception] | None, found: object) -> None:
         with suppress(BrokenPipeError):  # the answer is wanted no more
@@ -92,3 +95,20 @@ def _answer(work: Callable[[], Iterator[T]], writer: Connection) -> None:
         send(InvalidValue, (error.field, error.value, error.cure))
     except Exception as error:
         send(Unanswered, f"{type(error).__name__}: {error}")
+
+
+def _part_from_parent(kept: int) -> None:
+    """What a fork does first: it keeps one file of its parent, and its standard ones, and leaves the others alone."""
+    gc.freeze()  # never look at what was made before: memory that is only read stays shared
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.setpgid(0, 0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/dev/fd"):
+        if int(name) > 2 and int(name) not in {kept, nothing}:
+            # Closed, and the number kept: libuv closes its own numbers in every process that is forked, whatever they
+            # are by then.
+            os.dup2(nothing, int(name), inheritable=False)
+    with suppress(OSError):  # where memory ends, the fork goes before the process
+        Path("/proc/self/oom_score_adj").write_text("1000")

@@ -84,7 +84,6 @@ ALONE = {
     "relist": "everything read again, 100,000 Workloads",
     "audit": "one audit of 10,000 running pods",
     "explain": "why a Workload of 50,000 waits, and what would admit it",
-    "copy": "questions to the copy of the ledger, 50,000 pending Workloads",
     "visibility": "pages of 50,000 pending Workloads",
     "recorder": "what the flight recorder costs the event loop, 50,000 Workloads",
 }

@@ -192,7 +192,11 @@ def released(base: Workload) -> Workload:
 
 def world(*queues: ClusterQueue, options: Options | None = None, flavors: tuple[str, ...] = ("default",)) -> State:
     """A state with queues, each with a LocalQueue of the same name in namespace `team`; the first is also `main`."""
-    state = State(options)
+    return furnish(State(options), *queues, flavors=flavors)
+
+
+def furnish(state: State, *queues: ClusterQueue, flavors: tuple[str, ...] = ("default",)) -> State:
+    """Give an empty state the queues of `world`."""
     state.put_namespace("team", {})
     for name in flavors:
         state.put_flavor(flavor(name))

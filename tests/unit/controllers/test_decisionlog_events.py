@@ -1,22 +1,21 @@
-"""What the ledger takes its copy takes too, whatever it is."""
+"""Every event that a ledger takes is in its decision log, and makes the same of another ledger."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from app.api.core import LimitRange, RuntimeClass
 from app.api.localqueue import LocalQueue
 from app.api.workload import Workload
+from app.controllers.decisionlog import LoggedState
 from app.engine import Options, State, cycle
 from app.engine.options import AdmissionFairSharing, WaitForPodsReady
-from app.process.copy import Copy
+from app.insight.replay import Line, take_event
 from tests.unit.engine import builders as b
 from tests.unit.engine.pictures import differences, essence
-
-pytestmark = pytest.mark.asyncio
 
 SCOPE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -31,13 +30,22 @@ OVERHEAD = msgspec.convert(
 )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """What does the copy look like?"""
+class Twin:
+    """A ledger that takes each line of a decision log as soon as it is written."""
 
-    def answer(self, state: State) -> Iterator[object]:
-        """All that a cycle looks at."""
-        yield essence(state)
+    def __init__(self, options: Options) -> None:
+        self.state = State(options)
+
+    def tell(self, line: Line) -> None:
+        """Take an event, or run a cycle at the time of the log."""
+        read: dict[str, Any] = json.loads(json.dumps(line))
+        if "event" in read:
+            take_event(self.state, read)
+        elif "cycled" in read:
+            cycle(self.state, read["now"])
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
 
 
 def seen_line(name: str) -> LocalQueue:
@@ -47,20 +55,22 @@ def seen_line(name: str) -> LocalQueue:
     return msgspec.convert({**msgspec.to_builtins(b.local(name, "a")), "status": status}, LocalQueue)
 
 
-def bed() -> State:
+OPTIONS = Options(
+    admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=60.0),
+    wait_for_pods_ready=WaitForPodsReady(block_admission=True),
+)
+
+
+def bed(state: State) -> State:
     """Two queues in one of two nested cohorts, one in a cohort that nobody declared, and one alone; of workloads some
     run, wait, are parked, assumed, on their way out, or hold quota in a queue that is missing. Quota of a cohort was
     changed since the last cycle."""
-    options = Options(
-        admission_fair_sharing=AdmissionFairSharing(usage_half_life=60.0, usage_sampling_interval=60.0),
-        wait_for_pods_ready=WaitForPodsReady(block_admission=True),
-    )
-    state = b.world(
+    b.furnish(
+        state,
         b.queue("a", QUOTA, "x", admissionScope=SCOPE, preemption=LOWER),
         b.queue("z", QUOTA, "x", preemption=LOWER, queueingStrategy="StrictFIFO"),
         b.queue("lone", QUOTA, preemption=LOWER),
         b.queue("single", QUOTA, "undeclared"),
-        options=options,
         flavors=("one", "two"),
     )
     state.put_cohort(b.cohort("x", {"one": {"cpu": 1}}, "top"))
@@ -175,43 +185,37 @@ EVENTS: dict[str, Callable[[State], object]] = {
 }
 
 
-async def as_the_ledger_is(state: State, copy: Copy) -> None:
-    """The copy has what the ledger has, and a cycle makes the same of it."""
-    (seen,) = await copy.ask(Picture())
-    found = list(differences(essence(state), seen))
-    assert not found, "\n".join(found)
-
-
-@pytest_asyncio.fixture
-async def copy(state: State) -> AsyncIterator[Copy]:
-    """Its copy."""
-    made = Copy(state)
-    yield made
-    made.close()
+@pytest.fixture
+def twin() -> Twin:
+    """A ledger that follows `state`."""
+    return Twin(OPTIONS)
 
 
 @pytest.fixture
-def state() -> State:
+def state(twin: Twin) -> State:
     """A busy one."""
-    return bed()
+    return bed(LoggedState(OPTIONS, twin, identity="one", epoch=1, objects=True))
+
+
+def assert_equal(state: State, twin: Twin) -> None:
+    """All that a cycle reads is the same in both."""
+    found = list(differences(essence(state), essence(twin.state)))
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("name", EVENTS)
-async def test_the_copy_takes_it_too(name: str, state: State, copy: Copy) -> None:
-    """With what follows from it: the next cycles run on the copy as well."""
-    await as_the_ledger_is(state, copy)
+def test_an_event_is_logged(name: str, state: State, twin: Twin) -> None:
+    """With its consequences: the next cycles run on the twin as well."""
+    assert_equal(state, twin)
     EVENTS[name](state)
-    await as_the_ledger_is(state, copy)
+    assert_equal(state, twin)
     b.settle(state)
-    await as_the_ledger_is(state, copy)
-    assert copy.starts == 1
+    assert_equal(state, twin)
 
 
-async def test_the_copy_takes_all_of_it(state: State, copy: Copy) -> None:
-    """One thing after another."""
-    await as_the_ledger_is(state, copy)
+def test_a_series_of_events_is_logged(state: State, twin: Twin) -> None:
+    """Each event after all that came before it."""
     for name, event in EVENTS.items():
         if name not in {"a write is seen", "one finishes", "one has its pods", "one is evicted", "one is released"}:
             event(state)
-            await as_the_ledger_is(state, copy)
-    assert copy.starts == 1
+            assert_equal(state, twin)
