@@ -73,6 +73,16 @@ def reset(states: list[AdmissionCheckState], *, now: datetime) -> list[Admission
     return states
 
 
+def settled(states: list[AdmissionCheckState], *, now: datetime) -> list[AdmissionCheckState]:
+    """States of a Workload whose attempt has ended: a Retry or Rejected that was written since is about that attempt,
+    and becomes Pending, as an answer that came in time did. No cycle considers the Workload before, and its check's
+    controller may answer only while the Workload has quota."""
+    late = [each for each in states if each.state in {"Retry", "Rejected"}]
+    for state in reset(late, now=now):
+        states = set_check_state(states, state, now=now)
+    return states
+
+
 def retry_at(states: Iterable[AdmissionCheckState]) -> datetime | None:
     """The latest time until which a check in Retry requests to wait; None if no check does."""
     return max(

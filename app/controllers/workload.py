@@ -18,7 +18,7 @@ from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
 from app.controllers import charges, jobreconciler, podsready, wakes
 from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
-from app.controllers.admissionchecks import in_state, listed, required, retry_at
+from app.controllers.admissionchecks import in_state, listed, required, retry_at, settled
 from app.controllers.clusterview import ClusterView, NotRead
 from app.controllers.controller import Controller, every
 from app.controllers.reconcile import RETRY_SECONDS, ended, released
@@ -315,8 +315,13 @@ def _ready(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
 
 
 def _checked(workload: Workload, cluster: ClusterView) -> ReconcileResult | None:
-    """Write the required admission checks to the Workload's status, with Admitted False while it waits for them."""
+    """Write the required admission checks to the Workload's status, with Admitted False while it waits for them.
+
+    After an eviction, Retry and Rejected are answers that came too late; a delay that they ask for was written before.
+    """
     draft = _with_checks(workload, cluster)
+    if workload.evicted:
+        draft.checks = settled(draft.checks, now=cluster.now)
     if workload.quota_reserved and not workload.admitted and not workload.evicted:
         draft.sync_admitted()
     return ReconcileResult([draft.patch()], why="waits for its checks") if draft.changed else None

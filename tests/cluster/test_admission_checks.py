@@ -220,3 +220,19 @@ def test_the_longest_wait_of_two_checks_counts(scenario: Scenario) -> None:
     seen = scenario.wait_workload("asks", lambda w: condition(w, "Requeued").get("status") == "False", timeout=15)
     assert seen["status"]["requeueState"]["requeueAt"] == "2099-01-01T01:00:00Z"
     assert [(each["state"], each["retryCount"]) for each in states(seen).values()] == [("Pending", 1), ("Pending", 1)]
+
+
+def test_a_check_that_asks_for_another_try_too_late_holds_nobody_up(scenario: Scenario) -> None:
+    """Two checks ask for another try, the second after the eviction: the Workload is tried again, and both checks are
+    asked again, although their controllers answer only while the Workload has quota."""
+    one, two = check(scenario, "one"), check(scenario, "two")
+    checks = {"admissionChecks": [{"name": one}, {"name": two}]}
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 2}}, admissionChecksStrategy=checks)
+    scenario.job("asks", queue="team")
+    answer(scenario, "asks", one, "Retry", requeueAfterSeconds=3)
+    scenario.wait_workload("asks", lambda w: condition(w, "QuotaReserved").get("status") == "False", timeout=15)
+    answer(scenario, "asks", two, "Retry", reserved="False", requeueAfterSeconds=1)
+    answer(scenario, "asks", one, "Ready")
+    answer(scenario, "asks", two, "Ready")
+    scenario.wait_started("asks", timeout=15)
+    assert states(scenario.workload_of("asks"))[two]["retryCount"] == 1

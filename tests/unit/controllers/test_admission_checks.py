@@ -184,6 +184,33 @@ def test_a_workload_without_quota_is_neither_evicted_nor_deactivated(answer: str
     assert decide("ns/wl", world(waiting, local_queue(), queue(a=[]))).actions == []
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["stops", "stopped"])
+@pytest.mark.parametrize(("answer", "retries"), [("Retry", 3), ("Rejected", 2)])
+def test_an_answer_that_comes_after_the_eviction_is_settled(answer: str, retries: int, *, held: bool) -> None:
+    """An answer about an attempt that has ended decides nothing about the next attempt: the check is Pending again, and
+    a retry is counted, whether or not the evicted job has stopped."""
+    evicted = condition("Evicted", "True", "AdmissionCheck")
+    quota = RESERVED if held else condition("QuotaReserved", "False", "PendingEvaluation")
+    late = state("a", answer, "no", requeueAfterSeconds=0, retryCount=2)
+    told = state("b", "Ready")
+    left = workload(quota, evicted, admission=held, more_status={"admissionChecks": [late, told]})
+    decision = decide("ns/wl", world(left, local_queue(), queue(a=[], b=[])))
+    first, second = status(decision)["admissionChecks"]
+    assert (first["state"], first["retryCount"]) == ("Pending", retries)
+    assert first["message"] == f"Reset to Pending after eviction. Previously: {answer}"
+    assert second == told
+    assert set(status(decision)) == {"admissionChecks"}
+
+
+def test_the_delay_of_a_late_retry_counts_for_the_wait() -> None:
+    """A Retry that comes while the Workload waits after its eviction moves the next attempt, as one in time does."""
+    late = {**state("a", "Retry", requeueAfterSeconds=60), "lastTransitionTime": STAMP}
+    waits = condition("QuotaReserved", "False", "PendingEvaluation")
+    left = workload(waits, condition("Evicted", "True", "AdmissionCheck"), more_status={"admissionChecks": [late]})
+    decision = decide("ns/wl", world(left, local_queue(), queue(a=[])))
+    assert status(decision) == {"requeueState": {"requeueAt": "2026-01-02T03:05:05Z"}}
+
+
 class TestRejection:
     def test_it_is_deactivated(self) -> None:
         """A rejection counts before a retry; all who reject are named."""
