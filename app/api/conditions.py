@@ -68,11 +68,6 @@ def set_condition(
     return result if found else [*result, entry]
 
 
-def remove_condition(conditions: Iterable[Condition], kind: str) -> list[Condition]:
-    """A new list without the condition of that type."""
-    return [condition for condition in conditions if condition.type != kind]
-
-
 def set_check_state(
     states: Iterable[AdmissionCheckState], new: AdmissionCheckState, *, now: datetime | str
 ) -> list[AdmissionCheckState]:

@@ -81,7 +81,7 @@ class NotLeading(TurnstileError):
 
 
 class Unanswered(TurnstileError):
-    """The copy of the ledger gave no answer: it fell behind, ended, was too slow or was asked too much at once."""
+    """The fork that works out an answer failed or took too long."""
 
 
 class ApiError(TurnstileError):

@@ -76,10 +76,6 @@ class _Index(Generic[T]):
         """Keys under that value, in no order."""
         return self._keys.get(value, ())
 
-    def values(self) -> list[str]:
-        """Values that have any key, sorted."""
-        return sorted(self._keys)
-
 
 class Store(Generic[T]):
     """Objects of one kind by key (`namespace/name` or `name`). An update is O(1) per subscriber and index.
@@ -142,10 +138,6 @@ class Store(Generic[T]):
     def any_by_index(self, name: str, value: str) -> bool:
         """Whether any object is under that value of an index."""
         return bool(self._indexes[name].members(value))
-
-    def index_values(self, name: str) -> list[str]:
-        """The values of an index that any object has, sorted."""
-        return self._indexes[name].values()
 
     def subscribe(self, subscriber: Subscriber[T], *, replay: bool = False) -> Callable[[], None]:
         """Call `subscriber(key, old, new)` after every change; old is None for a new object, new is None for a

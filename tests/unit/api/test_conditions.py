@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.conditions import remove_condition, set_condition, timestamp, truncate_message, truncate_note
+from app.api.conditions import set_condition, timestamp, truncate_message, truncate_note
 from app.api.meta import Condition
 
 THEN, NOW = "2026-01-02T03:04:05Z", datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -43,12 +43,6 @@ class TestSet:
         """Another status is a transition."""
         (entry,) = set_condition([condition("A")], type="A", status="False", reason="R", now=NOW)
         assert entry.last_transition_time == "2026-02-03T04:05:06Z"
-
-    def test_remove(self) -> None:
-        """A removed type is gone from the new list alone."""
-        old = [condition("A"), condition("B")]
-        assert [entry.type for entry in remove_condition(old, "A")] == ["B"]
-        assert len(old) == 2
 
 
 class TestTime:
