@@ -84,6 +84,12 @@ class Grouping(Reconcile):
         if self._group is not None:
             self._add(self._group.dissolve(self.job))
 
+    def _tell_uncovered(self) -> None:
+        """Warn of members that stay gated because the group's prebuilt Workload does not charge for them."""
+        for member in self._group.uncovered(self.job) if self._group is not None else ():
+            note = f"Pod {member.metadata.name} stays gated: it requests more than a role of the prebuilt workload"
+            self._emit("PodExceedsRoleRequests", note, warning=True, about=[member])
+
     def _tell_of_replacements(self, workload: Workload) -> bool:
         """Update the condition WaitingForReplacementPods. Returns whether it was written."""
         if self._group is None:

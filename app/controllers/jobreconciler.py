@@ -156,12 +156,14 @@ def _joined(integration: Integration[Any], job: Kind, kind: type[Kind], cluster:
 
 def _composed(integration: GroupIntegration[Any], group: str, members: list[Kind], cluster: ClusterView) -> Kind:
     """A group, with the Workload of its name, or with the prebuilt Workload that its members name."""
-    name = next((found for each in members if (found := prebuilt_name(each))), group)
-    workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{name}")
+    named = next((found for each in members if (found := prebuilt_name(each))), "")
+    workload = cluster.workloads.get(f"{members[0].metadata.namespace}/{named or group}")
+    of_a_set = workload is not None and build.of_a_set(workload)
     covers = None
-    if workload is not None and build.of_a_set(workload):
+    if workload is not None and (named or of_a_set):
         covers = Charge(allowed_by(workload), workload.metadata.namespace, cluster).covers
-    composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers)
+    prebuilt = bool(named) and not of_a_set
+    composed: Kind = integration.compose(group, members, workload, now=cluster.now, covers=covers, prebuilt=prebuilt)
     return composed
 
 
@@ -445,6 +447,7 @@ class _Job(Childhood, Matching, Sharing):
                 return f"cannot start, and what runs is stopped first: {error}"
             self._finish(workload, _FAILED_TO_START, str(error))
             return f"cannot start: {error}"
+        self._tell_uncovered()
         self.rank = Rank.START
         for change in [started] if isinstance(started, Change) else started:
             self.actions.append(self._patch(change))

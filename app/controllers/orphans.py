@@ -38,11 +38,23 @@ def ownerless(
             actions.append(RequeueAfter(seconds or LOOK_SECONDS))
             why = f"{why}, but pods may be created still"
             continue
-        made_for_job = meta.controller is not None or names.IS_GROUP_WORKLOAD in meta.annotations
-        if not workload.finished and not meta.deletion_timestamp and made_for_job:
+        if workload.finished or meta.deletion_timestamp or (meta.owner_references and not made_for_job(workload)):
+            actions.extend(released(workload))
+        elif made_for_job(workload):
             draft = cluster.draft(workload)
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:
-            actions.extend(released(workload))
+            why = f"{why}, or does not exist yet"
     return actions, why
+
+
+def made_for_job(workload: Workload) -> bool:
+    """Whether a Workload was made for a job, or a job took it over, so that the absence of the job is its end. A
+    prebuilt Workload waits for its job, also one that is marked as a group's: the garbage collector takes the owners
+    of a group's Workload away when it orphans the Workload, but not the finalizer with which it was made."""
+    meta = workload.metadata
+    if meta.controller is not None or names.JOB_UID_LABEL in meta.labels:
+        return True
+    of_group = names.IS_GROUP_WORKLOAD in meta.annotations
+    return of_group and (bool(meta.owner_references) or names.RESOURCE_IN_USE in meta.finalizers)

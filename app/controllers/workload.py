@@ -16,12 +16,13 @@ from app.api.conditions import instant
 from app.api.localqueue import LocalQueue
 from app.api.meta import find_condition, is_true
 from app.api.workload import Workload
-from app.controllers import charges, jobreconciler, podsready, wakes
+from app.controllers import jobreconciler, podsready, wakes
 from app.controllers.actions import Action, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.admissionchecks import in_state, listed, required, retry_at, settled
 from app.controllers.clusterview import ClusterView, NotRead
 from app.controllers.controller import Controller, every
-from app.controllers.reconcile import RETRY_SECONDS, ended, released
+from app.controllers.orphans import ownerless
+from app.controllers.reconcile import RETRY_SECONDS, released
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
 from app.insight.stops import stop_of
@@ -36,10 +37,10 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     workload = cluster.workloads.get(key)
     if workload is None:
         return ReconcileResult(why="gone")
-    if _orphaned(workload, cluster):
-        return _orphan(workload, cluster)
     if workload.finished:
         return _kept(workload, cluster)
+    if _orphaned(workload, cluster):
+        return ReconcileResult(*ownerless([workload], cluster, "its owner is gone", orphans=True))
     if workload.metadata.deletion_timestamp:
         return ReconcileResult(why="being deleted")
     if (later := _delayed(workload, cluster)) is not None:
@@ -89,33 +90,19 @@ def _orphaned(workload: Workload, cluster: ClusterView) -> bool:
     return not meta.owner_references and (bool(meta.deletion_timestamp) or names.JOB_UID_LABEL in meta.labels)
 
 
-def _orphan(workload: Workload, cluster: ClusterView) -> ReconcileResult:
-    if charges.held(workload, cluster):
-        return ReconcileResult(ended(workload, cluster), why="its owner is gone, but pods still run")
-    if seconds := charges.unseen_seconds(workload, cluster):
-        return ReconcileResult([RequeueAfter(seconds)], why="its owner is gone, but pods may be created still")
-    decision = ReconcileResult(why="its owner is gone")
-    meta = workload.metadata
-    if not workload.finished and not meta.deletion_timestamp:
-        draft = cluster.draft(workload)
-        draft.finish("OwnerNotFound", "The workload's owner no longer exists")
-        decision.actions.append(draft.patch())
-    else:
-        decision.actions.extend(released(workload))
-    return decision
-
-
 def _kept(workload: Workload, cluster: ClusterView) -> ReconcileResult:
-    """Delete a finished Workload that has been kept for as long as `objectRetentionPolicies` says."""
+    """Delete a finished Workload that has been kept for as long as `objectRetentionPolicies` says, whether its job is
+    still there or not. Without a job, no other controller removes its finalizer."""
     finished = find_condition(workload.status.conditions, wl.FINISHED)
     keep, since = cluster.options.keep_finished, instant(finished.last_transition_time) if finished else None
     meta = workload.metadata
+    release: list[Action] = released(workload) if _orphaned(workload, cluster) else []
     if keep is None or since is None:
-        return ReconcileResult(why="finished")
+        return ReconcileResult(release, why="finished")
     if meta.deletion_timestamp:
         return ReconcileResult(released(workload), why="finished, and being deleted")
     if left := max(0.0, keep - (cluster.now - since).total_seconds()):
-        return ReconcileResult([RequeueAfter(left)], why="finished, and kept for a while")
+        return ReconcileResult([*release, RequeueAfter(left)], why="finished, and kept for a while")
     note = "Deleted finished workload due to elapsed retention"
     delete = Delete(Workload, meta.namespace, meta.name, uid=meta.uid)
     return ReconcileResult([*released(workload), delete, Emit(workload, "Normal", "Deleted", note)], why=note)

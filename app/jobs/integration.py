@@ -454,12 +454,17 @@ class GroupIntegration(Integration[J]):
         *,
         now: datetime,
         covers: Callable[[str, Any], bool] | None = None,
+        prebuilt: bool = False,
     ) -> J:
         """The group `name`, with the Workload of the same name. There is at least one member.
 
-        `covers` is given where the Workload was made for the owner of the members: whether it charges for a member, as
-        one of the pod set of that name.
+        `covers` is given where the Workload was not made from the members (it was made for their owner, or is
+        `prebuilt`): whether it charges for a member, as one of the pod set of that name.
         """
+
+    @abstractmethod
+    def uncovered(self, job: J) -> Sequence[Kind]:
+        """Members that wait in vain: no pod set of the group's prebuilt Workload charges for what they request."""
 
     @abstractmethod
     def fits(self, job: J) -> bool:

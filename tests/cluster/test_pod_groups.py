@@ -172,6 +172,45 @@ class TestLife:
         group.delete(ALL)
         group.wait_nothing_left()
 
+    @pytest.mark.parametrize("completed_by", ["limits", "LimitRange", "RuntimeClass"])
+    def test_a_workload_that_was_made_before_its_pods_starts_them(
+        self, scenario: Scenario, nodes: dict[str, str], completed_by: str
+    ) -> None:
+        """A prebuilt Workload waits for its pods, and charges for what the API server makes of its template."""
+        queue(scenario, nodes)
+        resources: Json = {"requests": {"cpu": "1"}}
+        spec: Json = {}
+        if completed_by == "limits":
+            resources = {"limits": {"cpu": "1"}}
+        elif completed_by == "LimitRange":
+            resources = {}
+            limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}
+            meta = {"name": "defaults", "namespace": scenario.namespace}
+            scenario.create({"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": limits})
+        else:
+            spec = {"runtimeClassName": scenario.named("kata")}
+            overhead = {"podFixed": {"cpu": "500m"}}
+            meta = {"name": scenario.named("kata")}
+            body = {"metadata": meta, "handler": "kata", "overhead": overhead}
+            scenario.create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **body})
+        container = {"name": "main", "image": "registry.example/main:1", "resources": resources}
+        spec = {"restartPolicy": "Never", "containers": [container], **spec}
+        marks = {"kueue.x-k8s.io/is-group-workload": "true"}
+        meta = {"name": "ring", "namespace": scenario.namespace, "annotations": marks}
+        sets = [{"name": "role-a", "count": 2, "template": {"spec": spec}}]
+        body = {"metadata": meta, "spec": {"queueName": "team", "podSets": sets}}
+        scenario.create({"apiVersion": GROUP, "kind": "Workload", **body})
+        group = Group(scenario)
+        group.wait_workload(lambda w: condition(w, "Admitted"))
+        for name in ("a", "b"):
+            marks = {"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "role-a"}
+            labels = {QUEUE: "team", "kueue.x-k8s.io/pod-group-name": "ring"}
+            labels["kueue.x-k8s.io/prebuilt-workload-name"] = "ring"
+            meta = {"name": name, "namespace": scenario.namespace, "labels": labels, "annotations": marks}
+            scenario.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        group.wait_running("a", "b")
+        assert not condition(group.wait_workload(lambda w: w), "Finished")
+
     @pytest.mark.parametrize("state", ["incomplete", "waiting", "running"])
     def test_a_deleted_group_leaves_nothing(self, scenario: Scenario, nodes: dict[str, str], state: str) -> None:
         """No pod, no Workload, no quota."""

@@ -72,6 +72,20 @@ def test_the_workload_of_a_finished_job_goes_and_does_not_come_back(world: Scena
     assert condition(world.api.get(job_path(world.namespace, "short")), "Complete")["status"] == "True"
 
 
+def test_the_workload_of_a_job_that_was_deleted_without_it_goes(world: Scenario) -> None:
+    """`kubectl delete job --cascade=orphan`: the Workload has no owner any more, ends, and is kept no longer than any
+    other."""
+    world.job("left", queue="main")
+    world.wait_started("left")
+    world.api.delete(job_path(world.namespace, "left"), propagation="Orphan")
+    pods_path = resource_path("v1", "pods", namespace=world.namespace)
+    wait_until(lambda: workloads(world), timeout=10, describe=lambda: "the Workload went with its job")
+    world.api.wait_gone(job_path(world.namespace, "left"), timeout=20)
+    for pod in world.api.items(pods_path):
+        world.api.delete(resource_path("v1", "pods", pod["metadata"]["name"], namespace=world.namespace))
+    wait_none(world)
+
+
 def test_a_job_over_its_time_limit_is_deleted(world: Scenario) -> None:
     """With its pods and its Workload."""
     world.job("long", queue="main", labels={"kueue.x-k8s.io/max-exec-time-seconds": "1"})

@@ -44,9 +44,10 @@ class PodGroups(GroupIntegration[PodGroup]):
         *,
         now: datetime,
         covers: Callable[[str, Pod], bool] | None = None,
+        prebuilt: bool = False,
     ) -> PodGroup:
         """Sort the pods by age and determine the stage and role of each."""
-        return compose(name, members, workload, now=now, covers=covers)
+        return compose(name, members, workload, now=now, covers=covers, prebuilt=prebuilt)
 
     def members(self, job: PodGroup) -> Sequence[Kind]:
         """The pods, oldest first."""
@@ -130,7 +131,12 @@ class PodGroups(GroupIntegration[PodGroup]):
             return True
         dropped = {id(each) for each in job.excess}
         live = [each for each in job.at(Stage.RUNNING, Stage.HELD) if id(each) not in dropped]
-        return all(each.role for each in live) and any(each.role for each in job.members)
+        charged = (each.role or (job.prebuilt and each.stage is Stage.HELD) for each in live)
+        return all(charged) and any(each.role for each in job.members)
+
+    def uncovered(self, job: PodGroup) -> Sequence[Kind]:
+        """The gated pods without a role in the prebuilt Workload."""
+        return [each.pod for each in job.at(Stage.HELD, role="")] if job.prebuilt else []
 
     def start(self, job: PodGroup, infos: Sequence[PodSetInfo]) -> Sequence[Change]:
         """Lift the gates of each role's pods, up to the admitted count less succeeded and running pods.
@@ -142,7 +148,7 @@ class PodGroups(GroupIntegration[PodGroup]):
         conflict: PermanentError | None = None
         known = {info.name for info in infos}
         unknown = [each for each in job.at(Stage.HELD) if each.role not in known]
-        if unknown and not job.of_a_set:
+        if unknown and not (job.of_a_set or job.prebuilt):
             meta = unknown[0].pod.metadata
             raise PermanentError(f"pod {meta.name} has no role in the admission, which has {', '.join(sorted(known))}")
         for info in infos:

@@ -16,7 +16,7 @@ from app.api.core import Pod
 from app.api.meta import Kind, ObjectMeta
 from app.api.workload import Workload
 from app.jobs.bases import pods
-from app.jobs.bases.roles import role_in, shape_of
+from app.jobs.bases.roles import Shape, role_in, shape_of
 from app.jobs.labels import queue_name
 
 _GRACE_SECONDS: Final = 30
@@ -85,6 +85,9 @@ class PodGroup(Kind, kw_only=True):
     total: int
     of_a_set: bool = False
     """Whether the Workload was made for the owner of the pods, which creates and replaces them."""
+    prebuilt: bool = False
+    """Whether the Workload was made before the pods, with pod sets that only its maker knows: a gated pod that no pod
+    set charges for stays gated."""
     problem: str
     """Why these pods cannot form a group; empty if they can."""
 
@@ -149,10 +152,12 @@ def compose(
     *,
     now: datetime,
     covers: Callable[[str, Pod], bool] | None = None,
+    prebuilt: bool = False,
 ) -> PodGroup:
     """The group `name`, from its pods and the Workload with that name. There is at least one pod.
 
-    `covers` is given for the Workload of a set: whether it charges for a pod as one of that pod set.
+    `covers` is given for a Workload that was not made from these pods: whether it charges for a pod as one of that pod
+    set. It is the Workload of a set, or a `prebuilt` one, whose pods must be placed as its templates are.
     """
     pod_sets = workload.spec.pod_sets if workload is not None else []
     shapes = {each.name: shape_of(each.template.spec) for each in pod_sets}
@@ -160,13 +165,14 @@ def compose(
     def role_of(pod: Pod, hints: Iterable[str]) -> str:
         if covers is None:
             return role_in(shapes, pods.shape(pod), hints)
-        return next((hint for hint in hints if hint in shapes and covers(hint, pod)), "")
+        placed = (hint for hint in hints if hint in shapes and not (prebuilt and not _placed(pod, shapes[hint])))
+        return next((hint for hint in placed if covers(hint, pod)), "")
 
     seen = [_member(pod, role_of, now) for pod in members]
     seen.sort(key=lambda each: (each.pod.metadata.creation_timestamp or "", each.pod.metadata.name))
     first = next((each for each in seen if each.stage is not Stage.LOST), seen[0]).pod
     total, problem = _announced(name, first, seen)
-    of_a_set = covers is not None
+    of_a_set = covers is not None and not prebuilt
     if of_a_set:
         reclaimed = workload.status.reclaimable_pods if workload is not None else []
         total, problem = sum(each.count for each in pod_sets) - sum(each.count for each in reclaimed), ""
@@ -185,8 +191,13 @@ def compose(
         now=now,
         total=total,
         of_a_set=of_a_set,
+        prebuilt=prebuilt,
         problem=problem,
     )
+
+
+def _placed(pod: Pod, wanted: Shape) -> bool:
+    return pods.shape(pod).is_placed(wanted)
 
 
 def _member(pod: Pod, role_of: Callable[[Pod, Iterable[str]], str], now: datetime) -> Member:

@@ -99,19 +99,26 @@ class Shape:
     node_selector: Mapping[str, str]
     tolerations: frozenset[tuple[object, ...]]
     demands: tuple[object, ...]
+    placement: tuple[object, ...]
+    """The part of the demands that decides where the pod may run."""
 
-    def fits(self, wanted: "Shape") -> bool:
-        """Whether this pod asks for exactly `wanted`, or for `wanted` plus directives that an admission added."""
+    def is_placed(self, wanted: "Shape") -> bool:
+        """Whether this pod may run where a pod of `wanted` may, or admission narrowed that; whatever both request."""
         return (
-            wanted.demands == self.demands
+            wanted.placement == self.placement
             and wanted.tolerations <= self.tolerations
             and wanted.node_selector.items() <= self.node_selector.items()
         )
 
+    def fits(self, wanted: "Shape") -> bool:
+        """Whether this pod asks for exactly `wanted`, or for `wanted` plus directives that an admission added."""
+        return wanted.demands == self.demands and self.is_placed(wanted)
+
 
 def shape_of(spec: PodSpec) -> Shape:
     """The shape of a pod or of a pod set's template."""
-    return Shape(spec.node_selector, frozenset(_toleration(each) for each in spec.tolerations), _demands(spec))
+    tolerations = frozenset(_toleration(each) for each in spec.tolerations)
+    return Shape(spec.node_selector, tolerations, _demands(spec), _placement(spec))
 
 
 def role_in(pod_sets: Mapping[str, Shape], pod: Shape, hints: Iterable[str]) -> str:
@@ -126,11 +133,12 @@ def _demands(spec: PodSpec) -> tuple[object, ...]:
         [(_demand(each), each.restart_policy) for each in spec.init_containers],
         _requests(spec.resources),
         _amounts(spec.overhead),
-        spec.affinity,
-        spec.runtime_class_name or None,
-        spec.resource_claims,
-        spec.topology_spread_constraints,
+        _placement(spec),
     )
+
+
+def _placement(spec: PodSpec) -> tuple[object, ...]:
+    return spec.affinity, spec.runtime_class_name or None, spec.resource_claims, spec.topology_spread_constraints
 
 
 def _demand(container: Container) -> tuple[object, ...]:

@@ -1,5 +1,7 @@
 """Pods of one group are one job: composed, started, stopped, replaced and ended together."""
 
+from typing import ClassVar
+
 import pytest
 
 from app.api.core import Pod
@@ -7,7 +9,7 @@ from app.api.workload import Workload
 from app.controllers.actions import Delete, Patch, RequeueAfter
 from app.jobs.options import JobOptions
 from tests.unit.controllers.group_cluster import FINALIZER, GROUP, GroupCluster
-from tests.unit.controllers.job_cluster import Body
+from tests.unit.controllers.job_cluster import TEMPLATE, Body
 
 REPLACE = "WaitingForReplacementPods"
 
@@ -304,6 +306,84 @@ class TestStop:
         cluster.settle(GROUP)
         assert cluster.workloads == []
         assert cluster.pods == {}
+
+
+class TestPrebuilt:
+    """A Workload that was made before the pods of its group, as Kueue's suites and MultiKueue make it."""
+
+    PREBUILT: ClassVar = {"kueue.x-k8s.io/prebuilt-workload-name": "ring"}
+
+    def made_first(self, cluster: GroupCluster, resources: Body, *, finalizers: tuple[str, ...] = ()) -> None:
+        """The Workload `ring` with one pod set for all pods of the group, named as its maker likes."""
+        template = {**TEMPLATE["spec"], "containers": [{"name": "c", "image": "x", "resources": resources}]}
+        pod_set = {"name": "role-a", "count": cluster.total, "template": {"spec": template}}
+        marks = {"kueue.x-k8s.io/is-group-workload": "true"}
+        meta = {"name": "ring", "namespace": "team", "annotations": marks, "finalizers": [*finalizers]}
+        cluster.put(Workload, {"metadata": meta, "spec": {"queueName": "main", "podSets": [pod_set]}})
+
+    @pytest.mark.parametrize("finalizers", [(), ("example.com/mine",)])
+    def test_waits_for_its_pods(self, finalizers: tuple[str, ...]) -> None:
+        """A Workload without an owner is orphaned only if it had one."""
+        cluster = GroupCluster()
+        self.made_first(cluster, {"requests": {"cpu": "1"}}, finalizers=finalizers)
+        cluster.settle(GROUP)
+        assert cluster.writes == []
+
+    def test_is_taken_over_and_starts_its_pods(self) -> None:
+        """All pods own it, none as its controller."""
+        cluster = GroupCluster()
+        self.made_first(cluster, {"requests": {"cpu": "1"}})
+        cluster.admit_all()
+        for name in ("a", "b"):
+            cluster.member(name, labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        owners = cluster.workload["metadata"]["ownerReferences"]
+        assert [(each["name"], each.get("controller")) for each in owners] == [("a", None), ("b", None)]
+        assert cluster.started() == ["a", "b"]
+
+    def test_that_was_taken_over_ends_with_its_pods(self) -> None:
+        """It had owners."""
+        cluster = GroupCluster()
+        self.made_first(cluster, {"requests": {"cpu": "1"}})
+        for name in ("a", "b"):
+            cluster.member(name, labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        for name in ("a", "b"):
+            cluster.delete(Pod, f"team/{name}")
+        cluster.settle(GROUP)
+        assert cluster.condition("Finished") == ("True", "OwnerNotFound", "The workload's owner no longer exists")
+
+    @pytest.mark.parametrize("resources", [{"limits": {"cpu": "1"}}, {"requests": {"cpu": "2"}}])
+    def test_charges_for_pods_that_the_api_server_completed(self, resources: Body) -> None:
+        """Its template is compared as the pod that the API server makes of it; a pod that asks for less is covered."""
+        cluster = GroupCluster()
+        self.made_first(cluster, resources)
+        cluster.admit_all()
+        for name in ("a", "b"):
+            cluster.member(name, labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        assert cluster.condition("Finished") is None
+        assert cluster.started() == ["a", "b"]
+
+    def test_leaves_a_replacement_gated_that_asks_for_more(self) -> None:
+        """And says so; the pods that run go on, and another replacement starts."""
+        cluster = GroupCluster()
+        self.made_first(cluster, {"requests": {"cpu": "1"}})
+        cluster.admit_all()
+        for name in ("a", "b"):
+            cluster.member(name, labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        cluster.bind()
+        cluster.end("b", "Failed")
+        cluster.member("large", cpu=2, labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        assert (cluster.started(), cluster.held()) == (["a"], ["large"])
+        assert "PodExceedsRoleRequests" in [reason for reason, _ in cluster.events]
+        cluster.delete(Pod, "team/large")
+        cluster.member("small", labels=self.PREBUILT, role_hash="role-a")
+        cluster.settle(GROUP)
+        assert cluster.started() == ["a", "small"]
+        assert cluster.condition("Finished") is None
 
 
 class TestReplacement:

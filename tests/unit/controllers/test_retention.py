@@ -51,6 +51,22 @@ class TestAFinishedWorkload:
         assert isinstance(release, Patch)
         assert b'"finalizers":["a/b"]' in release.body
 
+    @pytest.mark.parametrize("labels", [{}, {"kueue.x-k8s.io/job-uid": "job-uid"}])
+    def test_whose_job_is_gone_is_deleted_as_any_other(self, labels: dict[str, str]) -> None:
+        """`kubectl delete job --cascade=orphan` leaves it without an owner; the time that it is kept runs on."""
+        orphan = w.workload(FINISHED, ownerReferences=[], labels=labels)
+        *_, again = decided(orphan, keep=90)
+        assert again == RequeueAfter(30)
+        assert [each.name for each in decided(orphan, keep=60) if isinstance(each, Delete)] == ["wl"]
+
+    def test_whose_job_is_gone_loses_its_finalizer_at_once(self) -> None:
+        """No job is left whose reconciler would remove it, with a policy and without."""
+        orphan = w.workload(FINISHED, ownerReferences=[], labels={"kueue.x-k8s.io/job-uid": "job-uid"})
+        for keep in (None, 90):
+            release = decided(orphan, keep=keep)[0]
+            assert isinstance(release, Patch)
+            assert b'"finalizers":[]' in release.body
+
     def test_that_has_not_finished_is_never_deleted(self) -> None:
         """However old it is."""
         assert not any(isinstance(each, Delete) for each in decided(w.workload(w.RESERVED, w.ADMITTED), keep=0))

@@ -410,3 +410,9 @@ class TestOrphan:
     def test_one_that_a_person_made_is_left_alone(self) -> None:
         """No owner and no job-uid label: it was never a job's."""
         assert decide("ns/wl", world(workload(ownerReferences=[]), local_queue(), cluster_queue())).actions == []
+
+    def test_one_that_a_person_made_for_a_group_waits_for_its_pods(self) -> None:
+        """A Workload is orphaned only if it had an owner: the mark of a group's Workload is none."""
+        marks = {"kueue.x-k8s.io/is-group-workload": "true"}
+        made_first = workload(ownerReferences=[], finalizers=[], annotations=marks)
+        assert decide("ns/wl", world(made_first, local_queue(), cluster_queue())).actions == []
