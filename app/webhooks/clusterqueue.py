@@ -4,26 +4,40 @@ The annotation by which a ClusterQueue refuses jobs is checked too.
 """
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 from app.api.clusterqueue import ClusterQueue
 from app.api.submission import BY_QUEUE, REFUSE, listed
 from app.api.validation import FieldError, default_cluster_queue, validate_cluster_queue
 from app.api.validation.errors import brought, not_supported
+from app.engine.flavors.together import lonely
+from app.webhooks.advice import MOST
 from app.webhooks.handlers import checking, finalizing
+from app.webhooks.lookups import Lookups
 from app.webhooks.review import Handler, Request
 
 MUTATE: Final = finalizing(ClusterQueue, default_cluster_queue)
 
 
-def validating(gates: Collection[str]) -> Handler:
-    """The handler that refuses inconsistent quota; `gates` are the feature gates that are on."""
+def validating(gates: Collection[str], lookups: Lookups) -> Handler:
+    """The handler that refuses inconsistent quota; `gates` are the feature gates that are on. It warns of flavors that
+    do not fit together, where flavors are known."""
 
     def errors(_: Request, new: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
         found = validate_cluster_queue(new, old, gates=gates)
         return found + brought(_refusals(new), lambda: _refusals(old) if old is not None else [])
 
-    return checking(ClusterQueue, errors)
+    def warnings(new: ClusterQueue, old: ClusterQueue | None) -> tuple[str, ...]:
+        if lookups.offer is None or (old is not None and old.spec.resource_groups == new.spec.resource_groups):
+            return ()
+        known = lookups.offer.state.flavors
+        groups = [
+            [known[each.name] for each in group.flavors if each.name in known] for group in new.spec.resource_groups
+        ]
+        return tuple(f"{each}: no pod can ask for resources of both" for each in islice(lonely(groups), MOST))
+
+    return checking(ClusterQueue, errors, warnings=warnings)
 
 
 def _refusals(queue: ClusterQueue) -> list[FieldError]:

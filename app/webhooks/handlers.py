@@ -78,8 +78,10 @@ def checking(
     validate: Callable[[Request, K, K | None], list[FieldError]],
     *,
     sub_resources: Collection[str] = ("",),
+    warnings: Callable[[K, K | None], tuple[str, ...]] | None = None,
 ) -> Handler:
-    """A handler that refuses an object if `validate(request, new, old)` returns errors; `old` is None on create.
+    """A handler that refuses an object if `validate(request, new, old)` returns errors, and else passes on the warnings
+    of `warnings(new, old)`; `old` is None on create.
 
     An object that is being deleted is allowed, so that nothing blocks the removal of its finalizers.
     """
@@ -91,6 +93,9 @@ def checking(
             return ALLOWED
         old = decode(request.old_object) if request.operation == UPDATE else None
         errors = validate(request, new, old)
-        return denied(format_errors(errors)) if errors else ALLOWED
+        if errors:
+            return denied(format_errors(errors))
+        told = warnings(new, old) if warnings is not None else ()
+        return Answer(warnings=told) if told else ALLOWED
 
     return guarded(check, kind=kind, operations={CREATE, UPDATE}, sub_resources=sub_resources)

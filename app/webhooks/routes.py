@@ -27,7 +27,7 @@ def routes(lookups: Lookups, *, gates: Collection[str] = known.ON_BY_DEFAULT) ->
         f"/mutate-{_OURS}-resourceflavor": resourceflavor.MUTATE,
         f"/validate-{_OURS}-resourceflavor": resourceflavor.VALIDATE,
         f"/mutate-{_OURS}-clusterqueue": clusterqueue.MUTATE,
-        f"/validate-{_OURS}-clusterqueue": clusterqueue.validating(gates),
+        f"/validate-{_OURS}-clusterqueue": clusterqueue.validating(gates, lookups),
         f"/mutate-{_OURS}-workload": workload.mutating(gates),
         f"/validate-{_OURS}-workload": workload.validating(gates),
         f"/validate-{_OURS}-cohort": cohort.VALIDATE,

@@ -14,6 +14,7 @@ from app.engine.flavors.assignment import Assignment, PairOf, PodSetAssignment
 from app.engine.flavors.eligibility import mismatch
 from app.engine.flavors.fungibility import FIT, NO_FIT, better, try_next
 from app.engine.flavors.quotafit import Oracle, QuotaJudge
+from app.engine.flavors.together import Companions
 from app.engine.flavors.topology import topology_mismatch
 from app.engine.quota import tree
 from app.engine.quota.amounts import Amounts, FlavorResource, visiting_order
@@ -45,6 +46,23 @@ class _Plain(NamedTuple):
     attempts: tuple[tuple[Attempt]]
     tried: dict[str, int]
     pairs: tuple[FlavorResource, ...]
+
+
+class _Choice(NamedTuple):
+    """Flavors by resource, or None and the reasons why there are none."""
+
+    choices: dict[str, FlavorChoice] | None
+    reasons: Sequence[str]
+    attempts: list[Sequence[Attempt]]
+    undeclared: Sequence[str]
+    error: str | None
+
+    @property
+    def mode(self) -> Mode:
+        """The worst over the resources."""
+        if self.choices is None:
+            return Mode.NO_FIT
+        return min((each.mode for each in self.choices.values()), default=Mode.FIT)
 
 
 class Assigner:
@@ -139,40 +157,9 @@ class Assigner:
             for index in members:
                 for resource, value in asked[index].items():
                     requests[resource] = min(requests.get(resource, 0) + value, MAX_INT64)
-        choices: dict[str, FlavorChoice] | None = {}
-        reasons: Sequence[str] = ()
-        attempts: list[Sequence[Attempt]] = []
-        undeclared: Sequence[str] = ()
-        error: str | None = None
-        order = visiting_order(requests) if len(requests) > 1 else requests
-        for resource in order:
-            assert choices is not None
-            if resource in choices:
-                continue
-            group = queue.group_of.get(resource)
-            if group is None:
-                if requests[resource] == 0 or self.ignore_undeclared:
-                    continue
-                reasons = [f"resource {resource} unavailable in ClusterQueue"]
-                undeclared = (resource,)
-                choices = None
-                break
-            wanted = (
-                {name: requests[name] for name in order if name in group.covered} if len(requests) > 1 else requests
-            )
-            found, why_not, tried, error = self._find(
-                queue, info, result, members, resource, wanted, group.flavors, pins, replaced
-            )
-            attempts.append(tried)
-            if error is not None or not found:
-                reasons = why_not
-                choices = None
-                break
-            if choices:
-                choices.update(found)
-                reasons = [*reasons, *why_not] if why_not else reasons
-            else:
-                choices, reasons = found, why_not
+        choices, reasons, attempts, undeclared, error = self._choose(
+            queue, info, result, members, requests, pins, replaced
+        )
         usage, pair_of = result.usage.quota, self.pair
         for index in members:
             item, requests = totals[index], asked[index]
@@ -209,6 +196,75 @@ class Assigner:
             result.pod_sets.append(pod_set)
             result.last.tried.append(tried_index)
         return choices is not None
+
+    def _choose(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        requests: dict[str, int],
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+    ) -> _Choice:
+        """Flavors for all resources of one group of pod sets.
+
+        Where not all of them fit, a flavor with which a flavor of a later resource group does not fit together is given
+        up and the search begins anew, at most once a flavor of the ClusterQueue; the first of the best results counts.
+        """
+        given_up: dict[str, str] = {}
+        best: _Choice | None = None
+        while True:
+            companions = Companions(given_up)
+            found = self._choose_beside(queue, info, result, members, requests, pins, replaced, companions)
+            if best is None or found.mode > best.mode:
+                best = found
+            if best.mode is Mode.FIT or not companions.blocking:
+                return best
+            given_up[companions.blocking] = companions.reason
+
+    def _choose_beside(
+        self,
+        queue: "ClusterQueue",
+        info: "Info",
+        result: Assignment,
+        members: list[int],
+        requests: dict[str, int],
+        pins: Mapping[str, Mapping[str, str]] | None,
+        replaced: "Info | None",
+        companions: Companions,
+    ) -> _Choice:
+        choices: dict[str, FlavorChoice] = {}
+        reasons: Sequence[str] = ()
+        attempts: list[Sequence[Attempt]] = []
+        order = visiting_order(requests) if len(requests) > 1 else requests
+        for resource in order:
+            if resource in choices:
+                continue
+            group = queue.group_of.get(resource)
+            if group is None:
+                if requests[resource] == 0 or self.ignore_undeclared:
+                    continue
+                why = [f"resource {resource} unavailable in ClusterQueue"]
+                return _Choice(None, why, attempts, (resource,), None)
+            wanted = (
+                {name: requests[name] for name in order if name in group.covered} if len(requests) > 1 else requests
+            )
+            if choices:
+                others = {each.flavor for name, each in choices.items() if name not in group.covered}
+                companions.begin(self.flavors[name] for name in sorted(others))
+            found, why_not, tried, error = self._find(
+                queue, info, result, members, resource, wanted, group.flavors, pins, replaced, companions
+            )
+            attempts.append(tried)
+            if error is not None or not found:
+                return _Choice(None, why_not, attempts, (), error)
+            if choices:
+                choices.update(found)
+                reasons = [*reasons, *why_not] if why_not else reasons
+            else:
+                choices, reasons = found, why_not
+        return _Choice(choices, reasons, attempts, (), None)
 
     def _fits_first(
         self,
@@ -279,6 +335,7 @@ class Assigner:
         flavors: tuple[str, ...],
         pins: Mapping[str, Mapping[str, str]] | None,
         replaced: "Info | None",
+        companions: Companions,
     ) -> tuple[dict[str, FlavorChoice], Sequence[str], Sequence[Attempt], str | None]:
         """The best flavor for the resources of one group: choices, reasons, attempts, error."""
         fungibility = queue.fungibility
@@ -305,7 +362,9 @@ class Assigner:
                 reasons.append(f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation")
                 continue
             try:
-                unfit = self._unfit(queue, info, members, flavor)
+                unfit = self._unfit(queue, info, members, flavor) or companions.unfit(
+                    self.flavors[flavor], (info.totals[each].shape for each in members)
+                )
             except ValueError as error:
                 return {}, reasons, attempts, str(error)
             if unfit is not None:

@@ -10,6 +10,7 @@ from app.api.quantity import parse
 from app.api.quota import ResourceGroup, ResourceQuota
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
+from app.engine.flavors.together import lonely
 from app.engine.quota.amounts import text
 from app.insight.lint.findings import Found
 from app.insight.lint.world import World, place
@@ -130,6 +131,17 @@ def no_nodes(world: World) -> Found:
         if wanted and not any(wanted <= labels.items() for labels in world.nodes):
             labels = ", ".join(f"{key}={value}" for key, value in sorted(wanted))
             yield place(flavor), f"no node has its labels ({labels}): pods that get this flavor find no node"
+
+
+def contradicting_flavors(world: World) -> Found:
+    """Flavors that fit together with no flavor of another resource group of their ClusterQueue."""
+    for queue in world.snapshot.of(ClusterQueue):
+        groups = [
+            [found for each in group.flavors if (found := world.snapshot.get(ResourceFlavor, each.name)) is not None]
+            for group in queue.spec.resource_groups
+        ]
+        for conflict in lonely(groups):
+            yield place(queue), f"{conflict}: no pod can ask for resources of both"
 
 
 def unused_flavor(world: World) -> Found:

@@ -97,6 +97,13 @@ RULES: Final[tuple[Rule, ...]] = (
         queues.no_nodes,
     ),
     Rule(
+        "ContradictingFlavors",
+        _WARNING,
+        "flavors of two resource groups of a ClusterQueue have different values of a node label",
+        "let spec.nodeLabels of both agree, or put both resources into one resource group",
+        queues.contradicting_flavors,
+    ),
+    Rule(
         "UnusedFlavor",
         _INFO,
         "nobody has quota of a flavor",

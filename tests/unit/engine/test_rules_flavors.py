@@ -401,3 +401,84 @@ class TestResources:
         assert decision.outcome == "pending"
         assert decision.condition_reason == "ExceedsMaxQuota"
         assert decision.message.startswith("couldn't assign flavors to pod set y: insufficient quota for memory")
+
+
+GPU = "example.com/gpu"
+
+
+def _asks(spec: dict[str, Any] | None = None) -> Workload:
+    """A workload whose pod asks for a core and a GPU."""
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1", GPU: "1"}}}]
+    return b.workload("w", spec={"containers": containers, **(spec or {})})
+
+
+def _labelled(cpu: dict[str, dict[str, str]], gpu: dict[str, dict[str, str]]) -> State:
+    """A state with a queue that has flavors for cpu and flavors for GPUs, with these node labels."""
+    groups = b.groups({name: {"cpu": 8} for name in cpu}, {name: {GPU: 8} for name in gpu})
+    state = b.world(b.queue("a", resourceGroups=groups), flavors=())
+    for name, labels in {**cpu, **gpu}.items():
+        state.put_flavor(b.flavor(name, nodeLabels=labels))
+    return state
+
+
+class TestTogether:
+    """Flavors of one pod set for resources of different groups fit together, or none of them is given."""
+
+    def test_flavors_that_set_a_label_differently_are_not_given_to_one_pod_set(self) -> None:
+        """No node has two values of a label: the pods would hold quota and never be placed."""
+        state = _labelled(
+            {"general": {"pool": "general", "zone": "a"}}, {"fast": {"pool": "accelerated", "disk": "ssd"}}
+        )
+        state.put_workload(_asks(), b.NOW)
+        decision = b.decide(state)
+        assert decision.outcome != "admit"
+        assert decision.message == (
+            "couldn't assign flavors to pod set main: "
+            "flavor general contradicts flavor fast: node label pool is general and accelerated"
+        )
+
+    def test_the_next_flavor_of_the_group_is_taken_that_fits_with_the_one_chosen(self) -> None:
+        """As a flavor with an untolerated taint is passed over."""
+        state = _labelled({"spot": {"kind": "spot"}, "paid": {"kind": "paid"}}, {"fast": {"kind": "paid"}})
+        state.put_workload(_asks(), b.NOW)
+        assert b.flavors_of(b.decide(state)) == [{"cpu": "paid", GPU: "fast"}]
+
+    def test_a_flavor_is_given_up_if_none_of_another_group_fits_with_it(self) -> None:
+        """The order of the resource groups decides nothing about what can be admitted."""
+        state = _labelled({"spot": {"kind": "spot"}}, {"fast": {"kind": "paid"}, "slow": {"kind": "spot"}})
+        state.put_workload(_asks(), b.NOW)
+        assert b.flavors_of(b.decide(state)) == [{"cpu": "spot", GPU: "slow"}]
+
+    @pytest.mark.parametrize(("resource", "full"), [("cpu", "spot"), (GPU, "slow")])
+    def test_a_flavor_is_given_up_if_its_like_in_another_group_has_no_room(self, resource: str, full: str) -> None:
+        """Quota that is in use, without a Workload that may be preempted, is no reason to wait beside free quota."""
+        state = _labelled(
+            {"spot": {"kind": "spot"}, "paid": {"kind": "paid"}}, {"slow": {"kind": "spot"}, "fast": {"kind": "paid"}}
+        )
+        state.put_workload(b.held("runs", "a", {resource: "8"}, flavor=full), b.NOW)
+        state.put_workload(_asks(), b.NOW)
+        assert b.flavors_of(b.decide(state)) == [{"cpu": "paid", GPU: "fast"}]
+
+    def test_flavors_that_meet_the_affinity_one_by_one_and_not_together_are_not_given(self) -> None:
+        """Each is held against the terms of the affinity without the labels of the other."""
+        state = _labelled({"one": {"zone": "a"}}, {"two": {"disk": "hdd"}})
+        terms = [
+            {"matchExpressions": [_in("zone", "a"), _in("disk", "ssd")]},
+            {"matchExpressions": [_in("zone", "b"), _in("disk", "hdd")]},
+        ]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        state.put_workload(_asks({"affinity": {"nodeAffinity": required}}), b.NOW)
+        assert b.decide(state).message == (
+            "couldn't assign flavors to pod set main: flavors two, one together don't match node affinity"
+        )
+
+    def test_labels_that_agree_are_no_contradiction(self) -> None:
+        """Also beside labels that only one of them sets."""
+        state = _labelled({"one": {"zone": "a", "disk": "ssd"}}, {"two": {"zone": "a", "gpu": "new"}})
+        state.put_workload(_asks(), b.NOW)
+        assert b.flavors_of(b.decide(state)) == [{"cpu": "one", GPU: "two"}]
+
+
+def _in(key: str, value: str) -> dict[str, Any]:
+    """A requirement of a node affinity."""
+    return {"key": key, "operator": "In", "values": [value]}

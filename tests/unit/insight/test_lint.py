@@ -56,6 +56,16 @@ LOWER = {"withinClusterQueue": "LowerPriority"}
 SOUND = (TEAM, FLAVOR, MAIN, LOCAL)
 
 
+def mixed(cpu: dict[str, str], *gpus: dict[str, str]) -> list[Kind]:
+    """ClusterQueues without a LocalQueue that lend: for each flavor of cpus with these node labels, and those of GPUs
+    that there are besides."""
+    flavors = {f"gpu-{number}": labels for number, labels in enumerate(gpus)}
+    groups = b.groups({"cpus": {"cpu": 4}}, {name: {GPU: 4} for name in flavors})
+    labelled = [b.flavor(name, nodeLabels=labels) for name, labels in {"cpus": cpu, **flavors}.items()]
+    queue = b.queue("mixed", resourceGroups=groups)
+    return [*labelled, queue, b.local("mixed", "mixed")]
+
+
 def sharing(*limits: tuple[Any, Any]) -> list[Kind]:
     """ClusterQueues of one cohort with these borrowing and lending limits, each with a LocalQueue."""
     made: list[Kind] = [TEAM, FLAVOR]
@@ -127,6 +137,10 @@ CASES: dict[str, tuple[World, World]] = {
     "FlavorWithoutNodes": (
         of(*SOUND, b.flavor("spot", nodeLabels={"size": "s"}), nodes=[{"size": "l"}]),
         of(*SOUND, b.flavor("spot", nodeLabels={"size": "s"}), nodes=[{"size": "l"}, {"size": "s", "zone": "a"}]),
+    ),
+    "ContradictingFlavors": (
+        of(*SOUND, *mixed({"pool": "general"}, {"pool": "fast"})),
+        of(*SOUND, *mixed({"pool": "general"}, {"disk": "ssd"}, {"pool": "general"})),
     ),
     "UnusedFlavor": (
         of(*SOUND, b.flavor("spot")),

@@ -213,3 +213,24 @@ class TestTheAnnotation:
     def test_a_name_that_was_there_before(self) -> None:
         """It does not block other changes."""
         assert not self.answered("Old,NeverFits", before="Old").code
+
+
+@pytest.mark.parametrize(("label", "warned"), [("fast", True), ("general", False)])
+def test_a_cluster_queue_whose_flavors_contradict_each_other_is_warned_about(label: str, *, warned: bool) -> None:
+    """Flavors of two resource groups that no node can have both of are said when the ClusterQueue is made: nothing that
+    asks for resources of both would be admitted."""
+    flavors = {"cpus": "general", "gpus": label}
+    world = cluster(*(b.flavor(name, nodeLabels={"pool": value}) for name, value in flavors.items()))
+    groups = b.groups({"cpus": {"cpu": 8}}, {"gpus": {"example.com/gpu": 8}})
+    body = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "mixed"},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+    }
+    validate = routes(world)["/validate-kueue-x-k8s-io-v1beta2-clusterqueue"]
+    told = (
+        "flavor cpus contradicts flavor gpus: node label pool is general and fast: no pod can ask for resources of both"
+    )
+    assert validate(request(body)) == Answer(warnings=(told,) if warned else ())
+    assert validate(request(body, old=body, operation="UPDATE")).warnings == ()
