@@ -11,7 +11,7 @@ from app.api.workload import Workload
 from app.jobs.integration import Integration
 from app.jobs.labels import queue_name
 from app.jobs.registry import Registry
-from app.release.findings import Check, Finding, Jobs, ManagedNamespace, danger, listed, warning
+from app.release.findings import Check, Finding, Jobs, ManagedNamespace, danger, listed
 from app.release.scope import Scope, resource_name
 
 
@@ -72,7 +72,7 @@ def managed_namespaces(
 
 
 def stops(namespaces: Iterable[ManagedNamespace]) -> Iterator[Finding]:
-    """Jobs that the release will stop, or leave alone in future."""
+    """Jobs that the release will stop."""
     known = tuple(namespaces)
     stopped = {
         f"{each.name} ({sum(jobs.stopped for jobs in each.jobs)})"
@@ -83,6 +83,3 @@ def stops(namespaces: Iterable[ManagedNamespace]) -> Iterator[Finding]:
         says = f"jobs that run without quota will be stopped until they are admitted, in: {listed(stopped)}"
         cure = "let them end first, or take the label kueue.x-k8s.io/queue-name off; if this is intended, --accept jobs"
         yield danger(Check.JOBS, says, cure)
-    if left := [each.name for each in known if each.before and not each.after]:
-        says = f"not managed from now on; what waits there stays suspended until its user resumes it: {listed(left)}"
-        yield warning(Check.JOBS, says, "see the values of the release if this is not intended")

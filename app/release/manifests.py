@@ -63,6 +63,11 @@ def registers_for_kueues_kinds(configuration: Plain) -> bool:
     )
 
 
+def release_name(mutating: Plain) -> str:
+    """The full name of the release whose MutatingWebhookConfiguration this is: it prefixes the names of all objects."""
+    return str(mutating["metadata"]["name"]).removesuffix(f"-{names.MUTATING_CONFIGURATION}")
+
+
 @dataclass(frozen=True, slots=True)
 class Manifests:
     """The objects of one release, without those that Helm creates for its hooks only, and CRDs."""
@@ -89,8 +94,8 @@ class Manifests:
         account = next((each for each in objects if each["kind"] == "ServiceAccount"), None)
         if mutating is None or account is None or not is_of_our_chart(mutating):
             raise InvalidValue("--file", source, f"is not Turnstile's chart: {_COMMAND}")
-        name = mutating["metadata"]["name"].removesuffix(f"-{names.MUTATING_CONFIGURATION}")
-        return cls(objects, labels(mutating).get(RELEASE_LABEL, ""), account["metadata"]["namespace"], name)
+        release = labels(mutating).get(RELEASE_LABEL, "")
+        return cls(objects, release, account["metadata"]["namespace"], release_name(mutating))
 
     def of_kind(self, *kinds: str) -> Iterator[Plain]:
         """The objects of these kinds."""

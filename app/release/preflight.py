@@ -19,6 +19,7 @@ from app.api.errors import InvalidConfiguration
 from app.api.kinds import KINDS
 from app.api.meta import without_nulls
 from app.api.workload import Workload
+from app.jobs.integration import Integration
 from app.jobs.kinds.pod import PlainPod
 from app.jobs.registry import ALL, Registry
 from app.kube.transport import Transport
@@ -27,10 +28,12 @@ from app.release import checks
 from app.release.counts import Counts, jobs_with_quota, managed_namespaces, stops
 from app.release.findings import Change, Check, Finding, Report, danger
 from app.release.manifests import CHART_LABEL, RELEASE_LABEL, Manifests, Plain, configuration, labels
-from app.release.reading import Reading, Resource, Right, rights_to_grant, rights_to_install
+from app.release.narrowing import Running, default_scope, narrowing
+from app.release.reading import ADMISSION, Reading, Resource, Right, rights_to_grant, rights_to_install
 from app.release.scope import Scope, changes, resource_name, widening
 
 _NAMESPACES: Final = "/api/v1/namespaces"
+_POLICY: Final = "ValidatingAdmissionPolicy"
 _SECONDS: Final = 10.0
 """For the first answer of the API server."""
 _SETTINGS: Final = ("failurePolicy", "timeoutSeconds", "reinvocationPolicy")
@@ -43,13 +46,15 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
     versions = {each["apiVersion"] for each in manifests.objects} | {version for version, _ in checks.OPTIONAL}
     resources = await reading.resources(versions)
     live = await reading.live(manifests, resources)
-    ours = [each for each in live if manifests.owns(each)]
+    ours = [each for each in (*live, *await _removed(reading, manifests)) if manifests.owns(each)]
     configurations = await reading.webhook_configurations()
     definitions = await _definitions(reading)
     before, after = Scope.of(ours), Scope.of(manifests.objects)
-    registry, faults = _registry(manifests, after)
+    registry, faults = _registry(manifests, manifests.objects, after)
+    known = _registry(manifests, ours, before)[0].known
     namespaces = {each["metadata"]["name"]: labels(each) for each in await reading.items(_NAMESPACES)}
-    counts = await _count(reading, after, registry)
+    baseline = before if ours else default_scope(after)
+    counts, running = await _count(reading, after, registry, baseline, known, namespaces)
     managed = managed_namespaces(namespaces, before, after, counts)
     findings = [
         *checks.server(version),
@@ -61,6 +66,7 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
         *checks.definitions(definitions),
         *await _rights(reading, manifests, resources, namespaces, definitions),
         *(widening(before, after, (each.name for each in managed if not each.before)) if ours else ()),
+        *narrowing(baseline, after, running, namespaces, installed=bool(ours)),
         *stops(managed),
     ]
     installed = next((labels(each)[CHART_LABEL] for each in ours if CHART_LABEL in labels(each)), "")
@@ -81,11 +87,11 @@ async def look(transport: Transport, manifests: Manifests, *, now: datetime) -> 
     ).accepting(())
 
 
-def _registry(manifests: Manifests, scope: Scope) -> tuple[Registry, list[Finding]]:
-    """The job kinds of the release, and the faults of its configuration file."""
+def _registry(manifests: Manifests, objects: Iterable[Plain], scope: Scope) -> tuple[Registry, list[Finding]]:
+    """The job kinds of a release with these objects, and the faults of its configuration file."""
     known = [each for each in ALL if resource_name(each.kind.GROUP, each.kind.PLURAL) in scope.selectors]
     registry = Registry([each.framework for each in known])
-    text = configuration(iter(manifests.objects))
+    text = configuration(iter(objects))
     if not text:
         return registry, []
     try:
@@ -122,15 +128,42 @@ async def _kueue(reading: Reading) -> tuple[list[Plain], list[Plain]]:
     return managers, [{**each, "kind": "Lease"} for each in leases]
 
 
-async def _count(reading: Reading, scope: Scope, registry: Registry) -> Counts:
-    """The jobs of the kinds in the scope. Of Pods only those are read that may be managed: the others are too many."""
+async def _removed(reading: Reading, manifests: Manifests) -> list[Plain]:
+    """The objects of the running release that say what it manages, and that the manifests may not have any more."""
+    path = f"{_NAMESPACES}/{manifests.namespace}/configmaps/{manifests.name}-config"
+    file = None if any(manifests.of_kind("ConfigMap")) else await reading.get(path)
+    selector = f"{RELEASE_LABEL}={manifests.release}"
+    policies = await reading.items(f"{ADMISSION}/validatingadmissionpolicies", labels=selector)
+    return [*([{**file, "kind": "ConfigMap"}] if file else []), *({**each, "kind": _POLICY} for each in policies)]
+
+
+async def _count(
+    reading: Reading,
+    after: Scope,
+    registry: Registry,
+    baseline: Scope,
+    known: Mapping[str, Integration[Any]],
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> tuple[Counts, Running]:
+    """The jobs of the kinds that the release manages, and those that run of the kinds in `baseline`, whose integrations
+    `known` has. Of Pods only those are read that may be managed: the others are too many."""
+    lost = baseline.selectors.keys() - after.selectors.keys()
+    gone = [each for each in known.values() if resource_name(each.kind.GROUP, each.kind.PLURAL) in lost]
+    both = Registry(
+        [each.framework for each in (*registry.enabled, *gone)],
+        kinds={each.framework: each for each in (*registry.known.values(), *gone)}.values(),
+    )
     workloads = [each async for each in reading.objects(Workload)]
-    counts = Counts(scope, registry, jobs_with_quota(workloads, registry))
-    for integration in registry.watched:
+    counts = Counts(after, registry, jobs_with_quota(workloads, registry))
+    running = Running(baseline, both, jobs_with_quota(workloads, both), namespaces)
+    stays = {each.framework for each in registry.watched}
+    for integration in both.watched:
         chosen = "" if not isinstance(integration, PlainPod) else f"{names.MANAGED_LABEL}=true"
         async for job in reading.objects(integration.kind, labels=chosen):
-            counts.add(integration, job)
-    return counts
+            running.add(integration, job)
+            if integration.framework in stays:
+                counts.add(integration, job)
+    return counts, running
 
 
 async def _rights(

@@ -4,6 +4,7 @@ The same reading of rendered objects and of those in a cluster gives what an upg
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,11 +12,13 @@ import msgspec
 import yaml
 
 from app.api import names
+from app.api.config import built, features
 from app.api.selectors import LabelSelector, LabelSelectorRequirement
 from app.release.findings import Change, Check, Finding, danger, listed
-from app.release.manifests import Plain, configuration
+from app.release.manifests import Plain, configuration, release_name
 
 _ALL_JOBS: Final = "--manage-jobs-without-queue-name"
+_GATES: Final = "--feature-gates"
 Resource = str
 """As kubectl names it: `jobs.batch`, `pods`."""
 
@@ -31,6 +34,10 @@ class Scope:
 
     selectors: Mapping[Resource, LabelSelector] = field(default_factory=dict)
     without_queue_name: bool = False
+    policies: frozenset[str] = frozenset()
+    """Admission policies, without the name of the release."""
+    gates: frozenset[str] = frozenset()
+    """Feature gates that are on, of those that Turnstile can switch."""
 
     @classmethod
     def of(cls, objects: Iterable[Plain]) -> "Scope":
@@ -44,7 +51,13 @@ class Scope:
             for group, plural in _resources(entry)
             if group != names.GROUP
         }
-        return cls(selectors, _without_queue_name(known))
+        prefix = next((release_name(each) for each in known if each["kind"] == "MutatingWebhookConfiguration"), "")
+        policies = (
+            each["metadata"]["name"].removeprefix(f"{prefix}-")
+            for each in known
+            if each["kind"] == "ValidatingAdmissionPolicy"
+        )
+        return cls(selectors, _without_queue_name(known), frozenset(policies), _gates(known) if known else frozenset())
 
     def manages(self, labels: Mapping[str, str]) -> frozenset[Resource]:
         """The kinds whose jobs are managed in a namespace with these labels."""
@@ -60,16 +73,31 @@ def _resources(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _without_queue_name(objects: Iterable[Plain]) -> bool:
     known = tuple(objects)
-    if text := configuration(iter(known)):
-        plain = yaml.safe_load(text)
-        if isinstance(plain, dict) and plain.get("manageJobsWithoutQueueName"):
-            return True
-    return any(
-        _ALL_JOBS in (container.get("args") or ())
-        for each in known
-        if each["kind"] == "Deployment"
-        for container in each["spec"]["template"]["spec"]["containers"]
-    )
+    return bool(_file(known).get("manageJobsWithoutQueueName")) or any(_ALL_JOBS in each for each in _arguments(known))
+
+
+def _gates(objects: Iterable[Plain]) -> frozenset[str]:
+    known = tuple(objects)
+    given = _file(known).get(features.PATH)
+    settings = {name: on for name, on in given.items() if isinstance(on, bool)} if isinstance(given, dict) else {}
+    for each in _arguments(known):
+        if _GATES in each[:-1]:
+            with suppress(ValueError):
+                settings |= features.parse_flag(each[each.index(_GATES) + 1])
+    return features.enabled(settings) & built.HEEDED
+
+
+def _file(objects: Iterable[Plain]) -> Mapping[str, Any]:
+    plain = yaml.safe_load(configuration(iter(objects)) or "{}")
+    return plain if isinstance(plain, dict) else {}
+
+
+def _arguments(objects: Iterable[Plain]) -> Iterator[list[str]]:
+    """The arguments of each container."""
+    for each in objects:
+        if each["kind"] == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                yield container.get("args") or []
 
 
 def widens(before: LabelSelector, after: LabelSelector) -> bool:
@@ -136,7 +164,7 @@ def widening(before: Scope, after: Scope, added: Iterable[str]) -> Iterator[Find
     managed afterwards only."""
     kinds = after.selectors.keys() - before.selectors.keys()
     if kinds:
-        yield danger(Check.SCOPE, f"kinds that are managed from now on: {listed(kinds)}", _INTENDED)
+        yield danger(Check.SCOPE, f"kinds that are managed from now on: {listed(kinds)}", INTENDED)
     wider = {
         resource
         for resource, selector in before.selectors.items()
@@ -144,14 +172,14 @@ def widening(before: Scope, after: Scope, added: Iterable[str]) -> Iterator[Find
     }
     namespaces = listed(added)
     if namespaces:
-        yield danger(Check.SCOPE, f"namespaces that are managed from now on: {namespaces}", _INTENDED)
+        yield danger(Check.SCOPE, f"namespaces that are managed from now on: {namespaces}", INTENDED)
     elif wider:
         says = f"namespaces may be managed that were not (there are none now), for {listed(wider)}"
-        yield danger(Check.SCOPE, says, _INTENDED)
+        yield danger(Check.SCOPE, says, INTENDED)
     if after.without_queue_name and not before.without_queue_name:
-        yield danger(Check.SCOPE, "jobs without a queue name are managed from now on", _INTENDED)
+        yield danger(Check.SCOPE, "jobs without a queue name are managed from now on", INTENDED)
 
 
-_INTENDED: Final = (
+INTENDED: Final = (
     "give the upgrade the values of the release (helm get values RELEASE -o yaml); if it is intended, --accept scope"
 )

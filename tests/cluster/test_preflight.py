@@ -279,18 +279,62 @@ def test_an_upgrade_that_manages_more_is_a_danger(release: Cluster, value: str, 
     assert not report.accepting([Check.SCOPE]).dangerous
 
 
-def test_an_upgrade_that_manages_less_is_told(release: Cluster, team: str) -> None:
-    """A namespace that is not managed any more is a warning: what waits there keeps waiting."""
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("config.integrations.frameworks={pod}", "kinds that are managed now, and not from now on, with the number of"),
+        ("config.integrations.frameworks={pod}", " jobs.batch (1), "),
+        (
+            "config.integrations.frameworks={pod}",
+            "policies that there are now, and not from now on: pods-of-operators, queued, versions;",
+        ),
+        ("config.featureGates.PartialAdmission=false", "gates that are on now, and not from now on: PartialAdmission;"),
+        ("admissionPolicies.enabled=false", "queued, resize, templates, versions; jobs that run where they hold: 1"),
+        ("managedNamespaces.label=team=x", "namespaces that are not managed from now on, with the number of their"),
+    ],
+    ids=["kinds", "their jobs", "policies of kinds", "gates", "all policies", "namespaces"],
+)
+@pytest.mark.usefixtures("team")
+def test_an_upgrade_that_manages_less_is_a_danger(release: Cluster, value: str, says: str) -> None:
+    """Whatever is managed by the running release and not by the next: with the number of jobs that run."""
+    report = release.preflight(OUTSIDE, value)
+    assert says in dangers(report)["scope"]
+    assert not report.accepting([Check.SCOPE, Check.JOBS]).dangerous
+
+
+def test_a_namespace_that_is_left_is_a_danger(release: Cluster, team: str) -> None:
+    """With the number of its jobs that run: what waits there keeps waiting."""
     report = release.preflight(OUTSIDE, "managedNamespaces.mode=exclude", f"managedNamespaces.exclude={{{team}}}")
-    (left,) = [each for each in report.findings if each.level is Level.WARNING]
-    assert (left.check, left.says.endswith(f": {team}")) == ("jobs", True)
+    assert f"stay suspended until their users resume them: {team} (1)" in dangers(report)["scope"]
+
+
+def test_a_file_that_an_upgrade_takes_away_counts(cluster: Cluster, release: Cluster) -> None:
+    """The next release has no configuration file: the gates of the running one are read from its own."""
+    helm = ("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--set", OUTSIDE)
+    cluster.cp.helm(*helm, "--set", "config.featureGates.PriorityBoost=true,config.manageJobsWithoutQueueName=true")
+    try:
+        found = dangers(release.preflight(OUTSIDE))["scope"]
+    finally:
+        cluster.cp.helm(*helm)
+    assert "feature gates that are on now, and not from now on: PriorityBoost;" in found
+    assert "jobs without a queue name are not managed from now on; of these run: 0" in found
+
+
+@pytest.mark.usefixtures("team")
+def test_a_new_release_that_manages_less_than_the_chart_is_a_danger(cluster: Cluster) -> None:
+    """Where no release runs, the chart's default is what a value takes something from."""
+    values = "config.integrations.frameworks={pod}", "featureGates.PartialAdmission=false"
+    found = dangers(cluster.preflight(*values, release="second", namespace="second"))["scope"]
+    assert "kinds that are managed by the chart's default, and not by this release, with" in found
+    assert " jobs.batch (1), " in found
+    assert "policies that there are by the chart's default, and not by this release: pods-of-operators, queued" in found
+    assert "feature gates that are on by the chart's default, and not by this release: PartialAdmission" in found
 
 
 def test_what_an_upgrade_adds_and_removes_is_listed(release: Cluster) -> None:
-    """Objects and settings, without a danger."""
+    """Objects and settings."""
     report = release.preflight(OUTSIDE, "admissionPolicies.enabled=false", "webhook.failurePolicy=Ignore")
     changes = {each.what: (each.before, each.after) for each in report.changes}
-    assert not report.dangerous
     assert changes["failurePolicy of the webhooks"] == ("Fail", "Ignore")
     removed, added = changes["validatingadmissionpolicies.admissionregistration.k8s.io"]
     assert "turnstile-queued" in removed

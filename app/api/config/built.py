@@ -12,7 +12,7 @@ from app.api.config import addresses, features
 from app.api.config.defaults import Installation
 from app.api.config.document import Document, Problem, dotted
 from app.api.config.durations import SECOND, render
-from app.api.config.frameworks import FRAMEWORKS, GATED, group_kind
+from app.api.config.frameworks import FRAMEWORKS, FRAMEWORKS_PATH, GATED, group_kind
 from app.api.config.v1beta2 import Configuration
 
 HEEDED: Final = frozenset((
@@ -213,6 +213,9 @@ def warnings(
     given = document.given
     if document.data.get("apiVersion", "").endswith("/v1beta1"):
         yield warn("apiVersion", message="v1beta1 is deprecated: write config.kueue.x-k8s.io/v1beta2")
+    if not document.given(*FRAMEWORKS_PATH):
+        message = "is missing: as by Kueue, batch/job alone is queued; jobs of every other kind start at once"
+        yield Problem(dotted(FRAMEWORKS_PATH), document.line(FRAMEWORKS_PATH), message, "name the kinds to queue")
     if given("waitForPodsReady") and "DisableWaitForPodsReady" in gates:
         yield warn("waitForPodsReady", message="is switched off by the gate DisableWaitForPodsReady")
     if given("queueVisibility"):

@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from app.api.config import v1beta1, v1beta2
 from app.api.config.durations import SECOND
+from app.api.config.frameworks import DEFAULT
 from app.api.config.section import Section
 
 STRATEGIES: Final = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
@@ -94,7 +95,7 @@ def _set_shared(config: v1beta2.Configuration | v1beta1.Configuration, installat
     else:
         config.integrations = config.integrations or v1beta2.Integrations()
         config.multi_kueue = config.multi_kueue or v1beta2.MultiKueue()
-    _default(config.integrations, frameworks=["batch/job"])
+    _default(config.integrations, frameworks=list(DEFAULT))
     multi = config.multi_kueue
     _default(multi, gc_interval=60 * SECOND, worker_lost_timeout=15 * 60 * SECOND, dispatcher_name=ALL_AT_ONCE)
     multi.origin = multi.origin or "multikueue"

@@ -27,6 +27,12 @@ FRAMEWORKS: Final = {
 }
 """`Kind.version.group` by the name of the framework, by name."""
 
+FRAMEWORKS_PATH: Final = ("integrations", "frameworks")
+"""The field of the configuration file that names the enabled ones."""
+
+DEFAULT: Final = ("batch/job",)
+"""The frameworks of a file without that field, as in Kueue."""
+
 GATED: Final = {"sparkoperator.k8s.io/sparkapplication": "SparkApplicationIntegration"}
 """Feature gates without which a framework may not be named."""
 

@@ -12,6 +12,7 @@ import yaml
 from app.api.config import features
 from app.api.config.defaults import Installation
 from app.api.config.document import Document, Path, Problem, split
+from app.api.config.frameworks import DEFAULT, FRAMEWORKS_PATH
 from app.api.config.loading import judge, parse
 from app.api.errors import InvalidConfiguration
 
@@ -20,7 +21,6 @@ FILE: Final = "controller_manager_config.yaml"
 SYSTEM_NAMESPACE: Final = "kueue-system"
 _CONFIG_MAP: Final = "ConfigMap"
 _GATES: Final = "featureGates"
-_FRAMEWORKS: Final = ("integrations", "frameworks")
 _NEVER: Final[tuple[Path, ...]] = (("apiVersion",), ("kind",), (_GATES,))
 """What no value can be taken over without: a fault of these is told, and nothing is left out."""
 _NOTHING: Final = "nothing depends on it"
@@ -40,7 +40,7 @@ RETIRED: Final[Mapping[str, bool]] = {
 """Gates of older Kueues that later ones do not know any more, and whether what they switched is on for good."""
 
 _MEANS: Final[Mapping[Path, str]] = {
-    _FRAMEWORKS: (
+    FRAMEWORKS_PATH: (
         "jobs of this kind will not be queued, and start at once: let them end before you move, or describe the kind in"
         " integrations.customKinds"
     ),
@@ -108,6 +108,7 @@ def take_over(text: str, *, installation: Installation, frameworks: Collection[s
     Raises InvalidConfiguration with the faults that leaving something out does not mend.
     """
     document = parse(configuration_in(text))
+    _name_frameworks(document.data)
     dropped: list[Problem] = list(_strip(document, _about_gates(document, installation)))
     while True:
         try:
@@ -128,6 +129,14 @@ def take_over(text: str, *, installation: Installation, frameworks: Collection[s
         tuple(each for each in told if each not in harmless),
         (*harmless, *loaded.warnings),
     )
+
+
+def _name_frameworks(data: dict[str, Any]) -> None:
+    """Write down the default of a file that names no job kinds: the chart takes a `config` without them for all."""
+    section, name = FRAMEWORKS_PATH
+    integrations = data.setdefault(section, {})
+    if isinstance(integrations, dict):
+        integrations.setdefault(name, list(DEFAULT))
 
 
 def _about_gates(document: Document, installation: Installation) -> Iterator[Problem]:
@@ -154,7 +163,7 @@ def _strip(document: Document, problems: Iterable[Problem]) -> Iterator[Problem]
     for path, problem in sorted(found, key=lambda each: [str(part).zfill(8) for part in each[0]], reverse=True):
         if path not in _NEVER and (value := _remove(document.data, path)) is not None:
             means = next((text for above, text in _MEANS.items() if path[: len(above)] == above), problem.cure)
-            message = f"{value} is not built" if path[:-1] == _FRAMEWORKS else problem.message
+            message = f"{value} is not built" if path[:-1] == FRAMEWORKS_PATH else problem.message
             yield Problem(problem.path, problem.line, message, means)
 
 

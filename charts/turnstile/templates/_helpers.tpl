@@ -53,9 +53,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* Whether the visibility API is served and registered: "true" or empty. Not with values of an older chart. */}}
 {{- define "turnstile.visibility" -}}
-{{- $gates := .Values.featureGates -}}
-{{- if .Values.config -}}{{- $gates = .Values.config.featureGates -}}{{- end -}}
-{{- $gate := dig "VisibilityOnDemand" true (default dict $gates) -}}
+{{- $gate := dig "VisibilityOnDemand" true (include "turnstile.featureGates" . | fromJson) -}}
 {{- with .Values.visibility -}}
 {{- if and .enabled $gate (or $.Values.controller.enabled .url) -}}
 true
@@ -84,7 +82,33 @@ true
     {{- end }}
 {{- end -}}
 
-{{/* The configuration file, checked for what other values decide; empty without `config`. */}}
+{{/* Feature gates by name, as JSON: the value `featureGates`, and those of `config` over it. No `merge`, for which a gate that
+is off is one that was not given. */}}
+{{- define "turnstile.featureGates" -}}
+{{- $gates := dict -}}
+{{- range list .Values.featureGates .Values.config.featureGates -}}
+{{- range $gate, $on := . -}}{{- $_ := set $gates $gate $on -}}{{- end -}}
+{{- end -}}
+{{- toJson $gates -}}
+{{- end -}}
+
+{{/* The frameworks of the enabled job kinds, as a JSON list: those that `config` names, or else all whose feature gates, if they
+have one, are on. */}}
+{{- define "turnstile.frameworks" -}}
+{{- $named := dig "integrations" "frameworks" nil (default dict .Values.config) -}}
+{{- if kindIs "invalid" $named -}}
+{{- $named = list -}}
+{{- $gates := include "turnstile.featureGates" . | fromJson -}}
+{{- range .Files.Get "files/kinds.yaml" | fromYamlArray -}}
+{{- if or (not .gate) (get $gates .gate) -}}{{- $named = append $named .framework -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $named -}}
+{{- end -}}
+
+{{/* The configuration file: `config`, checked for what other values decide, over what these say. So a `config` without job kinds
+or gates leaves those that there are without it, where Kueue would take a file that names no job kinds for batch/job alone.
+Empty without `config`. */}}
 {{- define "turnstile.configuration" -}}
 {{- with .Values.config -}}
 {{- if and .namespace (ne .namespace $.Release.Namespace) -}}
@@ -95,22 +119,20 @@ true
 {{- fail "config.internalCertManagement.enable: false contradicts webhook.certs.mode self: choose certManager or existing" -}}
 {{- end -}}
 {{- end -}}
-{{- merge (dict "apiVersion" (default "config.kueue.x-k8s.io/v1beta2" .apiVersion) "kind" (default "Configuration" .kind)) . | toYaml -}}
+{{- $file := merge (dict "apiVersion" (default "config.kueue.x-k8s.io/v1beta2" .apiVersion) "kind" (default "Configuration" .kind)) . -}}
+{{- $integrations := merge (dict "frameworks" (include "turnstile.frameworks" $ | fromJsonArray)) (default dict .integrations) -}}
+{{- $_ := set $file "integrations" $integrations -}}
+{{- with include "turnstile.featureGates" $ | fromJson -}}{{- $_ := set $file "featureGates" . -}}{{- end -}}
+{{- toYaml $file -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of the file with the
-kinds that they need, or without a file all whose feature gates, if they have one, are on; then those that the file describes, in the same form. `id`
-is unique among them, and goes into names: `job`, `simulation.example.com`. */}}
+{{/* The job kinds that are enabled, as a JSON list of what files/kinds.yaml says of each: those of turnstile.frameworks with the
+kinds that they need, then those that `config` describes, in the same form. `id` is unique among them, and goes into names:
+`job`, `simulation.example.com`. */}}
 {{- define "turnstile.kinds" -}}
 {{- $known := .Files.Get "files/kinds.yaml" | fromYamlArray -}}
-{{- $named := list -}}
-{{- if .Values.config -}}
-{{- $named = dig "integrations" "frameworks" (list "batch/job") .Values.config -}}
-{{- else -}}
-{{- $gates := .Values.featureGates -}}
-{{- range $known -}}{{- if or (not .gate) (get $gates .gate) -}}{{- $named = append $named .framework -}}{{- end -}}{{- end -}}
-{{- end -}}
+{{- $named := include "turnstile.frameworks" . | fromJsonArray -}}
 {{- range $known -}}
 {{- if has .framework $named -}}{{- $named = concat $named .needs -}}{{- end -}}
 {{- end -}}

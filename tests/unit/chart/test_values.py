@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from app.api.config import load, of_release
 from app.api.kinds import KINDS
+from app.jobs.registry import ALL
+from app.process.configured import job_kinds
+from app.release.narrowing import POLICIES
 from tests.unit.chart.conftest import CHART, NAMESPACE, Manifest, Render
 
 pytestmark = pytest.mark.cluster  # needs helm, which the test bed builds
@@ -277,7 +281,7 @@ def test_the_visibility_api_has_the_certificate_of_the_webhook(render: Render) -
 
 
 def test_the_times_of_the_election_are_values(render: Render) -> None:
-    """Those of Kueue by default; a config with such times has them itself."""
+    """Those of Kueue by default; a time that the config has takes the place of that one, and of no other."""
 
     def given(*values: str) -> list[str]:
         found = arguments(render(*values), "controller")
@@ -286,7 +290,8 @@ def test_the_times_of_the_election_are_values(render: Render) -> None:
     assert given() == ["15", "10", "2"]
     quick = [f"controller.leaderElection.{each}" for each in ("leaseDuration=4", "renewDeadline=3", "retryPeriod=0.4")]
     assert given("--set", ",".join(quick)) == ["4", "3", "0.4"]
-    assert given("--set", "config.leaderElection.leaseDuration=20s") == []
+    assert given("--set", "config.leaderElection.leaseDuration=20s") == ["10", "2"]
+    assert given("--set", "config.leaderElection.leaderElect=true") == ["15", "10", "2"]
 
 
 def test_the_lease_is_asked_for_at_a_priority_of_its_own(render: Render) -> None:
@@ -366,7 +371,7 @@ def test_kinds_that_are_not_enabled_are_not_intercepted(render: Render) -> None:
     parents = entries("--set", "config.integrations.frameworks={deployment}")
     assert {"mdeployment.kb.io", "mpod.kb.io"} < parents
     assert "mjob.kb.io" not in parents
-    assert entries("--set", "config.manageJobsWithoutQueueName=false") == without  # Kueue's default: batch/job
+    assert entries("--set", "config.manageJobsWithoutQueueName=false") == entries()
     assert parents < entries("--values", str(CONFIG)) < entries()
 
 
@@ -384,6 +389,50 @@ def test_a_gate_enables_its_kind(render: Render) -> None:
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
             flag = container["args"].index("--feature-gates")
             assert container["args"][flag + 1] == "SparkApplicationIntegration=true"
+
+
+def policies(manifests: list[Manifest]) -> set[str]:
+    """The names of the admission policies."""
+    return {each["metadata"]["name"] for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"}
+
+
+def test_the_policies_of_the_chart_are_those_that_preflight_knows(render: Render) -> None:
+    """Preflight names each that a release lacks, so it has to know them all."""
+    assert policies(render()) == {f"turnstile-{each}" for each in POLICIES}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "config.objectRetentionPolicies.workloads.afterFinished=1h",
+        "config.integrations.labelKeysToCopy={team}",
+        "config.integrations.frameworks=null",
+    ],
+)
+def test_config_is_laid_over_what_the_other_values_say(render: Render, value: str) -> None:
+    """A `config` that names no job kinds takes none away, nor the policies that are made for them, and keeps
+    `featureGates`: the file says all that holds, so that Kueue's default for a file without them does not."""
+    gates = (
+        "featureGates.PriorityBoost=true,featureGates.PartialAdmission=false,config.featureGates.PriorityBoost=false"
+    )
+    bare, laid = render(), render("--set", f"{value},{gates}")
+    entries = [
+        {e["name"] for m in each if m["kind"] == "MutatingWebhookConfiguration" for e in m["webhooks"]}
+        for each in (bare, laid)
+    ]
+    assert (entries[1], policies(laid)) == (entries[0], policies(bare))
+    file = named(laid, "ConfigMap", "turnstile-config")["data"]["config.yaml"]
+    loaded = load(file, installation=of_release("turnstile", NAMESPACE), frameworks=[each.framework for each in ALL])
+    assert job_kinds(loaded).enabled == job_kinds(None).enabled
+    assert {"PriorityBoost", "PartialAdmission"}.isdisjoint(loaded.gates)
+    assert loaded.warnings == ()
+
+
+def test_a_gate_beside_config_enables_its_kind(render: Render) -> None:
+    """`featureGates` counts as much as gates in `config` do."""
+    other = "config.objectRetentionPolicies.workloads.afterFinished=1h,featureGates.SparkApplicationIntegration=true"
+    file = yaml.safe_load(named(render("--set", other), "ConfigMap", "turnstile-config")["data"]["config.yaml"])
+    assert "sparkoperator.k8s.io/sparkapplication" in file["integrations"]["frameworks"]
 
 
 def test_config_may_manage_every_job(render: Render) -> None:

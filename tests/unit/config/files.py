@@ -33,5 +33,7 @@ def told(body: str, *, head: str = HEAD, feature_gates: str = "") -> list[str]:
 
 
 def warned(body: str, *, head: str = HEAD) -> list[str]:
-    """Warnings of a file that holds."""
+    """Warnings of a file that holds, and names the job kinds of BUILT if it does not name any itself."""
+    if "integrations:" not in body:
+        body = f"{textwrap.dedent(body)}\nintegrations: {{frameworks: [{', '.join(BUILT)}]}}"
     return [str(warning) for warning in loaded(body, head=head).warnings]

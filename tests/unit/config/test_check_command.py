@@ -19,7 +19,7 @@ def check(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]"
 def test_a_file_that_holds(tmp_path: Path) -> None:
     """What holds goes to standard output, warnings beside it."""
     file = tmp_path / "config.yaml"
-    file.write_text(HEAD + "clientConnection: {qps: 50}\n")
+    file.write_text(HEAD + "clientConnection: {qps: 50}\nintegrations: {frameworks: [pod]}\n")
     answer = check(str(file), "--namespace", "quota", "--name", "gate")
     assert answer.returncode == 0
     effective = yaml.safe_load(answer.stdout)

@@ -66,6 +66,13 @@ def test_what_asks_for_nothing_more_passes(body: str) -> None:
     assert told(body) == []
 
 
+@pytest.mark.parametrize("body", ["", "integrations: {}", "integrations: {frameworks: null}"])
+def test_a_file_without_job_kinds_says_which_are_left(body: str) -> None:
+    """Kueue's default for it, `batch/job` alone, switches quota off for every other kind: never without a word."""
+    (warning,) = [str(each) for each in loaded(body).warnings]
+    assert "integrations.frameworks: is missing: as by Kueue, batch/job alone is queued" in warning
+
+
 def test_a_gate_takes_a_section_back() -> None:
     """With DisableWaitForPodsReady the section may stay, with a warning."""
     body = "waitForPodsReady: {timeout: 5m}\nfeatureGates: {DisableWaitForPodsReady: true}"

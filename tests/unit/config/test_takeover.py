@@ -31,6 +31,14 @@ def test_a_configuration_is_taken_over_as_it_is() -> None:
     assert found.left_out == ()
 
 
+@pytest.mark.parametrize("body", ["", "integrations: {}\n", "integrations: {frameworks: null}\n"])
+def test_a_file_without_job_kinds_keeps_the_one_that_it_means(body: str) -> None:
+    """The values name batch/job: the chart takes a `config` without job kinds for all of them."""
+    found = taken(HEAD + body)
+    assert found.values()["config"]["integrations"]["frameworks"] == ["batch/job"]
+    assert (found.left_out, found.without_effect) == ((), ())
+
+
 @pytest.mark.parametrize("head", [HEAD, OLD_HEAD], ids=["v1beta2", "v1beta1"])
 def test_the_config_map_is_read_too(head: str) -> None:
     """As `kubectl get configmap kueue-manager-config -o yaml` prints it, in both versions of the file."""
