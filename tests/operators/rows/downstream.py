@@ -252,7 +252,7 @@ ROWS = (
         attacks=(
             Attack("Let a PipelineRun that waits for quota begin.", _begun_behind_the_queue, "charged"),
             Attack("Create a TaskRun with the labels of a PipelineRun.", _task_by_hand, "charged"),
-            Attack("And lift the gate of its pod.", _task_by_hand_without_gate, "stopped"),
+            Attack("And lift the gate of its pod.", _task_by_hand_without_gate, "refused"),
             Attack("Add a task to a PipelineRun that runs.", _more_tasks, "refused"),
             Attack("Say that a PipelineRun that runs needs more.", _more_requests, "refused"),
             Attack("Take a PipelineRun that runs out of its queue.", _run_out_of_the_queue, "refused"),

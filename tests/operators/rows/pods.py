@@ -47,7 +47,7 @@ def _path(scenario: Scenario, name: str) -> str:
 
 
 def _gate_lifted(scenario: Scenario, name: str) -> None:
-    """The gate is lifted by hand; the policies of the chart do not stop that."""
+    """The gate is lifted by hand."""
     scenario.api.create(_pod(scenario, f"{name}-2", "main", "1"))
     scenario.api.patch(_path(scenario, f"{name}-2"), {"spec": {"schedulingGates": None}})
 
@@ -108,7 +108,7 @@ ROWS = (
         end=end_pods(_is_pod),
         runs_again=False,
         attacks=(
-            Attack("Lift the scheduling gate of a second Pod.", _gate_lifted, "stopped"),
+            Attack("Lift the scheduling gate of a second Pod.", _gate_lifted, "refused"),
             Attack("Raise the requests of a Pod that runs.", _resized, "refused"),
             Attack("Create a Pod without a queue whose controller is the admitted one.", _foreign_owner, "charged"),
         ),

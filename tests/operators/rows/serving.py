@@ -131,21 +131,16 @@ def _let_go(scenario: Scenario, name: str) -> None:
 
 
 def _gate_lifted(make: Callable[..., Json], label: str) -> Callable[[Scenario, str], None]:
-    """The gates of the pods of a second set, which waits, are lifted by hand, again and again."""
+    """The gate of a pod of a second set, which waits, is lifted by hand."""
 
     def act(scenario: Scenario, name: str) -> None:
         scenario.create(make(scenario, f"{name}-2", "main", "1"))
-        seen: set[str] = set()
-
-        def lifted() -> bool:
-            for each in _members(scenario, label, f"{name}-2"):
-                meta = each["metadata"]
-                if meta["uid"] not in seen and each["spec"].get("schedulingGates"):
-                    scenario.api.patch(_pod_path(scenario, meta["name"]), {"spec": {"schedulingGates": None}})
-                    seen.add(meta["uid"])
-            return len(seen) >= 2
-
-        wait_until(lifted, timeout=30, describe=lambda: f"{len(seen)} gates were lifted")
+        found = wait_until(
+            lambda: [each for each in _members(scenario, label, f"{name}-2") if each["spec"].get("schedulingGates")],
+            timeout=30,
+            describe=lambda: f"{name}-2 has no gated pod",
+        )
+        scenario.api.patch(_pod_path(scenario, found[0]["metadata"]["name"]), {"spec": {"schedulingGates": None}})
 
     return act
 
@@ -178,7 +173,7 @@ ROWS = (
             Attack("Take all marks off a running Pod of a StatefulSet.", _stripped(APP), "refused"),
             Attack("Let a StatefulSet lose a running Pod, which it replaces.", _let_go, "stopped"),
             Attack(
-                "Lift the gates of the Pods of a StatefulSet that waits.", _gate_lifted(_stateful_set, APP), "stopped"
+                "Lift the gates of the Pods of a StatefulSet that waits.", _gate_lifted(_stateful_set, APP), "refused"
             ),
             Attack(
                 "Delete a StatefulSet with orphan and create another one.", _orphaned(_path, _stateful_set), "charged"
@@ -215,7 +210,7 @@ ROWS = (
             Attack(
                 "Lift the gates of the Pods of a LeaderWorkerSet that waits.",
                 _gate_lifted(_leader_worker_set, LWS_NAME),
-                "stopped",
+                "refused",
             ),
             Attack(
                 "Delete a LeaderWorkerSet with orphan and create another one.",
