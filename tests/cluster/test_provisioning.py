@@ -235,20 +235,22 @@ def test_a_job_ends_whose_capacity_is_revoked(world: World) -> None:
     world.wait_requests_gone()
 
 
-def test_what_loses_its_reservation_loses_its_request(world: World) -> None:
-    """A stopped queue takes the quota back, and with it the request; a new reservation asks again."""
-    capacity = world.check(world.config())
-    world.queue(capacity)
+def test_what_loses_its_reservation_keeps_its_request(world: World) -> None:
+    """A stopped queue takes the quota back, without an eviction: what was booked is for the next reservation."""
+    capacity, budget = world.check(world.config()), check(world.scenario, "budget")
+    world.queue(capacity, budget)
     world.scenario.job("asks", queue="team")
-    world.wait_request(capacity)
-    full = world.scenario.named("team")
-    world.scenario.patch_queue(full, {"stopPolicy": "Hold"})
-    world.wait_requests_gone()
-    world.scenario.patch_queue(full, {"stopPolicy": "None"})
     name = world.wait_request(capacity)
-    with world.autoscaler.playing(world.scenario.namespace):  # its pod templates are there
+    with world.autoscaler.playing(world.scenario.namespace):
+        world.wait_state(capacity, "Ready")
+        full, uid = world.scenario.named("team"), world.requests[name]["metadata"]["uid"]
+        world.scenario.patch_queue(full, {"stopPolicy": "Hold"})
+        world.wait_state(capacity, "Pending")
+        world.scenario.patch_queue(full, {"stopPolicy": "None"})
+        world.wait_state(capacity, "Ready")
+        answer(world.scenario, "asks", budget, "Ready")
         world.scenario.wait_started("asks", timeout=30)
-    assert name in world.requests
+    assert world.requests[name]["metadata"]["uid"] == uid
 
 
 def test_two_configurations_are_asked_at_once(world: World) -> None:

@@ -28,6 +28,9 @@ Flavors = Callable[[str], ResourceFlavor | None]
 Overheads = Mapping[str, Mapping[str, Any]]
 """What a RuntimeClass adds to a pod, by its name."""
 
+MADE_FOR: Final = "turnstile.dev/made-for"
+"""The annotation of a PodTemplate with a digest of the pods, and of the flavors of the nodes, that it was made for."""
+
 _PREFIX: Final = "ppt"
 _LONGEST: Final = 247
 """Characters of a name that is not shortened; of a longer name as many stay, before the hash."""
@@ -165,6 +168,33 @@ def follows(request: ProvisioningRequest, workload: Workload, spec: Provisioning
     )
 
 
+def serves(
+    request: ProvisioningRequest,
+    workload: Workload,
+    spec: ProvisioningRequestConfigSpec,
+    templates: Callable[[str], PodTemplate | None],
+) -> bool:
+    """Whether a request asks for the pods of the reservation: as many, of the same shape, on nodes of the same flavors.
+    It may have been made for an earlier reservation. A template without the annotation is Kueue's, which compares the
+    counts only. Raises PermanentError."""
+    asked = asks(workload, spec)
+    if [each.count for each in request.spec.pod_sets] != [ask.count for ask in asked]:
+        return False
+    for ask in asked:
+        name = template_name(request.metadata.name, ask.pod_set.name)
+        template = templates(f"{request.metadata.namespace}/{name}")
+        made_for = template.metadata.annotations.get(MADE_FOR) if template is not None else None
+        if made_for is not None and made_for != _made_for(ask):
+            return False
+    return True
+
+
+def _made_for(ask: Ask) -> str:
+    flavors = sorted(set(ask.assignment.flavors.values()))
+    pods = orjson.dumps([flavors, to_plain(ask.pod_set.template.spec)])
+    return hashlib.blake2b(pods, digest_size=8).hexdigest()
+
+
 def request_body(name: str, workload: Workload, spec: ProvisioningRequestConfigSpec, wanted: Iterable[Ask]) -> Json:
     """The ProvisioningRequest of an attempt."""
     return {
@@ -204,6 +234,7 @@ def template_body(
     if gates := [gate for gate in spec.pop("schedulingGates", None) or () if gate.get("name") not in _GATES]:
         spec["schedulingGates"] = gates
     metadata = _metadata(template_name(request, ask.pod_set.name), workload)
+    metadata["annotations"] = {MADE_FOR: _made_for(ask)}
     return {"apiVersion": PodTemplate.VERSION, "kind": PodTemplate.KIND, "metadata": metadata, "template": template}
 
 
@@ -225,7 +256,7 @@ def _complete(spec: Json, ranges: list[LimitRange]) -> None:
                 holder["resources"] = {**resources, "requests": whole}
 
 
-def _metadata(name: str, owner: Kind) -> Json:
+def _metadata(name: str, owner: Kind) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": owner.metadata.namespace,

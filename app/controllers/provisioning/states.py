@@ -28,6 +28,11 @@ def inactive(state: AdmissionCheckState) -> AdmissionCheckState:
     return state if state.state == "Ready" else _to(state, "Pending", INACTIVE)
 
 
+def awaiting(state: AdmissionCheckState) -> AdmissionCheckState:
+    """The state of a check that was Ready for a reservation which its Workload has lost."""
+    return msgspec.structs.replace(_to(state, "Pending", ""), pod_set_updates=[])
+
+
 def not_needed(state: AdmissionCheckState) -> AdmissionCheckState:
     """The state of a check for pods that request nothing of what the autoscaler manages."""
     if state.state == "Ready":

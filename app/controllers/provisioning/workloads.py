@@ -61,8 +61,10 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     if workload.evicted and not workload.finished:
         deleted = _deleted(owned) if cluster.options.provisioning_cleanup else []
         return ReconcileResult(deleted, why="evicted")
-    if workload.finished or not workload.quota_reserved:
-        return ReconcileResult(_deleted(owned), why="finished" if workload.finished else "holds no quota")
+    if workload.finished:
+        return ReconcileResult(_deleted(owned), why="finished")
+    if not workload.quota_reserved:
+        return _Attempts(workload, cluster, owned).pause()
     return _Attempts(workload, cluster, owned).decide()
 
 
@@ -83,7 +85,7 @@ class _Check:
 
 @dataclass(slots=True)
 class _Attempts:
-    """One reconcile of a Workload that holds quota."""
+    """One reconcile of a Workload that holds quota, or has lost it without an eviction."""
 
     workload: Workload
     cluster: ClusterView
@@ -117,6 +119,16 @@ class _Attempts:
             actions.append(RequeueAfter(min(self.waits)))
         return ReconcileResult(actions, why=_told(followed))
 
+    def pause(self) -> ReconcileResult:
+        """Keep the requests of a Workload that has lost its reservation for the next one. A check that is Ready by a
+        request is Pending until then: the next reservation may need other nodes, and a Workload whose checks are Ready
+        is admitted in the write that reserves its quota."""
+        draft = self.cluster.draft(self.workload)
+        for state in self.workload.status.admission_checks:
+            if state.state == "Ready" and self._is_ours(state.name) and self._check(state).request is not None:
+                draft.checks = set_check_state(draft.checks, states.awaiting(state), now=self.cluster.now)
+        return ReconcileResult([draft.patch()] if draft.changed else [], why="holds no quota")
+
     def _is_ours(self, name: str) -> bool:
         return is_ours(self.cluster.admission_checks.get(name))
 
@@ -141,11 +153,13 @@ class _Attempts:
             return True
         if check.spec is None or not requests.follows(request, self.workload, check.spec):
             return False
-        return self._needed(check.spec)
+        return self._serves(request, check.spec)
 
-    def _needed(self, spec: ProvisioningRequestConfigSpec) -> bool:
+    def _serves(self, request: ProvisioningRequest, spec: ProvisioningRequestConfigSpec) -> bool:
         try:
-            return requests.is_needed(self.workload, spec)
+            return requests.is_needed(self.workload, spec) and requests.serves(
+                request, self.workload, spec, self.cluster.provisioning.templates.get
+            )
         except PermanentError:
             return True  # reported when the request is built
 

@@ -317,6 +317,72 @@ class TestWhatFollows:
 TEMPLATE = ("PodTemplate", "ppt-wl-check-1-main")
 
 
+class TestALostReservation:
+    """A queue on hold, a gate or a short loss takes quota away without an eviction: what was booked is kept for the
+    next attempt, if that asks for the same."""
+
+    def lost(self, cluster: Cluster) -> None:
+        """The Workload loses its reservation, and its check keeps its state."""
+        item = copy.deepcopy(cluster.objects["Workload", "wl"])
+        item["status"]["conditions"] = [condition("QuotaReserved", "False", "Suspended", "held")]
+        del item["status"]["admission"]
+        cluster.put(item)
+        cluster.settle()
+
+    def provisioned(self, *objects: Json, loses: bool = True) -> tuple[Cluster, str]:
+        """A Workload whose request was answered; and the uid of the request."""
+        cluster = Cluster(workload(), *objects)
+        cluster.settle()
+        cluster.answer("wl-check-1", true("Provisioned"))
+        cluster.settle()
+        assert cluster.check["state"] == "Ready"
+        if loses:
+            self.lost(cluster)
+        return cluster, cluster.objects["ProvisioningRequest", "wl-check-1"]["metadata"]["uid"]
+
+    def test_keeps_the_request_for_the_next_attempt(self) -> None:
+        """Its nodes are booked."""
+        cluster, uid = self.provisioned()
+        assert cluster.check["state"] == "Pending"
+        cluster.put(workload())
+        cluster.settle()
+        assert cluster.objects["ProvisioningRequest", "wl-check-1"]["metadata"]["uid"] == uid
+        assert cluster.check["state"] == "Ready"
+        [update] = cluster.check["podSetUpdates"]
+        assert update["annotations"]["autoscaling.x-k8s.io/consume-provisioning-request"] == "wl-check-1"
+
+    def test_keeps_a_request_without_an_answer(self) -> None:
+        """The autoscaler may be on its way."""
+        cluster = Cluster(workload())
+        cluster.settle()
+        self.lost(cluster)
+        assert cluster.names(ProvisioningRequest) == ["wl-check-1"]
+
+    @pytest.mark.parametrize(
+        "again",
+        [workload(pod_set(count=1)), workload(flavors={"main": "g"}), workload(pod_set(nodeSelector={"disk": "ssd"}))],
+        ids=["another count", "another flavor", "other pods"],
+    )
+    def test_replaces_the_request_when_other_nodes_are_needed(self, again: Json) -> None:
+        """The booked nodes are not those of the new reservation."""
+        cluster, uid = self.provisioned(OTHER_FLAVOR)
+        cluster.put(again)
+        cluster.settle()
+        assert cluster.objects["ProvisioningRequest", "wl-check-1"]["metadata"]["uid"] != uid
+        assert cluster.check["state"] == "Pending"
+        pool = cluster.objects[TEMPLATE]["template"]["spec"]["nodeSelector"]["pool"]
+        assert pool == ("b" if again["status"]["admission"]["podSetAssignments"][0]["flavors"]["cpu"] == "g" else "a")
+
+    def test_deletes_the_requests_of_a_finished_workload(self) -> None:
+        """No attempt follows."""
+        cluster, _ = self.provisioned()
+        item = copy.deepcopy(cluster.objects["Workload", "wl"])
+        item["status"]["conditions"].append(condition("Finished", "True", "Succeeded"))
+        cluster.put(item)
+        cluster.settle()
+        assert cluster.names(ProvisioningRequest) == []
+
+
 class TestInterruptions:
     def test_a_restart_after_any_write_ends_in_the_same_state(self) -> None:
         """From the reservation to the answer, with an edit on the way: one write of each decision, or all of them."""
