@@ -39,6 +39,7 @@ class Watch(Generic[T, K]):
 class Controller:
     """The reconciler of one kind of objects, by key, with its own work queue.
 
+    `decide` returns the decision, or the steps to it if they may be many: other tasks run in between.
     `initial` returns the keys to reconcile when the controller starts; it may take many steps, as `Watch.many`. Up to
     `workers` keys are reconciled concurrently. A key that keeps failing waits `base_delay` seconds, then twice that, up
     to `max_delay`. Names are unique within a runner, and a label of metrics.
@@ -46,7 +47,7 @@ class Controller:
 
     name: str
     kind: type[Kind]
-    decide: Callable[[str], ReconcileResult]
+    decide: Callable[[str], ReconcileResult | Generator[None, None, ReconcileResult]]
     watches: Sequence[Watch[Any, str]] = ()
     initial: Callable[[], Iterator[str | None]] = lambda: iter(())
     workers: int = 1

@@ -81,7 +81,9 @@ def _controller(integration: Integration[Any], cluster: ClusterView) -> Controll
     return Controller(
         name=integration.framework,
         kind=kind,
-        decide=lambda key: decide(key, cluster),
+        decide=partial(
+            servingsets.steps if isinstance(integration, ServingSet) else jobreconciler.decide, cluster=cluster
+        ),
         watches=watches,
         workers=WORKERS,
     )

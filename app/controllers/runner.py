@@ -18,7 +18,7 @@ from app.api.errors import Conflict, NotLeading
 from app.api.meta import Kind
 from app.controllers.actions import Action, Create, Delete, Emit, Patch, ReconcileResult, RequeueAfter
 from app.controllers.controller import Controller, Dispatch, Target, Watch
-from app.kube.slices import Slice
+from app.kube.slices import Slice, in_slices
 from app.kube.workqueue import WorkQueue, run_workers
 
 log = structlog.get_logger(__name__)
@@ -165,7 +165,8 @@ class Runner:
         name, kind, queue = controller.name, controller.kind, self.queues[controller.name]
 
         async def handle(key: str) -> None:
-            decision = controller.decide(key)
+            decided = controller.decide(key)
+            decision = decided if isinstance(decided, ReconcileResult) else await in_slices(decided)
             if log.is_enabled_for(logging.DEBUG):
                 actions = [described(action) for action in decision.actions]
                 log.debug("reconcile.decided", kind=kind.KIND, key=key, why=decision.why, actions=actions)

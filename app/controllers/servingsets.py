@@ -4,9 +4,15 @@ A gang is a pod group whose Workload the set owns, so `controllers.jobreconciler
 must never lift a gate. A Workload whose gang changed is rewritten while it waits, and replaced once no pod of the gang
 runs. A Workload keeps its quota while its pods may run, also when the set was scaled down. Source: Kueue's
 pkg/controller/jobs/statefulset and leaderworkerset.
+
+The number of gangs is a number that a tenant writes. So a decision is made in steps, one for each Workload or pod that
+exists; it ends after `MOST_WRITES`, and the set is decided about again at once; and Workloads are created for gangs
+that have pods, and for `AHEAD` others. Kueue creates the Workloads of all gangs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from functools import cached_property
+from itertools import chain
 from typing import Any, Final, cast
 
 import msgspec
@@ -20,7 +26,7 @@ from app.api.meta import find_condition, to_plain
 from app.api.pods import Container, PodSpec
 from app.api.workload import Workload
 from app.controllers import charges
-from app.controllers.actions import Create, ReconcileResult
+from app.controllers.actions import Action, Create, Emit, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
@@ -34,7 +40,7 @@ from app.jobs import podsets
 from app.jobs import workload as build
 from app.jobs.bases import pods
 from app.jobs.bases.roles import Shape, shape_of
-from app.jobs.bases.serving import Component, ServingSet
+from app.jobs.bases.serving import Component, Gangs, ServingSet
 from app.jobs.integration import NOT_ADMITTED
 from app.jobs.labels import identifier, queue_name
 from app.jobs.naming import group_in, job_key, split_job_key
@@ -43,7 +49,16 @@ from app.kube import raws
 from app.kube.store import Store
 
 PODS_BY_SET: Final = "set"
-"""Index of pods by the key of the serving set that they say they belong to."""
+"""Index of pods by the key of the serving set that they say they belong to, and by that key with the group's name."""
+MOST_WRITES: Final = 100
+"""Writes after which a decision ends."""
+MOST_BYTES: Final = 1 << 20
+"""Bytes of new Workloads after which a decision ends."""
+AHEAD: Final = 32
+"""Workloads of one set at most whose gangs have no pods. The pods of all gangs are created at once, and wait at their
+gates, so this delays no honest set; a set without pods cannot fill the API server."""
+
+Steps = Generator[None, None, ReconcileResult]
 
 _NOT_HELD: Final = "it was created without a scheduling gate, and runs without quota"
 _CHANGED: Final = "Its pods ask for more than was admitted with Workload"
@@ -54,7 +69,17 @@ _FAILED_TO_START: Final = "FailedToStart"
 def index_sets(pods_: Store[Any], registry: Registry) -> None:
     """Declare the index by which a set finds its pods."""
     kinds = _kinds(registry)
-    pods_.add_index(PODS_BY_SET, lambda pod: list(_sets_of(pod, kinds)))
+
+    def places(pod: Pod) -> list[str]:
+        sets = list(_sets_of(pod, kinds))
+        group = identifier(pod.metadata, names.POD_GROUP_NAME)[0] if sets else ""
+        return [*sets, *(_gang_key(key, group) for key in sets if group)]
+
+    pods_.add_index(PODS_BY_SET, places)
+
+
+def _gang_key(key: str, workload: str) -> str:
+    return f"{key}/{workload}"
 
 
 def watch_of_pods(cluster: ClusterView, integration: ServingSet[Any]) -> Watch[Pod, str]:
@@ -83,6 +108,17 @@ def _sets_of(pod: Pod, kinds: Iterable[ServingSet[Any]]) -> Iterable[str]:
 
 def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     """The next writes for the set of that key; no actions if none are needed."""
+    deciding = steps(key, cluster)
+    while True:
+        try:
+            next(deciding)
+        except StopIteration as end:
+            decision: ReconcileResult = end.value
+            return decision
+
+
+def steps(key: str, cluster: ClusterView) -> Steps:
+    """The steps of `decide`, between which other tasks may run."""
     framework, name = split_job_key(key)
     integration = cluster.registry.known.get(framework)
     if not isinstance(integration, ServingSet) or integration.kind not in cluster.jobs or group_in(name):
@@ -90,12 +126,12 @@ def decide(key: str, cluster: ClusterView) -> ReconcileResult:
     if not cluster.pods.complete:
         return ReconcileResult(why="pods are not read yet")
     try:
-        return _decide(key, integration, name, cluster)
+        return (yield from _decide(key, integration, name, cluster))
     except NotRead as why:
         return ReconcileResult(why=str(why))
 
 
-def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterView) -> ReconcileResult:
+def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterView) -> Steps:
     cluster.require([integration.kind])
     job = cluster.jobs[integration.kind].get(name)
     left: list[Workload] = []
@@ -103,11 +139,30 @@ def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterV
     for workload in cluster.workloads.by_index(WORKLOADS_BY_JOB, key):
         mine = job is not None and any(each.uid == job.metadata.uid for each in workload.metadata.owner_references)
         (own if mine else left).append(workload)
-    if job is None or job.metadata.deletion_timestamp:
-        return ReconcileResult(*ownerless([*left, *own], cluster, "the set is gone"))
-    actions, _ = ownerless(left, cluster, "")
-    decision = _Set(integration, job, own, cluster).decide()
-    return ReconcileResult([*actions, *decision.actions], why=decision.why)
+        yield
+    gone = job is None or bool(job.metadata.deletion_timestamp)
+    actions: list[Action] = []
+    for workload in [*left, *own] if gone else left:
+        found, _ = ownerless([workload], cluster, "")
+        actions += found
+        if _full(actions):
+            return ReconcileResult([*actions, RequeueAfter(0.0)], why="Workloads of a set that is gone, and others")
+        yield
+    if job is None or gone:
+        return ReconcileResult(actions, why="the set is gone")
+    decision = yield from _Set(integration, job, own, cluster, actions).decide()
+    return decision
+
+
+def _full(actions: Sequence[Action]) -> bool:
+    """Whether a decision has as many writes as it may have."""
+    if len(actions) < MOST_WRITES:
+        return False
+    return sum(not isinstance(each, Emit | RequeueAfter) for each in actions) >= MOST_WRITES
+
+
+class _Full(Exception):
+    """The decision has as many writes as it may have."""
 
 
 class _Set(Childhood, Matching):
@@ -118,34 +173,78 @@ class _Set(Childhood, Matching):
         return cast(ServingSet[Any], self.integration)
 
     @property
-    def _pods(self) -> list[Pod]:
-        """The pods that say that they belong to the set."""
+    def _key(self) -> str:
         meta = self.job.metadata
-        key = job_key(self.integration.framework, meta.namespace, meta.name)
-        return self.cluster.pods.by_index(PODS_BY_SET, key)
+        return job_key(self.integration.framework, meta.namespace, meta.name)
 
-    def decide(self) -> ReconcileResult:
+    @cached_property
+    def _gangs(self) -> Gangs:
+        return self._integration.components(self.job)
+
+    @cached_property
+    def _shapes(self) -> list[Shape]:
+        """What the pods of a gang ask for, by pod set."""
+        return [_shape(each.view.spec) for each in self._gangs.pod_sets]
+
+    def decide(self) -> Steps:
         """Bring the Workloads in line with the set, then let its pods join their groups."""
         for step in (self._unmanaged, self._child):
             if why := step():
                 return self._decision(why)
-        wanted = {each.workload: each for each in self._integration.components(self.job)}
+        try:
+            yield from self._bring_in_line()
+        except _Full:
+            self.actions.append(RequeueAfter(0.0))
+            return self._decision("brought in line in part")
+        except build.PriorityClassMissing as error:
+            self._emit(error.reason, str(error), warning=True)
+            return self._decision(str(error))  # the creation of the class requeues the set
+        return self._decision("in line" if not self.actions else "brought in line")
+
+    def _bring_in_line(self) -> Generator[None, None, None]:
         for workload in self.workloads:
-            component = wanted.pop(workload.metadata.name, None)
+            component = self._gangs.of(workload.metadata.name, workload.metadata.annotations)
             if component is None:
                 self._surplus(workload)
             else:
                 self._follow(workload, component)
-        missing = [each for each in wanted.values() if each.pods]
-        try:
-            for component in missing:
-                self._create(component, self._priority())
-        except build.PriorityClassMissing as error:
-            self._emit(error.reason, str(error), warning=True)
-            return self._decision(str(error))  # the creation of the class requeues the set
-        for pod in self._pods:
+            self._end_if_full()
+            yield
+        members = self.cluster.pods.by_index(PODS_BY_SET, self._key)
+        yield from self._create_missing(members)
+        for pod in members:
             self._take_in(pod)
-        return self._decision("in line" if not self.actions else "brought in line")
+            self._end_if_full()
+            yield
+
+    def _end_if_full(self) -> None:
+        if _full(self.actions):
+            raise _Full
+
+    def _create_missing(self, members: Sequence[Pod]) -> Generator[None, None, None]:
+        """Create the Workloads of the gangs that have pods, then of some that have none yet."""
+        with_pods: dict[str, None] = {}
+        exist = {each.metadata.name for each in self.workloads}
+        for pod in members:
+            with_pods[self._integration.component_of(self.job, pod)] = None
+            yield
+        size, room = 0, AHEAD - len(exist.difference(with_pods))
+        asked = (self._gangs.of(name) for name in with_pods if name not in exist)
+        known = exist.union(with_pods)
+        for component in chain(filter(None, asked), self._gangs):
+            yield
+            without_pods = component.workload not in with_pods
+            if component.pods <= 0 or (without_pods and room <= 0):
+                return
+            if without_pods and component.workload not in known:
+                room -= 1
+            elif without_pods or component.workload in exist:
+                continue
+            size += self._create(component, self._priority())
+            exist.add(component.workload)
+            if size >= MOST_BYTES:
+                raise _Full
+            self._end_if_full()
 
     def _unmanaged(self) -> str:
         if self._integration.of_another_kind(self.job):
@@ -162,11 +261,15 @@ class _Set(Childhood, Matching):
             return why
         return TEMPLATES_ARE_READ if raws.stripped(self.job) else ""
 
-    def _create(self, component: Component, priority: build.Priority) -> None:
-        body = build.component_body(self._integration, self.job, component, priority, self.cluster.options)
+    def _create(self, component: Component, priority: build.Priority) -> int:
+        """Create the Workload of a gang. Returns its size."""
+        body = orjson.dumps(
+            build.component_body(self._integration, self.job, component, priority, self.cluster.options)
+        )
         namespace = self.job.metadata.namespace
-        self.actions.append(Create(Workload, namespace, component.workload, orjson.dumps(body)))
+        self.actions.append(Create(Workload, namespace, component.workload, body))
         self._emit("CreatedWorkload", f"Created Workload: {namespace}/{component.workload}")
+        return len(body)
 
     def _follow(self, workload: Workload, component: Component) -> None:
         """The next write for the Workload of a gang that the set asks for."""
@@ -178,10 +281,10 @@ class _Set(Childhood, Matching):
                 self._discard(workload)
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
-        elif not component.pods:
+        elif component.pods <= 0:
             hold = () if pods_run else put_on_hold(workload, self.cluster, self._integration.hold_reason)
             self.actions.extend(hold)
-        elif not _alike(workload, component):
+        elif not self._alike(workload):
             self._replace(workload, component, pods_run=pods_run)
         elif workload.on_hold:
             draft = self.cluster.draft(workload)
@@ -205,9 +308,8 @@ class _Set(Childhood, Matching):
         return any(
             pods.is_gated(pod)
             and charges.may_run(pod)
-            and identifier(pod.metadata, names.POD_GROUP_NAME)[0] == workload.metadata.name
             and any(charge.covers(each.name, pod) for each in workload.spec.pod_sets)
-            for pod in self._pods
+            for pod in self.cluster.pods.by_index(PODS_BY_SET, _gang_key(self._key, workload.metadata.name))
         )
 
     def _replace(self, workload: Workload, component: Component, *, pods_run: bool) -> None:
@@ -221,7 +323,7 @@ class _Set(Childhood, Matching):
             self._emit("UpdatedWorkload", f"Updated not matching Workload for suspended job: {meta.key}")
         elif not pods_run:
             self._discard(workload)
-        elif _alike(workload, component, fewer=True):
+        elif self._alike(workload, fewer=True):
             draft = self.cluster.draft(workload)
             if self.cluster.options.reclaimable_pods:
                 draft.reclaim(self._given_back(workload, component))
@@ -229,6 +331,18 @@ class _Set(Childhood, Matching):
                 self.actions.append(draft.patch())
         else:
             self._emit("NotCharged", f"{_CHANGED} {meta.key}; {_CHANGED_CURE}", warning=True)
+
+    def _alike(self, workload: Workload, *, fewer: bool = False) -> bool:
+        """Whether a Workload charges for the pods of a gang; with `fewer`, also if the gang has fewer pods."""
+        wanted = self._gangs.pod_sets
+        if len(workload.spec.pod_sets) != len(wanted):
+            return False
+        return all(
+            has.name == wants.name
+            and (has.count >= wants.count if fewer else has.count == wants.count)
+            and _shape(has.template.spec) == shape
+            for has, wants, shape in zip(workload.spec.pod_sets, wanted, self._shapes, strict=True)
+        )
 
     def _given_back(self, workload: Workload, component: Component) -> dict[str, int]:
         """Pods by pod set that the set does not ask for any more and that do not run; never fewer than before, as the
@@ -293,19 +407,6 @@ class _Set(Childhood, Matching):
         elif self._integration.slipped_in(self.job, pod) and queue_name(self.job):
             self._add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))
             self._emit("Stopped", f"Not admitted: {_NOT_HELD}", about=[pod])
-
-
-def _alike(workload: Workload, component: Component, *, fewer: bool = False) -> bool:
-    """Whether a Workload charges for the pods of a gang; with `fewer`, also if the gang has fewer pods."""
-    pairs = list(zip(workload.spec.pod_sets, component.pod_sets, strict=False))
-    if len(workload.spec.pod_sets) != len(component.pod_sets):
-        return False
-    return all(
-        has.name == wants.name
-        and (has.count >= wants.count if fewer else has.count == wants.count)
-        and _shape(has.template.spec) == _shape(wants.view.spec)
-        for has, wants in pairs
-    )
 
 
 def _shape(spec: PodSpec) -> Shape:

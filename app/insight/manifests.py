@@ -116,10 +116,14 @@ class Composer:
 
     def _of(self, integration: Integration[Any], job: Kind, plain: Plain) -> list[Workload]:
         if isinstance(integration, ServingSet):
+            gangs = self._told(job, lambda: integration.components(job))
+            if gangs.count > MOST_GANGS:
+                cure = f"ask about {MOST_GANGS} at most: each is queued by itself, and the others follow those"
+                raise InvalidValue(_title(job), f"{gangs.count} groups", cure)
             bodies = [
                 build.component_body(integration, job, each, self._priority(integration, job), self.options)
-                for each in self._told(job, lambda: integration.components(job))
-                if each.pods
+                for each in gangs
+                if each.pods > 0
             ]
             return [self._workload(each) for each in bodies]
         if isinstance(integration, PodParent):
@@ -189,6 +193,8 @@ class Composer:
         return Workload.decoder()(orjson.dumps({**body, "metadata": {**meta, **given}}))
 
 
+MOST_GANGS: Final = 1000
+"""Groups of a serving set at most whose Workloads are made for a question."""
 _OF_THE_PARENT: Final = (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL)
 
 

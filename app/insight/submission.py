@@ -92,7 +92,8 @@ def _pod_sets(integration: Integration[Any], job: Kind) -> Sequence[JobPodSet]:
     if integration.templates_in is not None or integration.unread(job) or prebuilt_name(job):
         return ()
     if isinstance(integration, ServingSet):
-        return next((each.pod_sets for each in integration.components(job)), ())
+        gangs = integration.components(job)
+        return gangs.pod_sets if gangs.count > 0 else ()
     return integration.pod_sets(job)
 
 

@@ -6,6 +6,7 @@ Must never decide whether an attempt is made.
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 import orjson
@@ -13,6 +14,7 @@ import orjson
 from app.api import names
 from app.api.core import LimitRange, PodTemplate
 from app.api.errors import PermanentError
+from app.api.gotext import parse_int32
 from app.api.meta import Kind, to_plain
 from app.api.patch import apply_merge_patch
 from app.api.pods import Container, ResourceRequirements
@@ -34,12 +36,27 @@ MADE_FOR: Final = "turnstile.dev/made-for"
 _PREFIX: Final = "ppt"
 _LONGEST: Final = 247
 """Characters of a name that is not shortened; of a longer name as many stay, before the hash."""
+_TRIED: Final = 50
+"""Numbers of attempts that are tried for a name that was cut."""
 _GATES: Final = (names.ADMISSION_GATE, names.TOPOLOGY_GATE)
 
 
 def request_name(workload: str, check: str, attempt: int) -> str:
     """Name of the ProvisioningRequest of an attempt, the first of which is 1."""
     return _limited(f"{workload}-{check}-{attempt}")
+
+
+def attempt_of(name: str, workload: str, check: str, *, near: int) -> int:
+    """The attempt of a check whose request has that name; 0 if it is of another check. The number is in the name; of a
+    name that was cut, which ends in a hash, the first attempts are tried, and those
+    from `near` on."""
+    prefix = f"{workload}-{check}-"
+    stated = parse_int32(name.removeprefix(prefix)) if name.startswith(prefix) else None
+    if stated is not None:
+        tries: Iterable[int] = (stated,)
+    else:
+        tries = chain(range(1, _TRIED), range(near, near + _TRIED)) if len(name) > _LONGEST else ()
+    return next((each for each in tries if each > 0 and request_name(workload, check, each) == name), 0)
 
 
 def template_name(request: str, pod_set: str) -> str:

@@ -134,13 +134,9 @@ class _Attempts:
 
     def _check(self, state: AdmissionCheckState) -> _Check:
         found = _Check(state, self._spec(state.name))
-        limit = states.strategy(found.spec).backoff_limit_count
-        numbers = {
-            requests.request_name(self.workload.metadata.name, state.name, attempt): attempt
-            for attempt in range(1, max(state.retry_count or 0, limit, 0) + 2)
-        }
+        own, done = self.workload.metadata.name, state.retry_count or 0
         for request in self.owned:
-            attempt = numbers.get(request.metadata.name, 0)
+            attempt = requests.attempt_of(request.metadata.name, own, state.name, near=done)
             if attempt > found.attempt and self._counts(request, found):
                 found.request, found.attempt = request, attempt
         return found

@@ -8,12 +8,14 @@ pkg/controller/jobs/statefulset and leaderworkerset.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
 from app.api import names
 from app.api.core import Pod
+from app.api.gotext import parse_int32
 from app.api.meta import Kind
 from app.jobs.bases import pods
 from app.jobs.bases.pod_parent import PodParent
@@ -40,6 +42,35 @@ class Component:
         return sum(each.count for each in self.pod_sets)
 
 
+@dataclass(frozen=True, slots=True)
+class Gangs:
+    """The gangs that a set asks for. All have the same pod sets, so that their number, which the set states, stays a
+    number: a gang is made only for who asks for that one."""
+
+    count: int
+    pod_sets: tuple[JobPodSet, ...]
+    name: Callable[[int], str]
+    """Name of the Workload of the gang of that number."""
+    numbered: bool = False
+    rollout: Callable[[int], str] = lambda _: ""
+
+    def __iter__(self) -> Iterator[Component]:
+        """All gangs, in the order of their numbers."""
+        return (self[number] for number in range(self.count))
+
+    def __getitem__(self, number: int) -> Component:
+        """The gang of a number."""
+        return Component(self.name(number), self.pod_sets, number if self.numbered else None, self.rollout(number))
+
+    def of(self, workload: str, annotations: Mapping[str, str] = MappingProxyType({})) -> Component | None:
+        """The gang that has a Workload of that name, which is the last part of it but one, or is in its annotations;
+        None if the set does not ask for it (any more)."""
+        text = annotations.get(names.COMPONENT_WORKLOAD_INDEX) or workload.rpartition("-")[0].rpartition("-")[2]
+        number = parse_int32(text) if self.numbered else 0
+        known = number is not None and 0 <= number < self.count and self.name(number) == workload
+        return self[number] if known and number is not None else None
+
+
 class ServingSet(PodParent[J]):
     """A kind whose pods are queued in gangs."""
 
@@ -50,7 +81,7 @@ class ServingSet(PodParent[J]):
     """Why the Workload of a gang without pods waits."""
 
     @abstractmethod
-    def components(self, job: J) -> list[Component]:
+    def components(self, job: J) -> Gangs:
         """The gangs that the set asks for now."""
 
     @abstractmethod
@@ -66,8 +97,9 @@ class ServingSet(PodParent[J]):
         """Annotations of a member of a pod group: the number of pods, the role, and how the group is admitted."""
 
     def pod_sets(self, job: J) -> list[JobPodSet]:
-        """The pod sets of all gangs."""
-        return [pod_set for each in self.components(job) for pod_set in each.pod_sets]
+        """The pod sets of a gang, each with the pods that it has in all gangs."""
+        gangs = self.components(job)
+        return [replace(each, count=each.count * gangs.count) for each in gangs.pod_sets] if gangs.count > 0 else []
 
     def slipped_in(self, job: J, pod: Pod) -> bool:
         """Whether a pod of the set is neither gated nor a member of a group: no webhook has seen it."""

@@ -18,7 +18,7 @@ from app.api.validation.errors import IMMUTABLE, FieldError, invalid
 from app.jobs import conditions
 from app.jobs.bases.immutable import immutable_errors
 from app.jobs.bases.pod_parent import TemplateMetadata
-from app.jobs.bases.serving import Component, ServingSet
+from app.jobs.bases.serving import Gangs, ServingSet
 from app.jobs.integration import Asked
 from app.jobs.labels import queue_name
 from app.jobs.naming import workload_name
@@ -166,7 +166,7 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
         worker, was = after.worker_template, before.worker_template
         return errors + immutable_errors(_decode(worker).spec, _decode(was).spec, f"{path}.workerTemplate.spec")
 
-    def components(self, job: LeaderWorkerSet) -> list[Component]:
+    def components(self, job: LeaderWorkerSet) -> Gangs:
         """A gang for each group."""
         templates, pod_sets = job.spec.leader_worker_template, []
         name, count = names.DEFAULT_PODSET, templates.size
@@ -175,10 +175,13 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
             name, count = WORKER, count - 1
         pod_sets.append(JobPodSet(name=name, count=count, template=_without_domain(templates.worker_template)))
         places = ("", "") if job.groups == job.spec.replicas else _places(job)
-        return [
-            Component(self._workload(job, index), tuple(pod_sets), index, places[index >= job.spec.replicas])
-            for index in range(job.groups)
-        ]
+        return Gangs(
+            job.groups,
+            tuple(pod_sets),
+            lambda index: self._workload(job, index),
+            numbered=True,
+            rollout=lambda index: places[index >= job.spec.replicas],
+        )
 
     def set_of(self, pod: Pod) -> str:
         """The set that the label of the pod names."""

@@ -18,7 +18,7 @@ from app.api.validation.errors import IMMUTABLE, FieldError, forbidden, invalid
 from app.jobs import conditions
 from app.jobs.bases.immutable import immutable_errors
 from app.jobs.bases.pod_parent import TemplateMetadata
-from app.jobs.bases.serving import Component, ServingSet
+from app.jobs.bases.serving import Gangs, ServingSet
 from app.jobs.integration import Asked
 from app.jobs.labels import queue_name
 from app.jobs.naming import group_of, workload_name
@@ -116,11 +116,11 @@ class StatefulSets(ServingSet[StatefulSet]):
             errors.append(forbidden(REPLICAS, "scaling down is still in progress"))
         return errors
 
-    def components(self, job: StatefulSet) -> list[Component]:
+    def components(self, job: StatefulSet) -> Gangs:
         """One gang of all pods."""
         template = b'{"metadata":{},"spec":' + bytes(_decode(job.spec.template).spec) + b"}"
         pod_set = JobPodSet(name=names.DEFAULT_PODSET, count=job.wanted, template=template)
-        return [Component(self._workload(job), (pod_set,))]
+        return Gangs(1, (pod_set,), lambda _: self._workload(job))
 
     def set_of(self, pod: Pod) -> str:
         """The controller of the pod, if it is a StatefulSet."""

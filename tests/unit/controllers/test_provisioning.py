@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import time
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -233,6 +235,30 @@ class TestWhatFollows:
         cluster.settle()
         assert (cluster.check["state"], cluster.check["requeueAfterSeconds"]) == ("Retry", seconds)
         assert cluster.check["message"] == "Retrying after failure: no"
+
+    @pytest.mark.parametrize("number", [2**31 - 1, -(2**31)])
+    def test_no_loop_is_bounded_by_a_number_of_the_configuration_or_the_status(self, number: int) -> None:
+        """A decision takes 50 ms of CPU and 10 MiB at most, whatever limit of attempts and number of retries are
+        stated."""
+        everywhere = dict.fromkeys(("backoffLimitCount", "backoffBaseSeconds", "backoffMaxSeconds"), number)
+        view = Cluster(workload(retryCount=number), config(retryStrategy=everywhere)).view()
+        began = time.thread_time()
+        assert decide(KEY, view).actions
+        assert time.thread_time() - began < 0.05
+        tracemalloc.start()
+        try:
+            decide(KEY, view)
+            assert tracemalloc.get_traced_memory()[1] < 10 << 20
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.parametrize(("retries", "attempt"), [(0, 1), (7, 8), (2000, 2001)])
+    @pytest.mark.parametrize(("name", "check"), [("wl", "check"), ("w" * 200, "c" * 44), ("w" * 200, "c" * 60)])
+    def test_a_request_is_known_by_its_name(self, name: str, check: str, retries: int, attempt: int) -> None:
+        """Which attempt it is for is told from the name, also from one that was cut, without trying all attempts."""
+        found = requests.request_name(name, check, attempt)
+        assert requests.attempt_of(found, name, check, near=retries) == attempt
+        assert requests.attempt_of(found, name, f"{check}-x", near=retries) == 0
 
     @pytest.mark.parametrize("kind", ["Failed", "BookingExpired"])
     def test_the_last_failure_rejects(self, kind: str) -> None:

@@ -1,11 +1,16 @@
 """A StatefulSet or a LeaderWorkerSet: the Workloads of its gangs, its pods, and what is not charged for."""
 
+import contextlib
 import json
+import time
 from typing import Any
 
 import pytest
 
 from app.api.core import LimitRange, Pod
+from app.controllers import servingsets
+from app.controllers.actions import Create, Emit, RequeueAfter
+from app.controllers.servingsets import AHEAD, MOST_BYTES, MOST_WRITES
 from app.jobs.kinds.leaderworkerset import LeaderWorkerSet
 from app.jobs.kinds.statefulset import StatefulSet
 from app.jobs.naming import workload_name
@@ -287,6 +292,89 @@ class TestGroups:
         put_lws(cluster, replicas=1, existing=1, update=update)
         cluster.settle(LWS)
         assert groups(cluster) == ["0"]
+
+
+def put_leader(cluster: Cluster, group: int) -> None:
+    """The gated leader of a group, as LeaderWorkerSet's controller makes it."""
+    labels = {"leaderworkerset.sigs.k8s.io/name": "model", "leaderworkerset.sigs.k8s.io/group-index": str(group)}
+    put_pod(cluster, f"model-{group}", labels=labels, ownerReferences=[])
+
+
+class TestManyGroups:
+    """The number of groups is a number that the set states: decisions are bounded by what exists, and by themselves."""
+
+    def test_groups_without_pods_get_workloads_up_to_a_number(self) -> None:
+        """A set of a million groups of which no pod exists fills neither a decision nor the API server."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=1_000_000)
+        cluster.settle(LWS)
+        assert sorted(map(int, groups(cluster))) == list(range(AHEAD))
+
+    def test_groups_with_pods_have_workloads_however_many_there_are(self) -> None:
+        """Also where the pods of later groups exist and those of earlier ones do not; others follow them."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=10 * AHEAD)
+        cluster.settle(LWS)
+        for group in range(5 * AHEAD, 5 * AHEAD + 20):
+            put_leader(cluster, group)
+        cluster.settle(LWS, limit=40)
+        wanted = [*range(AHEAD), *range(5 * AHEAD, 5 * AHEAD + 20)]
+        assert sorted(map(int, groups(cluster))) == wanted
+        for group in range(30):
+            put_leader(cluster, group)
+        cluster.settle(LWS, limit=40)
+        assert len(groups(cluster)) == len(wanted) + 30
+
+    def test_a_decision_has_so_many_writes_and_the_rest_follows_at_once(self) -> None:
+        """Whether Workloads are created, deleted with the groups, or ended with the set."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=10 * AHEAD)
+        for group in range(10 * AHEAD):
+            put_leader(cluster, group)
+        for replicas in (10 * AHEAD, 1):
+            put_lws(cluster, replicas=replicas)
+            decision = cluster.step(LWS)
+            writes = [each for each in decision.actions if not isinstance(each, Emit | RequeueAfter)]
+            assert MOST_WRITES <= len(writes) <= MOST_WRITES + 1
+            assert decision.actions[-1] == RequeueAfter(0.0)
+            cluster.settle(LWS, limit=40)
+            assert len(groups(cluster)) == replicas
+        put_lws(cluster, replicas=10 * AHEAD)
+        cluster.settle(LWS, limit=40)
+        cluster.delete(LeaderWorkerSet, "team/model")
+        assert len(cluster.decide(LWS).actions) <= MOST_WRITES + 1
+
+    def test_new_workloads_of_a_decision_are_bounded_in_bytes(self) -> None:
+        """Each has a copy of the templates of the set, which may be a megabyte."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=10 * AHEAD)
+        body = cluster.get(LeaderWorkerSet, "team/model")
+        assert body is not None
+        [container] = body["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]["containers"]
+        container["env"] = [{"name": f"v{number}", "value": "x" * 1000} for number in range(400)]
+        cluster.put(LeaderWorkerSet, body)
+        created = [each for each in cluster.decide(LWS).actions if isinstance(each, Create)]
+        assert sum(len(each.body) for each in created) < 2 * MOST_BYTES
+        cluster.settle(LWS, limit=60)
+        assert len(groups(cluster)) == AHEAD
+
+    def test_other_tasks_run_while_a_large_set_is_decided_about(self) -> None:
+        """A decision is made in steps, each of a millisecond at most in the middle."""
+        cluster = Cluster()
+        put_lws(cluster, replicas=500)
+        for group in range(500):
+            put_leader(cluster, group)
+        cluster.settle(LWS, limit=40)
+        steps = []
+        deciding = servingsets.steps(LWS, cluster.world)
+        with contextlib.suppress(StopIteration):
+            while True:
+                began = time.thread_time()
+                next(deciding)
+                steps.append(time.thread_time() - began)
+        assert len(steps) > 1000
+        assert sorted(steps)[len(steps) // 2] < 0.001
+        assert max(steps) < 0.05
 
 
 def _json(body: Body) -> bytes:
