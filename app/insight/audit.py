@@ -59,6 +59,8 @@ class Problem(StrEnum):
     """A pod that must be queued runs, and no admitted Workload is charged for it."""
     MORE_THAN_ADMITTED = "MoreThanAdmitted"
     """The pods that a Workload is charged for request more than it holds."""
+    MORE_THAN_CHARGED = "MoreThanCharged"
+    """A pod requests more than its Workload is charged for one pod, though all of them do not yet."""
     HELD_UNUSED = "HeldUnused"
     """A Workload holds quota, and no pod or job can use it."""
 
@@ -110,6 +112,8 @@ class _Audit:
         self.used: set[str] = set()
         self.running: dict[_Group, list[str]] = defaultdict(list)
         """Keys of the pods on nodes."""
+        self.larger: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Keys of the pods, gated ones too, that request more than is charged for a pod, by Workload and resource."""
         self.findings: list[Finding] = []
 
     def run(self) -> Audit:
@@ -164,6 +168,7 @@ class _Audit:
             charged = self._charged(pod, chain)
             if not any(gate.name == names.ADMISSION_GATE for gate in spec.scheduling_gates):
                 self.used.update(charged)
+            self._compare_with_charge(pod, spec, charged)
             if spec.node_name and (charged or self._queued(pod, chain)):
                 self._take(pod, spec, charged)
 
@@ -174,6 +179,20 @@ class _Audit:
         if not found and (named := meta.annotations.get(names.WORKLOAD)):
             found = {f"{meta.namespace}/{named}"} & self.holdings.keys()
         return tuple(sorted(key for key in found if key.startswith(f"{meta.namespace}/")))
+
+    def _compare_with_charge(self, pod: Pod, spec: PodSpec, charged: tuple[str, ...]) -> None:
+        """Note the resources of which a pod requests more than is charged for a pod of its pod set."""
+        if len(charged) != 1:
+            return  # the pods of jobs that grow are charged to several Workloads
+        holding = self.holdings[charged[0]]
+        queue = self.queues.get(holding.cluster_queue)
+        if queue is None:
+            return
+        with suppress(InvalidValue):
+            single = holding.single(pod.metadata.labels.get(names.PODSET_LABEL, ""))
+            for resource, amount in self.requests.of(spec) if single is not None else ():
+                if single is not None and amount > single.get(resource, 0) and places_of(queue, resource) is not None:
+                    self.larger[charged[0], resource].append(pod.metadata.key)
 
     def _queued(self, pod: Pod, chain: Chain) -> bool:
         """Whether a pod must not run without quota."""
@@ -294,6 +313,17 @@ class _Audit:
                         keys, groups, resource, f"{text(resource, requested[resource])} of {resource}", held[resource]
                     )
 
+        found = {(each.about[1], each.resource) for each in self.findings if each.problem == Problem.MORE_THAN_ADMITTED}
+        for (key, resource), larger in self.larger.items():
+            yield
+            if (key, resource) not in found:
+                message = (
+                    f"a pod of Workload {key} requests more {resource} than its admission holds for one pod: "
+                    f"{_listed(larger)}"
+                )
+                queues = (self.holdings[key].cluster_queue,)
+                self.findings.append(Finding(Problem.MORE_THAN_CHARGED, ("Workload", key), resource, queues, message))
+
     def _more(self, keys: tuple[str, ...], groups: list[_Group], resource: str, requested: str, held: int) -> None:
         name = self.holdings[keys[0]].cluster_queue
         queue = self.queues.get(name)
@@ -335,7 +365,7 @@ class _Audit:
         while self.used:
             self.used.pop()
             yield
-        for mapping in (self.running, self.holdings, self.holders, self.owners.known):
+        for mapping in (self.running, self.larger, self.holdings, self.holders, self.owners.known):
             while mapping:
                 mapping.popitem()
                 yield

@@ -178,6 +178,18 @@ class Holding(NamedTuple):
             totals[resource] = totals.get(resource, 0) + amount
         return totals
 
+    def single(self, pod_set: str) -> dict[str, int] | None:
+        """Amounts that the admission holds for one pod of a pod set; for a pod that names none of them, the largest of
+        each resource. None if the admission holds nothing for pods. Raises InvalidValue."""
+        admission = self.workload.status.admission
+        assigned = [each for each in admission.pod_set_assignments if each.count] if admission is not None else []
+        named = [each for each in assigned if each.name == pod_set] or assigned
+        most: dict[str, int] = {}
+        for each in named:
+            for resource, quantity in each.resource_usage.items():
+                most[resource] = max(most.get(resource, 0), to_int(resource, quantity) // (each.count or 1))
+        return most if named else None
+
 
 def holding_of(workload: Workload, options: Options) -> Holding | None:
     """What a Workload holds; None if it holds no quota. Raises InvalidValue."""

@@ -324,3 +324,30 @@ def _with_condition(base: Workload, *, since: str = b.STAMP, **conditions: str) 
         if condition.type in conditions:
             condition.last_transition_time = since
     return changed
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])
+def test_a_pod_that_requests_more_than_is_charged_for_a_pod(*, gated: bool) -> None:
+    """Any pod that requests more than its Workload is charged for one pod is found, whatever the others leave."""
+    world = small()
+    first, *_ = world.pods
+    gates = [{"name": "kueue.x-k8s.io/admission"}] if gated else []
+    larger = pod(
+        first.metadata.name,
+        requests={"cpu": "2"},
+        selector={"pool": "x"},
+        owner={"kind": "Job", "apiVersion": "batch/v1", "name": "train", "uid": "uid-train"},
+        annotations={WORKLOAD: "train"},
+        node=None if gated else "node-1",
+        spec={"schedulingGates": gates},
+    )
+    world.pods = [larger]
+    (finding,) = world.findings()
+    assert (finding.problem, finding.about, finding.resource) == (
+        Problem.MORE_THAN_CHARGED,
+        ("Workload", "n0/train"),
+        "cpu",
+    )
+    assert finding.message == (
+        "a pod of Workload n0/train requests more cpu than its admission holds for one pod: n0/train-0"
+    )
