@@ -22,7 +22,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.ends import Ends
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
-from app.engine.quota.requests import Exact, effective_pod, pod_requests, summarize
+from app.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
 from app.jobs import podsets
 from app.jobs.options import JobOptions
 from app.jobs.podsets import PodSetInfo
@@ -111,15 +111,20 @@ class ClusterView:
         return podsets.infos_of(workload, lambda name: self.flavors.get(name) or instead, queue_labels=labels)
 
     def requests_in(self, namespace: str) -> Callable[[PodSpec], Exact]:
-        """What a pod of a spec requests in a namespace, with what LimitRange and RuntimeClass add. The function raises
-        InvalidValue."""
+        """What a pod of a template will request in a namespace. The function raises InvalidValue."""
+        completed = self.completed_in(namespace)
+        return lambda template: pod_requests(completed(template))
+
+    def completed_in(self, namespace: str) -> Callable[[PodSpec], EffectivePod]:
+        """The pod that the API server makes of a template in a namespace, with what LimitRange and RuntimeClass add.
+        The function raises InvalidValue. Not for pods that exist, which are complete."""
         limits = summarize(each for each in self.limit_ranges.values() if each.metadata.namespace == namespace)
         overheads = {
             each.metadata.name: each.overhead.pod_fixed
             for each in self.runtime_classes.values()
             if each.overhead is not None
         }
-        return lambda spec: pod_requests(effective_pod(spec, overheads=overheads, limits=limits))
+        return lambda template: effective_pod(template, overheads=overheads, limits=limits)
 
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
         """The LocalQueue that a Workload names, if it exists."""

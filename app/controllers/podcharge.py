@@ -63,7 +63,7 @@ class Charge:
 
     def exceeded_by_pod(self, pod_set: str, pod: Pod) -> str:
         """The resources of which a pod requests more than is charged for a pod of that pod set."""
-        return self._exceeded(pod_set, lambda: _requests(pod))
+        return self._exceeded(pod_set, lambda: requested(pod))
 
     def exceeded_by(self, pod_set: str, template: PodSpec) -> str:
         """The resources of which pods of a template will request more than is charged for a pod of that pod set."""
@@ -90,5 +90,5 @@ class Charge:
         return most
 
 
-_requests: Final = Once[Exact](lambda spec: pod_requests(effective_pod(_decode(spec))))
-"""What a created pod requests."""
+requested: Final = Once[Exact](lambda spec: pod_requests(effective_pod(_decode(spec))))
+"""What a created pod requests. Raises InvalidValue, or ValidationError if its spec cannot be read."""

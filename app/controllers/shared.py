@@ -13,6 +13,8 @@ One job is reconciled once at a time, so two pods are never started with the sam
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from app.api import names
 from app.api.core import Pod
 from app.api.errors import InvalidValue, PermanentError
@@ -21,6 +23,7 @@ from app.api.workload import Workload
 from app.controllers import charges
 from app.controllers.actions import Delete
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView
+from app.controllers.podcharge import requested
 from app.controllers.reconcile import Reconcile, job_patch
 from app.engine.quota.requests import Exact
 from app.jobs.bases import pods
@@ -63,9 +66,8 @@ def sharing(pod: Pod, cluster: ClusterView) -> Workload | None:
     workloads = [each for key in named for each in cluster.workloads.by_index(WORKLOADS_BY_JOB, key)]
     if not workloads or _own_workload(pod, cluster):
         return None
-    requests = _readable(cluster.requests_in(pod.metadata.namespace))
-    wanted = requests(pods.view(pod))
-    found = (each for each in workloads if not each.finished and not _above(wanted, _reserved(each, requests)))
+    templates, wanted = cluster.requests_in(pod.metadata.namespace), _requested(pod)
+    found = (each for each in workloads if not each.finished and not _above(wanted, _reserved(each, templates)))
     return next(found, None)
 
 
@@ -82,8 +84,7 @@ class Sharing(Reconcile):
         mine = {pod.metadata.uid for pod in named}
         charged = [pod for pod in charges.pods_of(workload, cluster) if pod.metadata.uid not in mine]
         admitted = workload.admitted
-        requests = _readable(cluster.requests_in(self.job.metadata.namespace))
-        limit = _reserved(workload, requests) if admitted else {}
+        limit = _reserved(workload, cluster.requests_in(self.job.metadata.namespace)) if admitted else {}
         free = _counted_pods(workload) if admitted else 0
         used: Exact = {}
 
@@ -93,7 +94,7 @@ class Sharing(Reconcile):
         for pod in sorted((*named, *charged), key=lambda each: (not started(each), *_age(each))):
             if not charges.may_run(pod) or pods.is_gated(pod):
                 continue
-            used = _added(used, requests(pods.view(pod)))
+            used = _added(used, _requested(pod))
             free = free - 1 if free is not None else None
             beyond = _above(used, limit) or (free is not None and free < 0)
             if (beyond or not started(pod)) and pod.metadata.uid in mine and not pod.metadata.deletion_timestamp:
@@ -104,7 +105,7 @@ class Sharing(Reconcile):
         for pod in sorted(named, key=_age):
             if not pods.is_gated(pod) or pod.metadata.deletion_timestamp or pods.is_over(pod):
                 continue
-            wanted = requests(pods.view(pod))
+            wanted = _requested(pod)
             total = _added(used, wanted)
             if _above(wanted, limit) or _above(total, limit) or free == 0:
                 continue  # the first is queued by itself
@@ -160,21 +161,21 @@ def _reserved(workload: Workload, requests: Callable[[PodSpec], Exact]) -> Exact
     """What the pod sets of a Workload request in all."""
     total: Exact = {}
     for pod_set in workload.spec.pod_sets:
-        for name, value in requests(pod_set.template.spec).items():
+        try:
+            single = requests(pod_set.template.spec)
+        except InvalidValue:
+            continue
+        for name, value in single.items():
             total[name] = total.get(name, 0) + value * pod_set.count
     return total
 
 
-def _readable(requests: Callable[[PodSpec], Exact]) -> Callable[[PodSpec], Exact]:
+def _requested(pod: Pod) -> Exact:
     """The requests of a pod; of one that cannot be read, more than is ever reserved."""
-
-    def read(spec: PodSpec) -> Exact:
-        try:
-            return requests(spec)
-        except InvalidValue:
-            return {"": 1}
-
-    return read
+    try:
+        return requested(pod)
+    except (InvalidValue, msgspec.ValidationError):
+        return {"": 1}
 
 
 def _above(wanted: Mapping[str, int], limit: Mapping[str, int]) -> bool:

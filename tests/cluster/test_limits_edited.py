@@ -187,3 +187,17 @@ def test_requests_follow_a_runtime_class_that_comes(scenario: Scenario) -> None:
     scenario.patch_queue(queue, {"stopPolicy": "None"})
     assert charged(scenario, "witness") == "2"
     assert charged(scenario, "first") == "3"
+
+
+def test_a_limit_without_a_request_is_charged_whatever_the_default_request(scenario: Scenario) -> None:
+    """The API server makes the limit the request before a LimitRange adds its defaults, and a pod-level limit is a
+    request only of what no container requests: the quota holds, and what fits it runs."""
+    scenario.queue("team", {scenario.flavor("plain"): {"cpu": 4}})
+    limit(scenario, defaultRequest={"cpu": "1"})
+    submit(scenario, "first", template=container(limits={"cpu": "3"}))
+    assert charged(scenario, "first") == "3"
+    submit(scenario, "second", template=container(limits={"cpu": "3"}))
+    scenario.wait_pending("second")
+    whole = container(requests={"cpu": "1"}) | {"resources": {"limits": {"cpu": "4"}}}
+    submit(scenario, "third", template=whole)
+    assert charged(scenario, "third") == "1"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
-from app.api.core import LimitRange, PodTemplate
+from app.api.core import PodTemplate
 from app.api.errors import PermanentError
 from app.api.gotext import parse_int32
 from app.api.meta import Kind, to_plain
@@ -21,14 +21,14 @@ from app.api.pods import Container, ResourceRequirements
 from app.api.podshape import template_digest
 from app.api.provisioningrequest import ProvisioningRequest
 from app.api.provisioningrequestconfig import MergePolicy, ProvisioningRequestConfigSpec
+from app.api.quantity import from_int
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import PodSet, PodSetAssignment, Workload
+from app.engine.quota.requests import EffectivePod, Exact, amounts
 from app.jobs.podsets import Directives, PodSetInfo, changes, flavor_directives, merge
 
 Json = Any
 Flavors = Callable[[str], ResourceFlavor | None]
-Overheads = Mapping[str, Mapping[str, Any]]
-"""What a RuntimeClass adds to a pod, by its name."""
 
 MADE_FOR: Final = "turnstile.dev/made-for"
 """The annotation of a PodTemplate with a digest of the pods, and of the flavors of the nodes, that it was made for."""
@@ -229,10 +229,9 @@ def request_body(name: str, workload: Workload, spec: ProvisioningRequestConfigS
     }
 
 
-def template_body(
-    request: str, ask: Ask, workload: Workload, flavors: Flavors, *, ranges: Iterable[LimitRange], overheads: Overheads
-) -> Json:
-    """A PodTemplate of an attempt: the pods as the scheduler will see them, with what their flavors add.
+def template_body(request: str, ask: Ask, workload: Workload, flavors: Flavors, pod: EffectivePod) -> Json:
+    """A PodTemplate of an attempt: the pods as the scheduler will see them, with what their flavors add. `pod` is such
+    a pod, completed.
 
     It belongs to the Workload until the request exists. Raises LookupError if the cache does not have a flavor, and
     PermanentError if a flavor contradicts the pods.
@@ -244,10 +243,7 @@ def template_body(
     merged = merge(directives, added)
     template = apply_merge_patch(orjson.loads(raw), changes(directives, merged))
     spec = template["spec"]
-    _complete(spec, list(ranges))
-    added_overhead = overheads.get(spec.get("runtimeClassName") or "")
-    if added_overhead and not spec.get("overhead"):
-        spec["overhead"] = dict(added_overhead)
+    _complete(spec, pod)
     if gates := [gate for gate in spec.pop("schedulingGates", None) or () if gate.get("name") not in _GATES]:
         spec["schedulingGates"] = gates
     metadata = _metadata(template_name(request, ask.pod_set.name), workload)
@@ -255,22 +251,22 @@ def template_body(
     return {"apiVersion": PodTemplate.VERSION, "kind": PodTemplate.KIND, "metadata": metadata, "template": template}
 
 
-def _complete(spec: Json, ranges: list[LimitRange]) -> None:
-    """Requests as the API server fills them in when it creates the pod."""
-    for kind, holders in (
-        ("Container", [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]),
-        ("Pod", [spec] if spec.get("resources") else []),
-    ):
-        defaults: dict[str, Any] = {}
-        requests: dict[str, Any] = {}
-        for item in (each for found in ranges for each in found.spec.limits if each.type == kind):
-            defaults = {**item.default, **defaults}
-            requests = {**item.default_request, **requests}
-        for holder in holders:
-            resources = holder.get("resources") or {}
-            limits = {**defaults, **(resources.get("limits") or {})}
-            if whole := {**limits, **requests, **(resources.get("requests") or {})}:
-                holder["resources"] = {**resources, "requests": whole}
+def _complete(spec: Json, pod: EffectivePod) -> None:
+    """Write the requests and the overhead of a completed pod into its spec, but for those that the spec states."""
+    holders = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    effective = [*pod.containers, *pod.init_containers]
+    if pod.resources is not None:
+        holders, effective = [*holders, spec], [*effective, pod.resources]
+    for holder, completed in zip(holders, effective, strict=True):
+        resources = holder.get("resources") or {}
+        if whole := {**_quantities(completed.requests), **(resources.get("requests") or {})}:
+            holder["resources"] = {**resources, "requests": whole}
+    if pod.overhead and not spec.get("overhead"):
+        spec["overhead"] = _quantities(pod.overhead)
+
+
+def _quantities(resources: Exact) -> dict[str, str]:
+    return {name: from_int(name, value) for name, value in amounts(resources).items()}
 
 
 def _metadata(name: str, owner: Kind) -> dict[str, Any]:

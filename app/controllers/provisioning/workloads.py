@@ -217,12 +217,7 @@ class _Attempts:
         """Add the PodTemplates that a request lacks. Returns False if those of an earlier request are in the way."""
         assert check.spec is not None
         cluster, meta = self.cluster, self.workload.metadata
-        ranges = [each for each in cluster.limit_ranges.values() if each.metadata.namespace == meta.namespace]
-        overheads = {
-            each.metadata.name: each.overhead.pod_fixed
-            for each in cluster.runtime_classes.values()
-            if each.overhead is not None
-        }
+        completed = cluster.completed_in(meta.namespace)
         free = True
         for ask in requests.asks(self.workload, check.spec):
             name = requests.template_name(request, ask.pod_set.name)
@@ -234,9 +229,8 @@ class _Attempts:
                 self.waits.append(GOING_SECONDS)
                 free = False
                 continue
-            body = requests.template_body(
-                request, ask, self.workload, cluster.flavors.get, ranges=ranges, overheads=overheads
-            )
+            pod = completed(ask.pod_set.template.spec)
+            body = requests.template_body(request, ask, self.workload, cluster.flavors.get, pod)
             self._create(check, PodTemplate, name, body)
         return free
 

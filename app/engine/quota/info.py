@@ -189,9 +189,9 @@ class Info:
     """One version of a Workload. Times are Unix seconds, amounts in the engine's units."""
 
     __slots__ = (
+        "_bounded",
         "_effective",
         "_hash",
-        "_limited",
         "_usage",
         "active",
         "admitted",
@@ -268,7 +268,7 @@ class Info:
         self._hash: str | None = None
         self._usage: Usage | None = None
         self._effective: list[EffectivePod] | None = None
-        self._limited: bool | None = None
+        self._bounded: bool | None = None
         if status.admission is not None and reserved:
             self.cluster_queue = cluster_queue or status.admission.cluster_queue
             self.totals = self._from_admission()
@@ -353,7 +353,7 @@ class Info:
         info.tags = None
         info._hash = None
         info._effective = None
-        info._limited = None
+        info._bounded = None
         info.totals = totals
         info.cluster_queue = cluster_queue
         info.reserved = True
@@ -395,8 +395,8 @@ class Info:
                     min_count=pod_set.min_count,
                 )
             )
-        self._limited = any(pod.limited for pod in pods)
-        if self._limited:
+        self._bounded = any(pod.bounded for pod in pods)
+        if self._bounded:
             self._effective = pods  # without limits they are not asked for while no LimitRange comes
         return totals
 
@@ -436,17 +436,10 @@ class Info:
     def violations(self) -> str | None:
         """Why the cluster would refuse the pods, in Kueue's words; None if it would not."""
         limits = self.surroundings.limits.get(self.namespace)
-        if self._limited is False and not limits:
+        if self._bounded is False and not limits:
             return None
         pods = self.effective
-        found = [
-            violation
-            for index, pod in enumerate(pods)
-            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
-        ]
-        if found:
-            return f"resources validation failed: {requests.aggregate(found)}"
-        if limits:
+        if limits:  # first: what is above a max is also above the default limit, which is the max if nothing else is
             found = [
                 violation
                 for index, pod in enumerate(pods)
@@ -454,7 +447,12 @@ class Info:
             ]
             if found:
                 return f"resources didn't satisfy LimitRange constraints: {requests.aggregate(found)}"
-        return None
+        found = [
+            violation
+            for index, pod in enumerate(pods)
+            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
+        ]
+        return f"resources validation failed: {requests.aggregate(found)}" if found else None
 
 
 def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:

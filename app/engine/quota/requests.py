@@ -1,8 +1,9 @@
 """What the pods of a workload ask for: from pod templates to whole-number totals by pod set.
 
-Follows Kubernetes where it adds up a pod (sidecars, init containers, pod-level resources, overhead) and Kueue where it
-fills in what is missing (RuntimeClass overhead, LimitRange defaults, limits as requests) and counts one resource as
-another (transformations). Sums are exact, in billionths, and rounded up once. Must never change an API object.
+Follows the API server where it completes a pod (`effective_pod`, its only place), Kubernetes where it adds up a pod
+(sidecars, init containers, pod-level resources, overhead), and Kueue where it counts one resource as another
+(transformations). Kueue completes a pod in another order, and so charges for less than pods request. Sums are exact, in
+billionths, and rounded up once. Must never change an API object.
 """
 
 import json
@@ -11,8 +12,8 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final
 
-from app.api.core import LimitRange
-from app.api.pods import Container, PodSpec, Quantity, ResourceRequirements
+from app.api.core import LimitRange, LimitRangeItem
+from app.api.pods import Container, PodSpec, Quantity
 from app.api.quantity import MAX_INT64, NANOS, parse
 from app.engine.options import Transformation
 
@@ -20,7 +21,9 @@ Exact = dict[str, int]
 """Resource to billionths of its base unit."""
 
 _MILLI: Final = NANOS // 1000
-_POD_LEVEL: Final = ("cpu", "memory")
+_OVERCOMMITTED: Final = ("cpu", "memory")
+"""Resources that a pod as a whole may request, and of which its limit may be larger; a huge page is another one."""
+_HUGE_PAGES: Final = "hugepages-"
 _REQUESTS: Final = attrgetter("requests")
 _LIMITS: Final = attrgetter("limits")
 
@@ -44,8 +47,12 @@ def amount(resource: str, value: int) -> int:
 
 
 class LimitSummary:
-    """The LimitRanges of a namespace as one: per item type (`Container`, `Pod`) the first default and default request,
-    the smallest max and ratio, the largest min of each resource. Kueue: util/limitrange."""
+    """The LimitRanges of a namespace as one: per item type (`Container`, `Pod`) the default limits and requests, the
+    smallest max and ratio, the largest min of each resource.
+
+    Several LimitRanges may have a default for one resource, and the API server then takes any of them: the first limit,
+    and the largest request, so that no pod requests more than is charged. Kueue (util/limitrange) takes the first.
+    """
 
     __slots__ = ("default", "default_request", "max", "max_limit_request_ratio", "min")
 
@@ -56,24 +63,26 @@ class LimitSummary:
         self.max_limit_request_ratio: Exact = {}
         self.min: Exact = {}
 
+    def add(self, item: LimitRangeItem) -> None:
+        """Take in an item of a LimitRange."""
+        largest, smallest, default = exact(item.max), exact(item.min), exact(item.default)
+        requests = exact(item.default_request)
+        if item.type == "Container":  # as the API server stores it: SetDefaults_LimitRangeItem
+            default = {**largest, **default}
+            requests = {**smallest, **default, **requests}
+        self.default = {**default, **self.default}
+        _raise(self.default_request, requests)
+        _raise(self.min, smallest)
+        _lower(self.max, largest)
+        _lower(self.max_limit_request_ratio, exact(item.max_limit_request_ratio))
+
 
 def summarize(ranges: Iterable[LimitRange]) -> dict[str, LimitSummary]:
     """Summary by item type, in the order given."""
     found: dict[str, LimitSummary] = {}
     for limit_range in ranges:
         for item in limit_range.spec.limits:
-            summary = found.setdefault(item.type, LimitSummary())
-            for name, value in exact(item.default).items():
-                summary.default.setdefault(name, value)
-            for name, value in exact(item.default_request).items():
-                summary.default_request.setdefault(name, value)
-            for name, value in exact(item.max).items():
-                summary.max[name] = min(value, summary.max.get(name, value))
-            for name, value in exact(item.min).items():
-                summary.min[name] = max(value, summary.min.get(name, value))
-            ratios = summary.max_limit_request_ratio
-            for name, value in exact(item.max_limit_request_ratio).items():
-                ratios[name] = min(value, ratios.get(name, value))
+            found.setdefault(item.type, LimitSummary()).add(item)
     return found
 
 
@@ -106,10 +115,9 @@ class EffectivePod:
         self.resources = resources
 
     @property
-    def limited(self) -> bool:
-        """Whether any part of it has a limit that its requests could be above."""
-        items = [*self.containers, *self.init_containers]
-        return any(item.limits for item in items) or (self.resources is not None and bool(self.resources.limits))
+    def bounded(self) -> bool:
+        """Whether anything in it bounds its requests: a limit, or resources of the pod as a whole."""
+        return self.resources is not None or any(item.limits for item in (*self.containers, *self.init_containers))
 
 
 def effective_pod(
@@ -118,38 +126,59 @@ def effective_pod(
     overheads: Mapping[str, Mapping[str, Quantity]] = {},
     limits: Mapping[str, LimitSummary] = {},
 ) -> EffectivePod:
-    """The pod as it will be counted: overhead of its RuntimeClass if it names none, LimitRange defaults, then limits as
-    requests (in this order, so a default request wins over an explicit limit). Raises InvalidValue."""
+    """The pod that the API server makes of a spec. A created pod, which is complete, stays as it is, if it is given
+    without RuntimeClasses and LimitRanges: they may have changed since.
+
+    In the order of the API server: the pod is defaulted when it is decoded (SetDefaults_Pod: limits as requests, then
+    the pod level), and only then do admission plugins add the defaults of LimitRanges to containers (LimitRanger) and
+    the overhead of the RuntimeClass. A pod that a webhook changes is defaulted again, which changes no sum: a
+    LimitRange that has a default limit has a default request. Raises InvalidValue.
+    """
     overhead: Mapping[str, Quantity] = spec.overhead
     if not overhead and spec.runtime_class_name:
         overhead = overheads.get(spec.runtime_class_name, {})
-    container_limits = limits.get("Container") if limits else None
-    resources = None
-    if spec.resources is not None:
-        resources = _effective(spec.resources, limits.get("Pod") if limits else None, sidecar=False)
-    return EffectivePod(
-        [_container(container, container_limits) for container in spec.containers],
-        [_container(container, container_limits) for container in spec.init_containers],
+    whole = spec.resources
+    pod = EffectivePod(
+        [_container(container) for container in spec.containers],
+        [_container(container) for container in spec.init_containers],
         exact(overhead) if overhead else {},
-        resources,
+        EffectiveContainer(exact(whole.requests), exact(whole.limits), sidecar=False) if whole is not None else None,
     )
+    if pod.resources is not None:
+        _complete_pod_level(pod, pod.resources)
+    if limits and (summary := limits.get("Container")) is not None:
+        for item in (*pod.containers, *pod.init_containers):
+            item.limits = {**summary.default, **item.limits}
+            item.requests = {**summary.default_request, **item.requests}
+    return pod
 
 
-def _container(container: Container, summary: LimitSummary | None) -> EffectiveContainer:
-    return _effective(container.resources, summary, sidecar=container.restart_policy == "Always")
+def _container(container: Container) -> EffectiveContainer:
+    """A container with its limits as requests of what it does not request."""
+    resources, sidecar = container.resources, container.restart_policy == "Always"
+    if resources is None:
+        return EffectiveContainer({}, {}, sidecar=sidecar)
+    limits = exact(resources.limits)
+    return EffectiveContainer({**limits, **exact(resources.requests)}, limits, sidecar=sidecar)
 
 
-def _effective(
-    resources: ResourceRequirements | None, summary: LimitSummary | None, *, sidecar: bool
-) -> EffectiveContainer:
-    requests = exact(resources.requests) if resources is not None else {}
-    limits = exact(resources.limits) if resources is not None else {}
-    if summary is not None:
-        limits = {**summary.default, **limits}
-        requests = {**summary.default_request, **requests}
-    if limits:
-        requests = {**limits, **requests}
-    return EffectiveContainer(requests, limits, sidecar=sidecar)
+def _complete_pod_level(pod: EffectivePod, whole: EffectiveContainer) -> None:
+    """Limits of huge pages are those of the containers. Where the pod has a limit, its requests are those of the
+    containers; for a resource that no container requests, its limit."""
+    if whole.limits or whole.requests:
+        for name, value in _of_containers(pod, _LIMITS).items():
+            if name.startswith(_HUGE_PAGES) and name not in whole.requests:
+                whole.limits.setdefault(name, value)
+    if whole.limits:
+        for name, value in _of_containers(pod, _REQUESTS).items():
+            if name in _OVERCOMMITTED:
+                whole.requests.setdefault(name, value)
+        whole.requests = {**_at_pod_level(whole.limits), **whole.requests}
+
+
+def _at_pod_level(resources: Exact) -> Exact:
+    """Resources that a pod as a whole may have; of others what the whole pod states does not count."""
+    return {name: value for name, value in resources.items() if name in _OVERCOMMITTED or name.startswith(_HUGE_PAGES)}
 
 
 def pod_requests(pod: EffectivePod) -> Exact:
@@ -165,6 +194,13 @@ def pod_requests(pod: EffectivePod) -> Exact:
 
 def _together(pod: EffectivePod, part: Callable[[EffectiveContainer], Exact]) -> Exact:
     """Requests, or limits, of one pod without overhead; a container without a limit adds nothing to the limits."""
+    total = _of_containers(pod, part)
+    if pod.resources is not None:
+        total |= _at_pod_level(part(pod.resources))
+    return total
+
+
+def _of_containers(pod: EffectivePod, part: Callable[[EffectiveContainer], Exact]) -> Exact:
     total: Exact = {}
     for container in pod.containers:
         _add(total, part(container))
@@ -181,10 +217,6 @@ def _together(pod: EffectivePod, part: Callable[[EffectiveContainer], Exact]) ->
                 _add(running, sidecars)
             _raise(peak, running)
         _raise(total, peak)
-    if pod.resources is not None:
-        for name, value in part(pod.resources).items():
-            if name in _POD_LEVEL or name.startswith("hugepages-"):
-                total[name] = value
     return total
 
 
@@ -197,6 +229,11 @@ def _raise(total: Exact, floor: Exact) -> None:
     for name, value in floor.items():
         if value > total.get(name, 0) or name not in total:
             total[name] = value
+
+
+def _lower(total: Exact, ceiling: Exact) -> None:
+    for name, value in ceiling.items():
+        total[name] = min(value, total.get(name, value))
 
 
 def counted(
@@ -256,14 +293,21 @@ class Violation:
 
 
 def limit_violations(pod: EffectivePod, path: str) -> list[Violation]:
-    """Requests above their limits."""
+    """Requests above their limits; containers above what the whole pod states."""
     found: list[Violation] = []
     for group, items in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, item in enumerate(items):
             if item.limits:
                 _above(found, item, f"{path}.{group}[{index}]")
-    if pod.resources is not None:
-        _above(found, pod.resources, f"{path}.resources")
+    if (whole := pod.resources) is not None:
+        _above(found, whole, f"{path}.resources")
+        if names := greater(_of_containers(pod, _REQUESTS), whole.requests):
+            detail = "requests must not be below those of the containers together"
+            found.append(Violation(f"{path}.resources", names, detail))
+        for index, item in enumerate(pod.containers):
+            if names := greater(item.limits, whole.limits):
+                detail = "limits must not exceed the limits of the pod"
+                found.append(Violation(f"{path}.containers[{index}]", names, detail))
     return found
 
 
@@ -273,38 +317,42 @@ def _above(found: list[Violation], item: EffectiveContainer, field: str) -> None
 
 
 def range_violations(pod: EffectivePod, path: str, limits: Mapping[str, LimitSummary]) -> list[Violation]:
-    """Containers and pods outside the min, max and limit-to-request ratio of the namespace's LimitRanges. What is held
-    against a ratio needs both a request and a limit, as Kubernetes asks for (plugin limitranger)."""
+    """Containers and pods outside the min, max and limit-to-request ratio of the namespace's LimitRanges. A pod needs
+    the requests and limits that are held against these, as Kubernetes asks for (plugin limitranger); containers have
+    them by default."""
     found: list[Violation] = []
     container_range = limits.get("Container")
     if container_range is not None:
         for group, items in (("initContainers", pod.init_containers), ("containers", pod.containers)):
             for index, item in enumerate(items):
-                low, high = _merge(item, largest=False), _merge(item, largest=True)
                 field = f"{path}.{group}[{index}]"
-                _outside(found, field, low, high, container_range)
+                _outside(found, field, item.requests, item.limits, container_range)
                 _stretched(found, field, item.requests, item.limits, container_range)
     pod_range = limits.get("Pod")
     if pod_range is not None:
-        total = pod_requests(pod)
-        _outside(found, path, total, total, pod_range)
-        _stretched(found, path, _together(pod, _REQUESTS), _together(pod, _LIMITS), pod_range)
+        requests, most = _together(pod, _REQUESTS), _together(pod, _LIMITS)
+        _outside(found, path, requests, most, pod_range)
+        _unset(found, path, requests, most, pod_range)
+        _stretched(found, path, requests, most, pod_range)
     return found
 
 
-def _merge(item: EffectiveContainer, *, largest: bool) -> Exact:
-    merged = dict(item.requests)
-    for name, value in item.limits.items():
-        old = merged.get(name, value)
-        merged[name] = max(old, value) if largest else min(old, value)
-    return merged
-
-
-def _outside(found: list[Violation], field: str, low: Exact, high: Exact, bounds: LimitSummary) -> None:
+def _outside(found: list[Violation], field: str, requests: Exact, limits: Exact, bounds: LimitSummary) -> None:
+    low, high = dict(requests), dict(requests)
+    _lower(low, limits)
+    _raise(high, limits)
     if names := greater(high, bounds.max):
         found.append(Violation(field, names, "requests must not be above the limitRange max"))
     if names := greater(bounds.min, low):
         found.append(Violation(field, names, "requests must not be below the limitRange min"))
+
+
+def _unset(found: list[Violation], field: str, requests: Exact, limits: Exact, bounds: LimitSummary) -> None:
+    """Pods without a limit that a max, or a request that a min could be held against; none that is at fault already."""
+    if names := sorted(name for name in bounds.max if name not in limits and requests.get(name, 0) <= bounds.max[name]):
+        found.append(Violation(field, names, "limits must be set, as the limitRange has a max"))
+    if names := sorted(name for name in bounds.min if name not in requests):
+        found.append(Violation(field, names, "requests must be set, as the limitRange has a min"))
 
 
 def _stretched(found: list[Violation], field: str, requests: Exact, limits: Exact, bounds: LimitSummary) -> None:

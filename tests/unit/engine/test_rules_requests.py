@@ -50,7 +50,8 @@ def limits(*items: dict[str, Any], name: str = "l") -> LimitRange:
 
 
 class TestEffectivePod:
-    """RuntimeClass overhead, then LimitRange defaults, then limits as requests."""
+    """Limits as requests, then the pod level, then LimitRange defaults and RuntimeClass overhead: the order of the API
+    server, against which tests/cluster/test_pod_requests.py tries all combinations."""
 
     def runtime(self, state: State) -> None:
         """A RuntimeClass with overhead."""
@@ -68,11 +69,12 @@ class TestEffectivePod:
         assert totals(ask(one, runtimeClassName="kata", overhead={"cpu": "100m"}), state) == {"cpu": 1100}
         assert totals(ask(one, runtimeClassName="other"), state) == {"cpu": 1000}
 
-    def test_a_default_request_wins_over_an_explicit_limit(self) -> None:
-        """Defaults come before limits are taken for requests."""
+    def test_an_explicit_limit_wins_over_a_default_request(self) -> None:
+        """Limits are taken for requests before a LimitRange adds its defaults."""
         state = State()
         state.put_limit_range(limits({"type": "Container", "defaultRequest": {"cpu": "500m"}}), b.NOW)
-        assert totals(ask({"limits": {"cpu": "2"}}), state) == {"cpu": 500}
+        assert totals(ask({"limits": {"cpu": "2"}}), state) == {"cpu": 2000}
+        assert totals(ask({"limits": {"gpu": "1"}}), state) == {"cpu": 500, "gpu": 1}
         assert totals(ask({"limits": {"cpu": "2"}})) == {"cpu": 2000}
 
     def test_a_default_limit_is_the_request_where_nothing_else_is(self) -> None:
@@ -90,21 +92,26 @@ class TestEffectivePod:
         assert totals(ask({}, {}, init=({"requests": {"cpu": "5"}},)), state) == {"cpu": 5000}
         assert totals(ask({}, {}, init=({},)), state) == {"cpu": 2000}
 
-    def test_the_first_of_several_limit_ranges_gives_the_default(self) -> None:
-        """In order of their names, whatever came first; others add what it does not name."""
+    def test_the_largest_default_request_of_several_limit_ranges_counts(self) -> None:
+        """The API server takes any of them, so no other is safe; each adds what the others do not name."""
         state = State()
         state.put_limit_range(limits({"type": "Container", "defaultRequest": {"cpu": "2", "m": "7"}}, name="z"), b.NOW)
         state.put_limit_range(limits({"type": "Container", "defaultRequest": {"cpu": "1"}}, name="a"), b.NOW)
-        assert totals(ask({}), state) == {"cpu": 1000, "m": 7}
+        assert totals(ask({}), state) == {"cpu": 2000, "m": 7}
 
-    def test_defaults_of_pods_fill_the_pod_level_block_only_if_it_is_there(self) -> None:
-        """And override what the containers add up to."""
+    def test_a_pod_level_limit_is_a_request_only_where_no_container_requests_the_resource(self) -> None:
+        """Else the pod requests what its containers request, or their limits."""
+        whole = {"limits": {"cpu": "4"}}
+        assert totals(ask({"requests": {"cpu": "1"}}, resources=whole)) == {"cpu": 1000}
+        assert totals(ask({"limits": {"cpu": "1"}}, resources=whole)) == {"cpu": 1000}
+        assert totals(ask({"requests": {"memory": "1"}}, resources=whole)) == {"cpu": 4000, "memory": 1}
+
+    def test_a_default_request_does_not_change_the_pod_level(self) -> None:
+        """The pod level is completed before a LimitRange adds to containers."""
         state = State()
-        state.put_limit_range(limits({"type": "Pod", "defaultRequest": {"cpu": "3"}}), b.NOW)
-        one = {"requests": {"cpu": "1"}}
-        assert totals(ask(one), state) == {"cpu": 1000}
-        assert totals(ask(one, resources={}), state) == {"cpu": 3000}
-        assert totals(ask(one, resources={"limits": {"cpu": "4"}})) == {"cpu": 4000}
+        state.put_limit_range(limits({"type": "Container", "defaultRequest": {"cpu": "3"}}), b.NOW)
+        assert totals(ask({}, resources={"limits": {"cpu": "4"}}), state) == {"cpu": 4000}
+        assert totals(ask({}, resources={"limits": {"memory": "4"}}), state) == {"cpu": 3000, "memory": 4}
 
     def test_limits_of_another_namespace_do_not_count(self) -> None:
         """LimitRanges are of a namespace."""
