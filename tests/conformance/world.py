@@ -26,6 +26,20 @@ NOW = "2026-01-02T03:04:05Z"
 """The frozen clock of all recorded cases."""
 
 
+def with_empty_requests(pod: Json) -> Json:
+    """A recorded pod as the Go test made it: its containers have an empty map of requests, which no JSON shows, but
+    Kueue's role hash does. A pod that the API server sends has none."""
+    spec = pod.get("spec") or {}
+    parts = {
+        name: [
+            {**each, "resources": {"requests": {}, **(each.get("resources") or {})}} for each in spec.get(name) or ()
+        ]
+        for name in ("containers", "initContainers")
+        if spec.get(name)
+    }
+    return {**pod, "spec": {**spec, **parts}}
+
+
 def load(kind: type[Any], value: Json) -> Any:
     """A plain object as a struct. A policy that is missing from a preemption is empty, as in Go: no API server was
     there to fill in its default."""

@@ -81,12 +81,13 @@ def role_hash(spec: bytes | msgspec.Raw) -> str:
 
 
 def _containers(containers: list[_Container] | None) -> list[dict[str, Any]] | None:
+    """Absent requests are null, as a Go map that was never made; the API server leaves empty requests out."""
     if not containers:
         return None
-    return [  # absent requests are an empty map, as in the hashes that Kueue computes
+    return [
         {
             "ports": container.ports or None,
-            "resources": {"requests": (container.resources.requests if container.resources else None) or {}},
+            "resources": {"requests": container.resources.requests if container.resources else None},
         }
         for container in containers
     ]

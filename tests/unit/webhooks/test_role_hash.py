@@ -1,6 +1,7 @@
 """Pods of one group with the same role hash are interchangeable for quota and placement."""
 
 import json
+from hashlib import sha256
 
 import pytest
 
@@ -14,9 +15,28 @@ def shape(**spec: object) -> str:
     return role_hash(json.dumps({"restartPolicy": "Never", "containers": [container], **spec}).encode())
 
 
-def test_a_bare_container_has_the_hash_that_kueue_gives_it() -> None:
-    """The known value of a pod that asks for nothing."""
-    assert shape() == "a9f06f3a"
+def test_an_empty_map_of_requests_has_the_hash_that_kueue_gives_it() -> None:
+    """The value that Kueue's own tests record of a pod that was never sent to an API server."""
+    assert shape(containers=[{"resources": {"requests": {}}}]) == "a9f06f3a"
+
+
+@pytest.mark.parametrize("container", [{}, {"resources": {}}, {"resources": {"limits": {"cpu": "1"}}}])
+def test_absent_requests_are_null_as_in_kueue(container: Json) -> None:
+    """The API server leaves an empty map out, and Go encodes a map that was never made as null."""
+    spec = {
+        "affinity": None,
+        "containers": [{"ports": None, "resources": {"requests": None}}],
+        "initContainers": None,
+        "nodeSelector": None,
+        "overhead": None,
+        "priority": 0,
+        "resourceClaims": None,
+        "runtimeClassName": None,
+        "tolerations": None,
+        "topologySpreadConstraints": None,
+    }
+    text = json.dumps({"spec": spec}, separators=(",", ":"))
+    assert shape(containers=[container], priority=0) == sha256(text.encode()).hexdigest()[:8]
 
 
 @pytest.mark.parametrize(
