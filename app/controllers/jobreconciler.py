@@ -34,6 +34,7 @@ from app.controllers.reconcile import (
     put_on_hold,
     released,
     taken_back,
+    taken_off_hold,
 )
 from app.controllers.servingsets import index_sets
 from app.controllers.shared import Sharing, index_named_jobs
@@ -246,7 +247,7 @@ class _Job(Childhood, Matching, Sharing):
             return "the Workload is being deleted"
         self._share(workload)
         if self.integration.on_hold(self.job):
-            return self._hold(workload)
+            return self._hold(workload, _HELD)
         if self._tell_of_replacements(workload):
             return "says whether members have to be replaced"
         if (outcome := self.outcome) is not None:
@@ -264,6 +265,8 @@ class _Job(Childhood, Matching, Sharing):
             return "says whether its pods are ready"
         if workload.evicted:
             return self._evicted(workload)
+        if workload.quota_reserved and self.suspended and (relabelled := self._relabelled(workload)):
+            return self._hold(workload, relabelled)
         if self._tell_pods_scheduled(workload):
             return "says whether kube-scheduler finds nodes for its pods"
         if workload.admitted:
@@ -290,12 +293,15 @@ class _Job(Childhood, Matching, Sharing):
         self._emit("NotCharged", note, warning=True)
         return note
 
-    def _hold(self, workload: Workload) -> str:
-        """Release the quota of a job that its own controller does not run, and keep the Workload out of its queue."""
-        stopped = self._stop(workload.spec.pod_sets, reason=ON_HOLD, message=_HELD)
+    def _hold(self, workload: Workload, why: str) -> str:
+        """Release the quota of a job that must not run as admitted, and keep the Workload out of its queue until it may
+        be admitted again: its own controller would not run the job, or the Workload has to follow a label first."""
+        stopped = self._stop(workload.spec.pod_sets, reason=ON_HOLD, message=why)
         if not stopped or self.integration.active(self.job) or charges.held(workload, self.cluster):
             return "the job is on hold, but pods still run"
-        self.actions.extend(put_on_hold(workload, self.cluster, _HELD))
+        if workload.quota_reserved and self._unseen(workload):
+            return "the job is on hold, but pods may be created still"
+        self.actions.extend(put_on_hold(workload, self.cluster, why))
         return "the job is on hold"
 
     def _without_workload(self) -> str:
@@ -470,17 +476,19 @@ class _Job(Childhood, Matching, Sharing):
             if checks:
                 self._emit("UpdatedAdmissionCheck", "; ".join(checks), about=self.integration.members(self.job))
             return "waiting for admission checks"
-        return self._moved(workload) or "waiting"
+        return self._moved(workload) or self._off_hold(workload) or "waiting"
 
     def _moved(self, workload: Workload) -> str:
-        """Move the Workload to the queue that the job names; empty if it is there already.
-
-        A Workload stays in its queue when its job names none any more, unless such jobs are managed too.
-        """
-        queue = queue_name(self.job)
-        if not queue and not self.cluster.options.manage_jobs_without_queue_name:
-            return ""
-        if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
+        """Move the Workload to the queue that the job names; empty if it is there already."""
+        queue = self._another_queue(workload)
+        if queue is None:
             return ""
         self.actions.append(fresh_patch(workload, {"spec": {"queueName": queue or None}}))
         return f"moves to queue {queue}"
+
+    def _off_hold(self, workload: Workload) -> str:
+        """Let a Workload back into its queue whose job is not on hold any more; empty if that is not for its job."""
+        if not workload.on_hold or build.of_a_set(workload):
+            return ""
+        self.actions.append(taken_off_hold(workload, self.cluster))
+        return "not on hold any more"

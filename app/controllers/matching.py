@@ -11,6 +11,7 @@ from app.api.errors import PermanentError
 from app.api.meta import to_plain
 from app.api.resourceflavor import ResourceFlavor
 from app.api.workload import Workload
+from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import charges
 from app.controllers.actions import RequeueAfter
 from app.controllers.groups import Grouping
@@ -18,8 +19,9 @@ from app.controllers.reconcile import RETRY_SECONDS
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
 from app.jobs import workload as build
+from app.jobs.bases.serving import ServingSet
 from app.jobs.integration import NO_MATCHING_WORKLOAD
-from app.jobs.labels import max_execution_seconds, prebuilt_name
+from app.jobs.labels import max_execution_seconds, prebuilt_name, queue_name
 
 
 class Matching(Grouping):
@@ -142,7 +144,8 @@ class Matching(Grouping):
         if gates != options.gates_of(meta):
             body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates or None}}
             self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
-        priority = self._class_priority(workload)
+        # A set changes its Workload itself; its pods may carry an older label.
+        priority = None if build.of_a_set(workload) else self._class_priority(workload)
         if priority is not None:
             body["spec"] = {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
             self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
@@ -154,15 +157,21 @@ class Matching(Grouping):
     def _class_priority(self, workload: Workload) -> build.Priority | None:
         """The priority of the class in the job's label, if the Workload has another and may be changed.
 
-        A Workload keeps the PriorityClass of its pods, and a Workload that holds quota without a class gets none: the
-        API server would refuse the change. A Workload keeps its priority while the class of the label is missing or
-        deleted: the rest of the reconcile must still stop the job if necessary, and notice its end.
+        The label comes before a PriorityClass of the pods, and before no class, but the API server takes that change
+        only without a reservation. A Workload keeps its priority while the class of the label is missing or deleted:
+        the rest of the reconcile must still stop the job if necessary, and notice its end.
         """
-        label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
-        ref = workload.spec.priority_class_ref
-        if not label or (ref is None and workload.quota_reserved) or (ref is not None and ref.kind == "PriorityClass"):
+        if workload.quota_reserved and not _has_class_of_ours(workload):
             return None
-        named = ref is not None and ref.name == label
+        return self._labelled_priority(workload)
+
+    def _labelled_priority(self, workload: Workload) -> build.Priority | None:
+        """The priority of the class in the job's label, if that class exists and is not what the Workload has."""
+        label = self.job.metadata.labels.get(names.PRIORITY_CLASS_LABEL)
+        if not label:
+            return None
+        ref = workload.spec.priority_class_ref
+        named = ref is not None and ref.name == label and _has_class_of_ours(workload)
         try:
             priority = build.workload_class_priority(label, self.cluster.workload_priority_classes)
         except build.PriorityClassMissing as error:
@@ -171,9 +180,42 @@ class Matching(Grouping):
             return None
         return None if named and (workload.spec.priority or 0) == priority.value else priority
 
+    def _relabelled(self, workload: Workload) -> str:
+        """A label of the job that its Workload can only follow without the quota that it holds: another queue, or a
+        priority class in place of that of its pods. Empty if there is none.
+
+        As in Kueue, a Workload without any class keeps its quota, and gets the class when it has lost its quota.
+        """
+        if (queue := self._another_queue(workload)) is not None:
+            return f"The job is moved to LocalQueue {queue or '(none)'}"
+        if prebuilt_name(self.job) or build.of_a_set(workload) != isinstance(self.integration, ServingSet):
+            return ""  # its priority is not the job's to say
+        ref = workload.spec.priority_class_ref
+        if ref is None or _has_class_of_ours(workload) or self._labelled_priority(workload) is None:
+            return ""
+        return f"The job gets WorkloadPriorityClass {self.job.metadata.labels[names.PRIORITY_CLASS_LABEL]}"
+
+    def _another_queue(self, workload: Workload) -> str | None:
+        """The queue that the job names, or "" for none, if the Workload is to be moved to it; None if it stays.
+
+        A Workload stays in its queue when its job names none any more, unless such jobs are managed too.
+        """
+        queue = queue_name(self.job)
+        if not queue and not self.cluster.options.manage_jobs_without_queue_name:
+            return None
+        if queue == (workload.spec.queue_name or "") or not self.integration.follows_queue(self.job):
+            return None
+        return queue
+
 
 _DELETED_FLAVOR: Final = ResourceFlavor()
 """Stands for a flavor that was deleted after the admission: the admitted counts still apply."""
+
+
+def _has_class_of_ours(workload: Workload) -> bool:
+    """Whether the priority is that of a WorkloadPriorityClass, which may be changed for another at any time."""
+    ref = workload.spec.priority_class_ref
+    return ref is not None and ref.kind == WorkloadPriorityClass.KIND
 
 
 def _rewritable(workload: Workload) -> bool:

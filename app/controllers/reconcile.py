@@ -80,6 +80,13 @@ def put_on_hold(workload: Workload, cluster: ClusterView, message: str) -> list[
     return [draft.patch()]
 
 
+def taken_off_hold(workload: Workload, cluster: ClusterView) -> Patch:
+    """Let a Workload back into its queue."""
+    draft = cluster.draft(workload)
+    draft.unreserve(reason="PendingEvaluation", message="The workload is not on hold any more")
+    return draft.patch()
+
+
 def job_patch(kind: type[Kind], job: Kind, change: Change) -> Patch:
     """The patch of a change of a job; with the resourceVersion if the change must not be applied to a newer version."""
     meta, body = (change.target or job).metadata, change.body

@@ -26,14 +26,14 @@ from app.api.meta import find_condition, to_plain
 from app.api.pods import Container, PodSpec
 from app.api.workload import Workload
 from app.controllers import charges
-from app.controllers.actions import Action, Create, Emit, ReconcileResult, RequeueAfter
+from app.controllers.actions import Action, Create, Delete, Emit, ReconcileResult, RequeueAfter
 from app.controllers.children import Childhood
 from app.controllers.clusterview import WORKLOADS_BY_JOB, ClusterView, NotRead
 from app.controllers.controller import Watch
 from app.controllers.matching import Matching
 from app.controllers.orphans import ownerless
 from app.controllers.podcharge import Charge, allowed_by
-from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back
+from app.controllers.reconcile import TEMPLATES_ARE_READ, put_on_hold, released, taken_back, taken_off_hold
 from app.controllers.wakes import metadata_of
 from app.controllers.writes import fresh_patch
 from app.jobs import podsets
@@ -281,15 +281,17 @@ class _Set(Childhood, Matching):
                 self._discard(workload)
         elif workload.evicted and workload.quota_reserved and not pods_run:
             self.actions.append(taken_back(workload, self.cluster, requeues=True))
+        elif component.pods > 0 and not self._alike(workload):
+            self._replace(workload, component, pods_run=pods_run)
+        elif not workload.quota_reserved and self._bring_up_to_date(workload, component):
+            pass  # whatever follows is decided with the queue and the priority that the set asks for
         elif component.pods <= 0:
             hold = () if pods_run else put_on_hold(workload, self.cluster, self._integration.hold_reason)
             self.actions.extend(hold)
-        elif not self._alike(workload):
-            self._replace(workload, component, pods_run=pods_run)
+        elif workload.quota_reserved and (why := self._relabelled(workload)):
+            self._leave(workload, why, pods_run=pods_run)
         elif workload.on_hold:
-            draft = self.cluster.draft(workload)
-            draft.unreserve(reason="PendingEvaluation", message="The workload is not on hold any more")
-            self.actions.append(draft.patch())
+            self.actions.append(taken_off_hold(workload, self.cluster))
         else:
             self._bring_up_to_date(workload, component)
 
@@ -357,15 +359,26 @@ class _Set(Childhood, Matching):
                 charged -= free
         return given
 
-    def _bring_up_to_date(self, workload: Workload, component: Component) -> None:
+    def _leave(self, workload: Workload, why: str, *, pods_run: bool) -> None:
+        """Release the quota of a Workload that has to follow a label of the set: the API server takes the change only
+        without a reservation. For another queue, pods of a set without ready pods are stopped, as the webhook lets such
+        a set be moved; pods that serve are never stopped for a label."""
+        if not pods_run:
+            self.actions.extend(put_on_hold(workload, self.cluster, why))
+        elif not self._integration.runs(self.job) and self._another_queue(workload) is not None:
+            meta = workload.metadata  # its finalizer stays: the reconciler of its group stops the pods first
+            self.actions.append(Delete(Workload, meta.namespace, meta.name, uid=meta.uid))
+            self._emit("DeletedWorkload", f"Deleted Workload: {meta.key}. {why}")
+
+    def _bring_up_to_date(self, workload: Workload, component: Component) -> bool:
         """Copy queue, admission gates and priority class of the set to a Workload. The API server refuses another queue
-        while quota is reserved."""
+        while quota is reserved. Returns whether anything was written."""
         meta, body = workload.metadata, dict[str, Any]()
         spec: dict[str, Any] = {}
         annotations: dict[str, str | None] = {}
-        queue = queue_name(self.job)
-        if not workload.quota_reserved and queue and queue != (workload.spec.queue_name or ""):
-            spec["queueName"] = queue
+        queue = self._another_queue(workload)
+        if not workload.quota_reserved and queue is not None:
+            spec["queueName"] = queue or None
         if (priority := self._class_priority(workload)) is not None:
             spec |= {"priority": priority.value, "priorityClassRef": to_plain(priority.ref)}
             self._emit("UpdatedWorkload", f"Updated workload priority class: {meta.key}")
@@ -381,6 +394,7 @@ class _Set(Childhood, Matching):
             body["spec"] = spec
         if body:
             self.actions.append(fresh_patch(workload, body))
+        return bool(body)
 
     def _to_replace(self, workload: Workload) -> bool:
         """Whether a finished Workload is of no use any more: a set never finishes. One with which no pod could be

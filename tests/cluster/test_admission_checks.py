@@ -6,7 +6,7 @@ import pytest
 
 from testbed.client import Json, condition, resource_path, wait_until
 from testbed.errors import ApiError
-from tests.cluster.scenario import GROUP, Scenario, job_path
+from tests.cluster.scenario import GROUP, QUEUE, Scenario, job_path
 
 pytestmark = pytest.mark.cluster
 
@@ -236,3 +236,17 @@ def test_a_check_that_asks_for_another_try_too_late_holds_nobody_up(scenario: Sc
     answer(scenario, "asks", two, "Ready")
     scenario.wait_started("asks", timeout=15)
     assert states(scenario.workload_of("asks"))[two]["retryCount"] == 1
+
+
+def test_a_job_that_waits_for_its_check_is_moved_to_another_queue(scenario: Scenario) -> None:
+    """It gives its reservation back, and is admitted through the queue that its label names."""
+    full = check(scenario, "budget")
+    flavor = scenario.flavor("plain")
+    scenario.queue("slow", {flavor: {"cpu": 2}}, admissionChecksStrategy={"admissionChecks": [{"name": full}]})
+    free = scenario.queue("free", {flavor: {"cpu": 2}})
+    scenario.job("asks", queue="slow")
+    scenario.wait_workload("asks", lambda w: condition(w, "QuotaReserved").get("status") == "True", timeout=15)
+    scenario.api.patch(job_path(scenario.namespace, "asks"), {"metadata": {"labels": {QUEUE: "free"}}})
+    scenario.wait_started("asks", timeout=15)
+    workload = scenario.workload_of("asks")
+    assert (workload["spec"]["queueName"], workload["status"]["admission"]["clusterQueue"]) == ("free", free)

@@ -69,3 +69,23 @@ def test_a_workload_whose_priority_falls_while_it_runs_is_a_victim(scenario: Sce
     scenario.wait_started("waits", timeout=20)
     preempted = scenario.wait_workload("runs", lambda found: condition(found, "Preempted").get("status") == "True")
     assert (preempted["spec"]["priority"], condition(preempted, "Preempted")["reason"]) == (5, "InClusterQueue")
+
+
+def test_the_label_comes_before_a_priority_class_of_the_pods(scenario: Scenario) -> None:
+    """A Job whose pods name a PriorityClass, as all do in a cluster with a default, gets the label while it waits: its
+    Workload has the label's priority, and preempts."""
+    queue(scenario, preemption={"withinClusterQueue": "LowerPriority"})
+    ordinary = scenario.named("ordinary")
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": ordinary}, "value": 5}
+    scenario.create(body)
+    first = scenario.priority_class("first", 5000)
+    for job in ("running", "urgent"):
+        scenario.job(job, queue="team", template={"priorityClassName": ordinary})
+        if job == "running":
+            scenario.wait_started(job)
+    scenario.wait_pending("urgent", reason="WaitingForQuota")
+    assert scenario.workload_of("urgent")["spec"]["priority"] == 5
+    name(scenario, "urgent", priority=first)
+    scenario.wait_started("urgent", timeout=15)
+    assert scenario.workload_of("urgent")["spec"]["priority"] == 5000
+    assert scenario.suspended("running")

@@ -141,3 +141,25 @@ def test_one_without_a_queue_is_left_alone(scenario: Scenario) -> None:
     assert "annotations" not in made["spec"]["template"]["metadata"]
     wait_phases(scenario, "db", running=1, held=0)
     assert QUEUE not in pods(scenario, "db")[0]["metadata"]["labels"]
+
+
+def test_one_that_is_moved_at_zero_is_charged_to_its_new_queue(scenario: Scenario) -> None:
+    """At zero its Workload names the new queue, and when it is scaled up, in the same second or later, the new queue is
+    charged; five sets, because no write of the old queue may win a race."""
+    flavor = scenario.flavor("plain")
+    scenario.queue("old", {flavor: {"cpu": 9}})
+    new = scenario.queue("new", {flavor: {"cpu": 9}})
+    sets = [f"db-{number}" for number in range(5)]
+    for name in sets:
+        stateful_set(scenario, name, replicas=1, queue="old")
+    for name in sets:
+        wait_phases(scenario, name, running=1, held=0)
+        scale(scenario, name, 0)
+    for name in sets:
+        wait_phases(scenario, name, running=0, held=0)
+        scenario.api.patch(path(scenario, name), {"metadata": {"labels": {QUEUE: "new"}}})
+        scale(scenario, name, 1)
+    for name in sets:
+        wait_phases(scenario, name, running=1, held=0)
+    held_in = [each["status"]["admission"]["clusterQueue"] for each in workloads(scenario)]
+    assert held_in == [new] * len(sets)

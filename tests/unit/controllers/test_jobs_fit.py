@@ -126,12 +126,70 @@ class TestAnEditWithQuota:
         assert not job["spec"]["template"]["spec"].get("nodeSelector")
         assert waiting.workloads == []
 
-    def test_of_the_queue_waits_for_the_quota_to_go_back(self, waiting: Cluster) -> None:
-        """The API server refuses to change the queue of a Workload with quota."""
+    def test_of_the_queue_gives_the_quota_back_and_moves(self, waiting: Cluster) -> None:
+        """A Job that does not run follows its label in every state: the API server changes the queue of a Workload only
+        without quota, and no cycle may admit the Workload in the old queue meanwhile."""
         waiting.set_condition("QuotaReserved")
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        waiting.step()
+        assert waiting.condition("QuotaReserved") == ("False", "OnHold", "The job is moved to LocalQueue other")
+        waiting.step()
+        assert waiting.workload["spec"]["queueName"] == "other"
+        waiting.settle()
+        assert waiting.condition("QuotaReserved") == (
+            "False",
+            "PendingEvaluation",
+            "The workload is not on hold any more",
+        )
+        assert waiting.writes == ["patch Workload status", "patch Workload", "patch Workload status"]
+
+    def test_of_the_queue_of_a_job_suspended_by_its_owner_moves_it_when_its_pods_are_gone(
+        self, waiting: Cluster
+    ) -> None:
+        """Until then the old queue is charged."""
+        waiting.admit()
+        waiting.settle()
+        waiting.run_pods()
+        labels = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}
+        waiting.patch(Job, "team/train", {**labels, "spec": {"suspend": True}})
+        waiting.settle()
+        assert waiting.workload["status"]["admission"] is not None
+        assert waiting.workload["spec"]["queueName"] == "main"
+        suspended = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": ""}
+        waiting.patch(Job, "team/train", {"status": {"active": 0, "conditions": [suspended]}})
+        waiting.later(seconds=60)
+        waiting.settle()
+        assert waiting.workload["spec"]["queueName"] == "other"
+        assert waiting.condition("QuotaReserved") is not None
+        assert waiting.condition("QuotaReserved")[0] == "False"  # type: ignore[index]
+
+    def test_of_the_queue_of_a_running_job_changes_nothing(self, waiting: Cluster) -> None:
+        """The webhook refuses it; a Job that was relabelled past it is not stopped for a label."""
+        waiting.admit()
+        waiting.settle()
+        waiting.run_pods()
+        waiting.writes.clear()
         waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
         waiting.settle()
         assert waiting.writes == []
+
+    def test_of_the_priority_class_gives_the_quota_back(self, waiting: Cluster) -> None:
+        """The API server replaces the PriorityClass of the pods only without quota; a Workload that has a
+        WorkloadPriorityClass keeps its quota, and gets the other class."""
+        ref = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "pods"}
+        waiting.patch(Workload, waiting.workload_key, {"spec": {"priority": 3, "priorityClassRef": ref}})
+        waiting.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
+        waiting.put(WorkloadPriorityClass, {"metadata": {"name": "higher"}, "value": 8})
+        waiting.set_condition("QuotaReserved")
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+        waiting.settle()
+        assert waiting.workload["spec"]["priority"] == 7
+        assert waiting.condition("QuotaReserved")[0] == "False"  # type: ignore[index]
+        waiting.set_condition("QuotaReserved")
+        waiting.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "higher"}}})
+        waiting.settle()
+        assert waiting.workload["spec"]["priority"] == 8
+        assert waiting.condition("QuotaReserved")[0] == "True"  # type: ignore[index]
 
 
 def test_a_second_workload_of_a_job_is_deleted(waiting: Cluster) -> None:
@@ -237,18 +295,21 @@ class TestPriority:
         waiting.settle()
         assert waiting.condition("Finished") == ("True", "Succeeded", "Reached")
 
-    def test_of_the_pods_stays_what_it_was(self) -> None:
-        """A PriorityClass of the pods goes before a label that comes later."""
+    @pytest.mark.parametrize("by_default", [True, False])
+    def test_of_the_label_comes_before_that_of_the_pods(self, *, by_default: bool) -> None:
+        """As in a Job that has the label from the start, whether its pods name a PriorityClass or get the default of
+        the cluster."""
         cluster = Cluster()
-        cluster.put(PriorityClass, {"metadata": {"name": "pods"}, "value": 3})
+        cluster.put(PriorityClass, {"metadata": {"name": "pods"}, "value": 3, "globalDefault": by_default})
         cluster.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
-        template = {"spec": {**TEMPLATE["spec"], "priorityClassName": "pods"}}
+        template = {"spec": {**TEMPLATE["spec"], **({} if by_default else {"priorityClassName": "pods"})}}
         cluster.job(template=template)
         cluster.settle()
         assert cluster.workload["spec"]["priority"] == 3
         cluster.patch(Job, "team/train", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
         cluster.settle()
-        assert cluster.workload["spec"]["priority"] == 3
+        assert cluster.workload["spec"]["priority"] == 7
+        assert cluster.workload["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"
 
     def test_is_the_lowest_global_default_without_any_class(self) -> None:
         """As Kubernetes chooses among several."""

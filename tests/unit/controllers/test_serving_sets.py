@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.core import LimitRange, Pod
+from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import servingsets
 from app.controllers.actions import Create, Emit, RequeueAfter
 from app.controllers.servingsets import AHEAD, MOST_BYTES, MOST_WRITES
@@ -25,9 +26,16 @@ GATE = "kueue.x-k8s.io/admission"
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
 
 
-def put_set(cluster: Cluster, *, replicas: int = 2, cpu: str = "1", status: Body | None = None) -> None:
-    """A StatefulSet in queue `main`."""
-    meta = {"name": "db", "namespace": "team", "uid": "uid-db", "labels": QUEUE}
+def put_set(
+    cluster: Cluster,
+    *,
+    replicas: int = 2,
+    cpu: str = "1",
+    status: Body | None = None,
+    labels: dict[str, str] | None = None,
+) -> None:
+    """A StatefulSet in queue `main`, if the labels do not say otherwise."""
+    meta = {"name": "db", "namespace": "team", "uid": "uid-db", "labels": {**QUEUE, **(labels or {})}}
     spec = {"replicas": replicas, "template": template(cpu)}
     cluster.put(StatefulSet, {"metadata": meta, "spec": spec, "status": status or {}})
 
@@ -146,6 +154,78 @@ class TestAdmission:
         cluster.admit()
         settle(cluster)
         assert gated(cluster, "db-0") is False
+
+
+OTHER = {"kueue.x-k8s.io/queue-name": "other"}
+
+
+class TestLabels:
+    """The Workload of a gang follows the labels of its set in every state without quota, before anything else."""
+
+    def test_one_on_hold_follows_queue_and_priority_at_zero(self, cluster: Cluster) -> None:
+        """So that the set is charged to the new queue when it is scaled up again."""
+        cluster.put(WorkloadPriorityClass, {"metadata": {"name": "high"}, "value": 7})
+        put_set(cluster, replicas=0)
+        settle(cluster)
+        assert cluster.condition("QuotaReserved")[1] == "OnHold"  # type: ignore[index]
+        put_set(cluster, replicas=0, labels={**OTHER, "kueue.x-k8s.io/priority-class": "high"})
+        settle(cluster)
+        assert (cluster.workload["spec"]["queueName"], cluster.workload["spec"]["priority"]) == ("other", 7)
+        assert cluster.condition("QuotaReserved")[1] == "OnHold"  # type: ignore[index]
+
+    def test_one_on_hold_is_moved_before_it_is_let_back(self, cluster: Cluster) -> None:
+        """Label and number changed before the set was reconciled: no cycle may admit it in the old queue."""
+        put_set(cluster, replicas=0)
+        settle(cluster)
+        put_set(cluster, labels=OTHER)
+        cluster.step(SET)
+        assert cluster.workload["spec"]["queueName"] == "other"
+        assert cluster.condition("QuotaReserved")[1] == "OnHold"  # type: ignore[index]
+        settle(cluster)
+        assert cluster.condition("QuotaReserved")[1] == "PendingEvaluation"  # type: ignore[index]
+
+    def test_one_that_waits_for_its_checks_gives_the_quota_back(self, cluster: Cluster) -> None:
+        """Gated pods stay."""
+        cluster.set_condition("QuotaReserved")
+        put_set(cluster, labels=OTHER)
+        settle(cluster)
+        assert cluster.workload["spec"]["queueName"] == "other"
+        assert cluster.condition("QuotaReserved")[:2] == ("False", "PendingEvaluation")  # type: ignore[index]
+        assert gated(cluster, "db-0")
+
+    def test_pods_that_never_got_ready_are_stopped_when_their_set_is_moved(self, cluster: Cluster) -> None:
+        """Their Workload goes when they are gone; the next one is in the new queue."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        put_set(cluster, labels=OTHER)
+        settle(cluster)
+        assert cluster.workload["metadata"]["deletionTimestamp"]
+        assert cluster.workload["status"]["admission"] is not None
+        gone(cluster, "db-0")
+        settle(cluster)
+        assert cluster.workload["spec"]["queueName"] == "other"
+
+    def test_pods_that_serve_are_not_stopped_for_a_label(self, cluster: Cluster) -> None:
+        """The webhook refuses to move them; a set that was relabelled past it goes on."""
+        cluster.admit()
+        settle(cluster)
+        run(cluster, "db-0")
+        put_set(cluster, labels=OTHER, status={"readyReplicas": 1, "replicas": 2})
+        settle(cluster)
+        assert "deletionTimestamp" not in cluster.workload["metadata"]
+        assert cluster.workload["spec"]["queueName"] == "main"
+
+    def test_only_the_set_changes_the_priority(self, cluster: Cluster) -> None:
+        """Its pods carry the label that it had when they joined their group."""
+        for name, value in (("high", 7), ("higher", 8)):
+            cluster.put(WorkloadPriorityClass, {"metadata": {"name": name}, "value": value})
+        put_set(cluster, labels={"kueue.x-k8s.io/priority-class": "high"})
+        cluster.patch(Pod, "team/db-0", {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}})
+        settle(cluster)
+        put_set(cluster, labels={"kueue.x-k8s.io/priority-class": "higher"})
+        settle(cluster)
+        assert cluster.workload["spec"]["priority"] == 8
 
 
 class TestEnd:
