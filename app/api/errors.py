@@ -6,17 +6,20 @@
     ├── PermanentError          retrying cannot help: the object has to change first
     ├── WireError               the request may or may not have arrived
     │   ├── ConnectionLost      refused, reset, cut, half closed
+    │   ├── Unreadable          an answer of success that is not the object that was asked for
     │   ├── RequestTimeout      no answer within the caller's limit
     │   │   └── Silent          a watch that was answered, and then said nothing
     │   └── Suspended           not sent: the Lease could not be renewed in time; a later attempt waits until it is
     ├── NotLeading              the Lease is lost: the write was refused here and never sent
     ├── Unanswered              a question about the ledger got no answer; it may be asked again
     └── ApiError                the API server answered with a Status
+        ├── Unproven            3xx or 4xx that is no Status of the API server about what was asked for
+        │   └── NotServed       such a 404: no such path or version, or the page of a proxy
         ├── BadRequest          400
         ├── Unauthorized        401
         ├── Forbidden           403
-        ├── NotFound            404
-        ├── Conflict            409
+        ├── NotFound            404 that names the object, or its namespace
+        ├── Conflict            409 that names the object
         │   └── AlreadyExists   409, reason AlreadyExists
         ├── Expired             410
         ├── Invalid             422
@@ -64,6 +67,10 @@ class ConnectionLost(WireError):
     """The connection was refused, reset, cut or half closed."""
 
 
+class Unreadable(WireError):
+    """An answer of success whose body is not the object that was asked for: the write may have taken effect."""
+
+
 class RequestTimeout(WireError):
     """No answer within the limit."""
 
@@ -108,6 +115,15 @@ class ApiError(TurnstileError):
         self.retry_after = retry_after
 
 
+class Unproven(ApiError):
+    """A refusal that may not be the API server's word about the object: it has no Status, or one that does not name the
+    object. It is in doubt: neither success nor failure follows from it, and the request is sent again later."""
+
+
+class NotServed(Unproven):
+    """404 that names no object: the API server has no such path or version, or a proxy answers in its place."""
+
+
 class BadRequest(ApiError):
     """400: the request itself is malformed."""
 
@@ -121,7 +137,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: no such object or path."""
+    """404: the object that was named does not exist, or its namespace does not."""
 
 
 class Conflict(ApiError):
@@ -161,6 +177,8 @@ _BY_CODE: dict[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
+_OF_NO_OBJECT = (401, 429)
+"""Codes that a proxy in front of the API server answers with the same meaning: nothing was done."""
 
 
 def api_error(
@@ -168,11 +186,16 @@ def api_error(
     reason: str,
     message: str,
     *,
+    proven: bool = True,
     details: dict[str, Any] | None = None,
     retry_after: float | None = None,
 ) -> ApiError:
-    """The error of the tree that fits an answer of the API server."""
-    error = _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
-    if reason == "AlreadyExists":
+    """The error of the tree that fits an answer of the API server. `proven`: the answer is the API server's word about
+    what was asked for."""
+    if not proven and code < 500 and code not in _OF_NO_OBJECT:
+        error: type[ApiError] = NotServed if code == 404 else Unproven
+    elif code == 409 and reason == "AlreadyExists":
         error = AlreadyExists
+    else:
+        error = _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
     return error(code, reason, message, details=details, retry_after=retry_after)

@@ -11,7 +11,7 @@ import typer
 
 from app.api import names
 from app.api.core import Namespace, PriorityClass
-from app.api.errors import Forbidden, InvalidValue, NotFound
+from app.api.errors import Forbidden, InvalidValue, NotServed
 from app.api.meta import Kind
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.cli.asking import ConfigFile, Source, State
@@ -139,7 +139,7 @@ async def _read_more(read: _Read, transport: Transport) -> None:
         try:
             for obj in await transport.list_all(kind):
                 read.snapshot.put(obj)
-        except (Forbidden, NotFound) as error:
+        except (Forbidden, NotServed) as error:
             read.snapshot.unread[kind] = str(error)
     try:
         nodes = orjson.loads(await transport.request("GET", "/api/v1/nodes"))

@@ -17,8 +17,8 @@ queue.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -38,6 +38,7 @@ from app.api.errors import (
     TooManyRequests,
     TurnstileError,
     Unauthorized,
+    Unproven,
     WireError,
 )
 from app.api.meta import Kind
@@ -65,9 +66,9 @@ REFUSALS_REMEMBERED: Final = 1_000
 ATTEMPTS: Final = 5
 RETRY: Final = Backoff(first=0.05, limit=2.0)
 """Pauses between attempts to learn the outcome of a write."""
-IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict)
+IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict, Unproven)
 """Errors after which the API server may still accept the write, or may have applied it already."""
-OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized)
+OUTAGE: Final = (WireError, ServerError, TooManyRequests, Unauthorized, Unproven)
 """Errors that say nothing of the object that was to be written: any other write may fail too."""
 
 
@@ -224,9 +225,23 @@ class Executor:
     async def refresh(self, kind: type[T], key: str) -> T:
         """Read an object from the API server and put it into the store. Raises NotFound if it does not exist."""
         namespace, _, name = key.rpartition("/")
-        value = await self._transport.get(kind, name, namespace)
+        with self._missed(kind, key):
+            value = await self._transport.get(kind, name, namespace)
         self._observe(kind, value)
         return value
+
+    @contextmanager
+    def _missed(self, kind: type[Kind], key: str) -> Iterator[None]:
+        """Wrap a request for an object: NotFound, which names it, deletes it from the store too, unless the watch has
+        brought another one meanwhile."""
+        store = self._stores.get(kind)
+        before = store.get(key) if store is not None else None
+        try:
+            yield
+        except NotFound:
+            if store is not None and before is store.get(key):
+                store.delete(key)
+            raise
 
     def emit(self, event: Emit) -> None:
         """Pass an event to the recorder."""
@@ -323,9 +338,7 @@ class Executor:
 
     async def _send(self, action: Patch, body: bytes, *, type: PatchType, manager: str = names.FIELD_MANAGER) -> Any:  # noqa: A002
         """Send one patch request."""
-        store, (_, key) = self._stores.get(action.kind), _target(action)
-        before = store.get(key) if store is not None else None
-        try:
+        with self._missed(*_target(action)):
             async with self._sending():
                 answer = await self._transport.patch(
                     action.kind,
@@ -338,11 +351,6 @@ class Executor:
                     guard=self._fence.check,  # again right before the bytes are sent
                     within=self._fence.exclusive,
                 )
-        except NotFound as error:
-            # Only a 404 in which the API server names this object counts, not a proxy's 404.
-            if store is not None and before is store.get(key) and error.details.get("name") == action.name:
-                store.delete(key)
-            raise
         self._count(action.kind, f"patch {action.subresource}".rstrip())
         self._observe(action.kind, answer)
         return answer
@@ -378,8 +386,14 @@ class Executor:
                         guard=self._fence.check,  # again right before the bytes are sent
                         within=self._fence.exclusive,
                     )
-            except (NotFound, Conflict):
-                return  # gone, or replaced by another object of that name: the intended object is deleted
+            except NotFound:
+                return
+            except Conflict:
+                with contextlib.suppress(NotFound):
+                    latest: Kind = await self._transport.get(action.kind, action.name, action.namespace)
+                    if action.uid in ("", latest.metadata.uid):
+                        raise
+                return  # another object has that name now: the intended one is deleted
             self._count(action.kind, "delete")
 
     @asynccontextmanager

@@ -8,9 +8,10 @@ import datetime
 import email.utils
 import functools
 import http
+import itertools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -19,6 +20,8 @@ from app.api.meta import Kind, Object, ObjectMeta
 from app.kube import raws
 
 T = TypeVar("T", bound=Kind)
+N = TypeVar("N", bound="Kind | Header")
+D = TypeVar("D", bound="_Groups | _Resources")
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl stores a copy of the whole object. Turnstile never reads it, so it is dropped."""
@@ -39,6 +42,7 @@ class Status(Object):
     """With a page token that expired, the token for the rest of the list as it is now."""
 
     kind: str = ""
+    status: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
@@ -87,10 +91,39 @@ class Event(Object):
     object: msgspec.Raw
 
 
+class _Version(Object):
+    version: str = ""
+
+
+class _Group(Object):
+    name: str = ""
+    versions: list[_Version] = msgspec.field(default_factory=list)
+
+
+class _Groups(Object):
+    """metav1.APIGroupList: all groups of the server but the core."""
+
+    kind: str = ""
+    groups: list[_Group] = msgspec.field(default_factory=list)
+
+
+class _Resource(Object):
+    name: str = ""
+
+
+class _Resources(Object):
+    """metav1.APIResourceList: what a version of a group has."""
+
+    kind: str = ""
+    resources: list[_Resource] = msgspec.field(default_factory=list)
+
+
 decode_page = msgspec.json.Decoder(Page).decode
 decode_header = msgspec.json.Decoder(Header).decode
 decode_event = msgspec.json.Decoder(Event).decode
 _decode_metadata = msgspec.json.Decoder(_Metadata).decode
+_decode_groups = msgspec.json.Decoder(_Groups).decode
+_decode_resources = msgspec.json.Decoder(_Resources).decode
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
@@ -121,23 +154,98 @@ def retry_after(
     return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
 
 
-def error(code: int, body: bytes, headers: Mapping[str, str] | None = None) -> errors.ApiError:
-    """The error of `app.api.errors` for an unsuccessful answer, whatever its body holds."""
+def error(code: int, body: bytes, headers: Mapping[str, str] | None = None, *, path: str = "") -> errors.ApiError:
+    """The error of `app.api.errors` for an unsuccessful answer to a request of `path`, whatever its body holds.
+
+    Only a Status is the API server's word, and a Status about an object (404, 409) has to name one that the path names:
+    a version that is not served, a proxy and a server that is starting answer 404 about any object.
+    """
     status = parse_status(body)
     wait = retry_after(headers or {}, status)
-    if status is not None:
-        # A Status may lack its reason (webhook denials do): the reason then follows from the code.
-        made = errors.api_error(
-            code,
-            status.reason or _phrase(code),
-            status.message or "no message",
-            details=status.details,
-            retry_after=wait,
-        )
-        if isinstance(made, errors.Expired):
-            made.rest = status.metadata.continue_
-        return made
-    return errors.api_error(code, _phrase(code), _quote(body), retry_after=wait)
+    if status is None:
+        return errors.api_error(code, _phrase(code), _quote(body), proven=False, retry_after=wait)
+    # A Status may lack its reason (webhook denials do): the reason then follows from the code.
+    made = errors.api_error(
+        code,
+        status.reason or _phrase(code),
+        status.message or "no message",
+        proven=code not in _REASONS or (status.reason in _REASONS[code] and _names(status, code, path)),
+        details=status.details,
+        retry_after=wait,
+    )
+    if isinstance(made, errors.Expired):
+        made.rest = status.metadata.continue_
+    return made
+
+
+def read_object(decode: Callable[[bytes], N], answer: bytes, what: str, *, name: str = "") -> N:
+    """The object in an answer, `what` was asked for. Raises Unreadable if `decode` fails, and if the object has no name
+    or another one: JSON of anything else decodes to an object whose fields are all empty."""
+    try:
+        value = decode(answer)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        raise errors.Unreadable(f"{what}: answered {_quote(answer)!r}: {error}") from error
+    if not value.metadata.name or (name and value.metadata.name != name):
+        raise errors.Unreadable(f"{what}: answered {_quote(answer)!r}, which is another object or none")
+    return value
+
+
+def read_groups(answer: bytes) -> dict[str, list[str]]:
+    """The versions of each group, by the discovery document of all groups. Raises Unreadable."""
+    found = _discovered(_decode_groups, answer, "APIGroupList")
+    return {group.name: [each.version for each in group.versions] for group in found.groups}
+
+
+def read_resources(answer: bytes) -> set[str]:
+    """The plurals that a version of a group has, by its discovery document. Raises Unreadable."""
+    return {each.name for each in _discovered(_decode_resources, answer, "APIResourceList").resources}
+
+
+def _discovered(decode: Callable[[bytes], D], answer: bytes, kind: str) -> D:
+    try:
+        found = decode(answer)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise errors.Unreadable(f"{kind}: answered {_quote(answer)!r}: {error}") from error
+    if found.kind != kind:
+        raise errors.Unreadable(f"{kind}: answered {_quote(answer)!r}")
+    return found
+
+
+def read_deletion(answer: bytes, name: str) -> None:
+    """Raise Unreadable unless an answer says that the object of that name is, or will be, deleted: it is a Status of
+    success, or the object."""
+    status = parse_status(answer)
+    if status is None or status.status != "Success":
+        read_object(decode_header, answer, f"deletion of {name}", name=name)
+
+
+_REASONS: Final = {404: ("NotFound",), 409: ("Conflict", "AlreadyExists")}
+"""Reasons of the codes that are about one object."""
+
+
+def _names(status: Status, code: int, path: str) -> bool:
+    """Whether a Status names an object of a path: the object, its namespace or, after a conflict with a creation, an
+    object of the collection. A conflict of field managers has no name, but names the managers."""
+    details = status.details or {}
+    kind, name = str(details.get("kind") or "").partition("/")[0], str(details.get("name") or "")
+    if code == 409 and any(cause.get("reason") == "FieldManagerConflict" for cause in _causes(details)):
+        return True
+    if not kind or not name:
+        return False
+    parts = path.split("/")
+    if code == 409 and _is_of(parts[-1], kind):
+        return True
+    return any(_is_of(plural, kind) and name == each for plural, each in itertools.pairwise(parts))
+
+
+def _is_of(plural: str, kind: str) -> bool:
+    """Whether a Status means the objects of that plural by `kind`: the plural, or in some conflicts the kind's name."""
+    return plural == kind or (kind[:1].isupper() and plural.startswith(kind.lower()[:-1]))
+
+
+def _causes(details: Mapping[str, Any]) -> list[dict[str, Any]]:
+    causes = details.get("causes")
+    return [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []
 
 
 def _phrase(code: int) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from app.api.errors import ApiError, NotFound, WireError
+from app.api.errors import ApiError, NotServed, WireError
 from app.api.meta import Kind
 from app.kube.backoff import Backoff
 from app.kube.crds import DefinitionGone, Definitions, name_of
@@ -174,7 +174,7 @@ class Cache(Generic[T]):
             try:
                 await self.reflector.read_again(namespace, anew=anew)
                 attempt = 0
-            except NotFound:
+            except NotServed:
                 pass  # the watch gets the same answer, and its next start reads all objects
             except (WireError, ApiError) as error:
                 log.warning("cache.not_read_again", kind=self.kind.KIND, namespace=namespace, error=str(error))
@@ -207,30 +207,44 @@ class Cache(Generic[T]):
             await asyncio.sleep(AGAIN.delay(attempt, random.random))
             attempt += 1
 
-    def _unserved(self, error: NotFound) -> NotFound:
+    def _unserved(self, error: NotServed) -> NotServed:
         """The error of a kind that is defined and not found, with the versions that are read."""
         versions = " or ".join(self.kind.VERSIONS or (self.kind.VERSION,))
         message = f"{name_of(self.kind)} is defined, but not served in version {versions}: {error.message}"
-        return NotFound(error.code, error.reason, message)
+        return NotServed(error.code, error.reason, message)
 
-    async def _until_refused(self) -> NotFound:
+    async def _until_refused(self) -> NotServed:
         """Watch the kind until the server answers 404 or the definition is deleted; return that error."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.reflector.run(), name=f"follow {self.kind.PLURAL}")
                 if self._definitions is not None:
                     group.create_task(self._definitions.gone(self.kind), name=f"definition of {self.kind.PLURAL}")
-        except* NotFound as refusals:
-            error = next(each for each in refusals.exceptions if isinstance(each, NotFound))
+        except* NotServed as refusals:
+            error = next(each for each in refusals.exceptions if isinstance(each, NotServed))
         return error
 
     async def _absent(self) -> bool:
         """Whether a kind for which the server answered 404 is absent, not just unserved for the moment."""
         definitions = self._definitions
-        if definitions is None:
-            return True
-        await definitions.reflector.tried.wait()
-        return not definitions.has(self.kind) if definitions.readable else definitions.forbidden
+        if definitions is not None:
+            await definitions.reflector.tried.wait()
+            if definitions.readable:
+                return not definitions.has(self.kind)
+            if not definitions.forbidden:
+                return False
+        return await self._unknown()
+
+    async def _unknown(self) -> bool:
+        """Whether the server says that it has no version of the kind."""
+        try:
+            for version in self.kind.VERSIONS or (self.kind.VERSION,):
+                path = self.kind.collection_path(self.scope.namespace, version=version)
+                if not await self._transport.absent(path):
+                    return False
+        except (WireError, ApiError):
+            return False
+        return True
 
     async def _sleep(self) -> None:
         """Stay dormant until the kind is defined.
@@ -260,11 +274,13 @@ class Cache(Generic[T]):
         return self._definitions is not None and self._definitions.readable
 
     async def _served(self) -> bool:
-        """Whether the server serves the kind, by a request for it; empties the store on a 404."""
+        """Whether the server serves the kind, by a request for it; empties the store if the server says that it has no
+        such kind."""
         try:
             await self._transport.find_version(self.kind, self.scope.namespace)
-        except NotFound:
-            await self.reflector.forget()
+        except NotServed:
+            if await self._unknown():
+                await self.reflector.forget()
             return False
         except WireError:
             return False

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import structlog
 
 from app.api.apiextensions import CustomResourceDefinition
-from app.api.errors import Forbidden, NotFound
+from app.api.errors import Forbidden, NotServed
 from app.api.meta import Kind
 from app.kube.reflector import Reflector
 from app.kube.store import Store
@@ -22,7 +22,7 @@ RIGHT: Final = "list and watch customresourcedefinitions in apiextensions.k8s.io
 log = structlog.get_logger(__name__)
 
 
-class DefinitionGone(NotFound):
+class DefinitionGone(NotServed):
     """A definition was deleted, after all objects of its kind."""
 
 
@@ -49,7 +49,7 @@ class Definitions:
         while True:
             try:
                 await self.reflector.run()
-            except NotFound as error:  # the server has no custom resources, or is starting
+            except NotServed as error:  # the server has no custom resources, or is starting
                 self.reflector.failed(error)
                 await asyncio.sleep(5.0)
 
@@ -58,8 +58,8 @@ class Definitions:
         if not self.readable:
             return
         try:
-            await self.reflector.freshness.show(raises=(Forbidden, NotFound))
-        except (Forbidden, NotFound) as error:
+            await self.reflector.freshness.show(raises=(Forbidden, NotServed))
+        except (Forbidden, NotServed) as error:
             self.reflector.failed(error)
 
     @property

@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from app.api import names
-from app.api.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests, WireError
+from app.api.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests, Unproven, WireError
 from app.api.meta import Kind, Object
 from app.kube.gate import Rank
 from app.kube.lease import micro_time
@@ -305,7 +305,7 @@ class Recorder:
                 await self._raise_count(series)
             else:
                 await self._create(series)
-        except (WireError, ServerError, TooManyRequests) as error:
+        except (WireError, ServerError, TooManyRequests, Unproven) as error:
             if self._may_try_again(series, error):
                 pause = _RETRY_PAUSE * series.attempts
         except ApiError as error:  # the namespace is terminating, or the object's name is no valid event name

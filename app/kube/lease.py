@@ -32,6 +32,7 @@ import structlog
 from app.api import names
 from app.api.errors import Conflict, InvalidValue, NotFound, NotLeading
 from app.api.meta import Kind, Object
+from app.kube import answers
 from app.kube.fence import Clock, Fence, monotonic
 from app.kube.transport import Transport
 
@@ -373,8 +374,10 @@ class Elector:
         )
 
     def _see(self, answer: bytes) -> Lease:
-        """Remember the Lease. Only a change of its spec counts as a sign of life of the holder."""
-        lease = _DECODER.decode(answer)
+        """Remember the Lease. Only a change of its spec counts as a sign of life of the holder.
+
+        Raises Unreadable if the answer is not this Lease."""
+        lease = answers.read_object(_DECODER.decode, answer, f"Lease {self._name}", name=self._name)
         self.stats.transitions = lease.spec.lease_transitions or 0
         if self._seen is None or lease.spec != self._seen.spec:
             self._changed_at = self._clock()

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from app.api.errors import ConnectionLost, Expired
+from app.api.errors import Expired, Unreadable
 from app.kube import answers
 
 PAGE_SIZE: Final = 250
@@ -73,8 +73,10 @@ class Pages:
                     raise
                 self._lost(error)
                 continue
-            except msgspec.DecodeError as error:
-                raise ConnectionLost(f"the answer is no list: {error}") from error
+            except (msgspec.DecodeError, ValueError) as error:
+                raise Unreadable(f"the answer is no list: {error}") from error
+            if page.items is None and not page.metadata.resource_version:
+                raise Unreadable("the answer is no list: it has neither items nor a resourceVersion")
             first, self._first = self._first, False
             if first:
                 self.version = page.metadata.resource_version

@@ -39,7 +39,7 @@ from app.api.errors import (
     Expired,
     Forbidden,
     Invalid,
-    NotFound,
+    NotServed,
     RequestTimeout,
     ServerError,
     Silent,
@@ -212,7 +212,7 @@ class Reflector(Generic[T]):
             except WireError as error:
                 self._failed(error, attempt)
             except ApiError as error:
-                if self._optional and isinstance(error, NotFound):
+                if self._optional and isinstance(error, NotServed):
                     raise
                 self._failed(error, attempt)
                 sheds = error.code == 429 or error.retry_after is not None
@@ -356,7 +356,7 @@ class Reflector(Generic[T]):
         return self._kind.collection_path(self._namespace, version=self._decoding.served)
 
     async def _settle_version(self) -> None:
-        """Choose the first version of the kind that the server has. Raises NotFound if the server has none."""
+        """Choose the first version of the kind that the server has. Raises NotServed if the server has none."""
         if len(self._kind.VERSIONS) < 2:
             return
         version = await self._transport.find_version(self._kind, self._namespace)

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from app.api import names
-from app.api.errors import ApiError, NotFound, RequestTimeout, Unauthorized, WireError
+from app.api.errors import ApiError, NotServed, RequestTimeout, Unauthorized, WireError
 from app.api.meta import Kind
 from app.kube import answers, auth
 from app.kube.pages import FIRST_PAGE, PAGE_SIZE, Pages
@@ -56,14 +56,18 @@ class Transport(Wire):
         """The function that decodes an object from an answer of this server."""
         return answers.decoder(kind, version=self.served.get(kind, ""))
 
+    def _object(self, kind: type[T], answer: bytes, name: str = "") -> T:
+        """The object in an answer. Raises Unreadable if the answer is no such object, or another one."""
+        return answers.read_object(self.decoder(kind), answer, f"{kind.KIND} {name}".rstrip(), name=name)
+
     async def find_version(self, kind: type[Kind], namespace: str = "") -> str:
         """The first version of a kind that the server has; used from now on.
 
-        Raises NotFound if the server has none of its versions.
+        Raises NotServed if the server has none of its versions.
         """
         *others, last = kind.VERSIONS or (kind.VERSION,)
         for version in others:
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(NotServed):
                 return await self._try_version(kind, namespace, version)
         return await self._try_version(kind, namespace, last)
 
@@ -72,6 +76,21 @@ class Transport(Wire):
         await self.request("GET", path, params={"limit": 1}, accept=_AS_METADATA_LIST)
         self.served[kind] = version
         return version
+
+    async def absent(self, path: str) -> bool:
+        """Whether the API server says that it does not serve the version or the collection of a path. A 404 that names
+        no object is no proof: it may come from a proxy, or from an API server that is starting. The documents of
+        discovery are proof: they name all that there is."""
+        if not path.startswith("/apis/"):
+            return False  # every API server has the core group
+        group, version, *rest = path.removeprefix("/apis/").split("/")
+        groups = answers.read_groups(await self.request("GET", "/apis"))
+        if version not in groups.get(group, ()):
+            return True
+        if not rest:
+            return False
+        plural = rest[2] if rest[0] == "namespaces" and len(rest) > 2 else rest[0]
+        return plural not in answers.read_resources(await self.request("GET", f"/apis/{group}/{version}"))
 
     async def disowned(self) -> None:
         """Return when the API server does not know the account of this process any more: its release, or the namespace
@@ -88,15 +107,14 @@ class Transport(Wire):
     async def get(self, kind: type[T], name: str, namespace: str = "", *, timeout: float | None = None) -> T:
         """Read one object."""
         answer = await self.request("GET", self.path(kind, name, namespace), timeout=timeout)
-        return self.decoder(kind)(answer)
+        return self._object(kind, answer, name)
 
     async def list_all(
         self, kind: type[T], namespace: str = "", *, params: Params | None = None, timeout: float | None = None
     ) -> list[T]:
         """Read all objects of a kind, in all namespaces if none is given. `timeout` is in seconds per page."""
         items, _ = await self.list_raw(self.collection_path(kind, namespace), params=params, timeout=timeout)
-        decode = self.decoder(kind)
-        return [decode(item) for item in items]
+        return [self._object(kind, bytes(item)) for item in items]
 
     async def list_raw(
         self,
@@ -183,7 +201,7 @@ class Transport(Wire):
             within=within,
             write=f"create {kind.PLURAL}",
         )
-        return self.decoder(kind)(answer)
+        return self._object(kind, answer)
 
     async def update(
         self,
@@ -207,7 +225,7 @@ class Transport(Wire):
             retry=retry,
             write=f"update {kind.PLURAL}",
         )
-        return self.decoder(kind)(answer)
+        return self._object(kind, answer, name)
 
     async def patch(
         self,
@@ -242,7 +260,7 @@ class Transport(Wire):
             within=within,
             write=f"{type} {kind.PLURAL} {subresource}",
         )
-        return self.decoder(kind)(answer)
+        return self._object(kind, answer, name)
 
     async def delete(
         self,
@@ -268,7 +286,7 @@ class Transport(Wire):
             body["preconditions"] = given
         if dry_run:
             body["dryRun"] = ["All"]
-        await self.request(
+        answer = await self.request(
             "DELETE",
             self.path(kind, name, namespace),
             body=answers.encode(body),
@@ -277,6 +295,7 @@ class Transport(Wire):
             within=within,
             write=f"delete {kind.PLURAL}",
         )
+        answers.read_deletion(answer, name)
 
 
 def _write_params(*, dry_run: bool, manager: str = names.FIELD_MANAGER) -> dict[str, str | int]:

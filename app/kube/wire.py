@@ -268,7 +268,7 @@ class Wire:
                     return answer
                 if write and response.status >= 500:
                     self.gate.answered(write, self._loop.time() - started, done=False)
-                raise self._refused(response, answer)
+                raise self._refused(response, answer, path)
         except asyncio.CancelledError:
             outcome = ""  # the deadline, counted in `request`, or the caller was cancelled
             raise
@@ -289,8 +289,8 @@ class Wire:
                 self.stats.requests[method, outcome] += 1
             self.stats.lasted(method, self._loop.time() - started)
 
-    def _refused(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-        error = answers.error(response.status, body, response.headers)
+    def _refused(self, response: aiohttp.ClientResponse, body: bytes, path: str) -> ApiError:
+        error = answers.error(response.status, body, response.headers, path=path)
         if response.status == 429 or (response.status == 503 and error.retry_after is not None):
             self.gate.window.refused(error.retry_after)
         return error
@@ -363,7 +363,7 @@ class Wire:
             with abandoned(response):
                 self.stats.requests["WATCH", str(response.status)] += 1
                 if response.status != 200:
-                    raise self._refused(response, await response.content.read(2**16))
+                    raise self._refused(response, await response.content.read(2**16), path)
                 if response.content_type != JSON:
                     body = await response.content.read(2**16)
                     raise ConnectionLost(f"WATCH {path}: answered {response.content_type}, not JSON: {body[:200]!r}")

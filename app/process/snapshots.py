@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from app.api.clusterqueue import ClusterQueue
-from app.api.errors import ApiError, Forbidden, NotFound, WireError
+from app.api.errors import ApiError, Forbidden, NotServed, WireError
 from app.api.meta import Kind
 from app.insight.feeding import FEEDING
 from app.insight.snapshot import Snapshot
@@ -16,7 +16,7 @@ async def read(transport: Transport, namespace: str = "", *, also: Iterable[type
     is about `also`. A kind that may be listed only in `namespace` is read there; what cannot be listed at all is in
     `Snapshot.unread`.
 
-    Raises NotFound if the cluster has none of Turnstile's kinds, and WireError without an API server.
+    Raises NotServed if the cluster has none of Turnstile's kinds, and WireError without an API server.
     """
     snapshot = Snapshot()
 
@@ -31,7 +31,7 @@ async def read(transport: Transport, namespace: str = "", *, also: Iterable[type
                 objects = await transport.list_all(kind, namespace)
             except Forbidden:
                 return
-        except NotFound as error:
+        except NotServed as error:
             if kind is ClusterQueue:
                 raise
             snapshot.unread[kind] = str(error)

@@ -56,7 +56,7 @@ class Parts:
 
 
 async def collect(transport: Transport, *, release: str, release_namespace: str, namespace: str) -> Parts:
-    """All that the cluster shows to the caller. Raises WireError without an API server, and NotFound without
+    """All that the cluster shows to the caller. Raises WireError without an API server, and NotServed without
     Turnstile's kinds."""
     parts, cluster = Parts(), Reading(transport)
     parts.snapshot = await snapshots.read(transport, namespace)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from app.api.errors import ApiError, Forbidden, NotFound, ServerError, WireError
+from app.api.errors import ApiError, Forbidden, NotFound, NotServed, ServerError, WireError
 from app.api.meta import Kind
 from app.kube.transport import Transport
 from app.release.manifests import Manifests, Plain
@@ -76,19 +76,26 @@ class Reading:
         accept = _METADATA if metadata_only else "application/json"
         try:
             found: Plain = orjson.loads(await self._transport.request("GET", path, accept=accept))
-        except NotFound:
+        except (NotFound, NotServed) as error:
+            await self._gone(path, error)
             return None
         except Forbidden:
             self.failures.append(path)
             return None
         return found
 
+    async def _gone(self, path: str, error: ApiError) -> None:
+        """Raise a 404 again that does not prove that there is no such object or kind, such as a proxy's."""
+        if isinstance(error, NotServed) and not await self._transport.absent(path):
+            raise error
+
     async def items(self, path: str, *, labels: str = "", fields: str = "") -> list[Plain]:
         """The objects of a collection; none if the kind is not served, or the caller may not read it."""
         query = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
         try:
             found, _ = await self._transport.list_raw(path, params=query)
-        except NotFound:
+        except NotServed as error:
+            await self._gone(path, error)
             return []
         except Forbidden:
             self.failures.append(path)
@@ -110,7 +117,8 @@ class Reading:
         query: dict[str, str | int] = {"labelSelector": labels}
         try:
             answer = await self._transport.request("GET", path, params=query, accept=_METADATA_LIST)
-        except NotFound:
+        except NotServed as error:
+            await self._gone(path, error)
             return []
         except Forbidden:
             self.failures.append(path)
@@ -134,8 +142,8 @@ class Reading:
                         self.failures.append(f"an object of {kind.PLURAL} ({error})")
                         continue
                     yield job
-        except NotFound:
-            return
+        except NotServed as error:
+            await self._gone(kind.collection_path(), error)
         except (Forbidden, ServerError) as error:
             plural = f"{kind.PLURAL}.{kind.GROUP}" if kind.GROUP else kind.PLURAL
             self.failures.append(plural if isinstance(error, Forbidden) else f"{plural} ({error.message})")

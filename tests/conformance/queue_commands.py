@@ -218,7 +218,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer with what is at a path."""
         url = urlsplit(self.path)
         found = self.server.read(url.path, {name: values[0] for name, values in parse_qs(url.query).items()})
-        missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"{url.path} not found"}
+        *_, kind, name = url.path.split("/")
+        missing = {
+            "kind": "Status",
+            "code": 404,
+            "reason": "NotFound",
+            "message": f"{url.path} not found",
+            "details": {"kind": kind, "name": name},
+        }
         self._answer(404 if found is None else 200, missing if found is None else found)
 
     def do_POST(self) -> None:

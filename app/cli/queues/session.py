@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from app import __version__
-from app.api.errors import InvalidValue, NotFound, WireError
+from app.api.errors import InvalidValue, NotServed, WireError
 from app.cli.progress import progress
 from app.cli.queues.options import Where
 from app.cli.queues.paths import path_of
@@ -78,7 +78,7 @@ class Session:
         if api_version not in self._resources:
             try:
                 found = (await self.get(path_of(api_version, "").rstrip("/")))["resources"]
-            except NotFound:
+            except NotServed:
                 found = []
             self._resources[api_version] = [each for each in found if "/" not in each["name"]]
         return self._resources[api_version]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import typer
 
-from app.api.errors import Forbidden, NotFound, ServerError
+from app.api.errors import Forbidden, NotFound, NotServed, ServerError
 from app.cli.queues import rows
 from app.cli.queues.paths import VERSION, VISIBILITY, path_of
 from app.cli.queues.session import Session
@@ -80,7 +80,7 @@ class Surroundings:
                 if len(items) < PAGE:
                     return
                 offset += PAGE
-        except NotFound:  # there is no such queue, or no visibility API
+        except (NotFound, NotServed):  # there is no such queue, or no visibility API
             return
         except (Forbidden, ServerError) as error:
             if not self._told:

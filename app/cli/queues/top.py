@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from app.api.errors import Forbidden, InvalidValue, NotFound, TurnstileError
+from app.api.errors import Forbidden, InvalidValue, NotServed, TurnstileError
 from app.cli.cluster import Run
 from app.cli.queues import board, names
 from app.cli.queues.options import Where, command
@@ -77,7 +77,7 @@ async def _read(at: Session, cohort: str) -> list[board.Line]:
     async def cohorts() -> list[dict[str, Any]]:
         try:
             return (await at.list_all(path_of(VERSION, "cohorts"), {}))[0]
-        except (Forbidden, NotFound):  # those that ClusterQueues name are shown all the same
+        except (Forbidden, NotServed):  # those that ClusterQueues name are shown all the same
             return []
 
     (queues, _), found = await asyncio.gather(at.list_all(path_of(VERSION, "clusterqueues"), {}), cohorts())

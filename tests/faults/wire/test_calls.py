@@ -200,12 +200,12 @@ class TestServerErrors:
             await through.list_all(ConfigMap, namespace)
         assert caught.value.code == 302
 
-    async def test_garbage_with_a_200_to_a_list_is_a_lost_connection(
+    async def test_garbage_with_a_200_to_a_list_is_unreadable(
         self, proxy: Proxy, through: Transport, namespace: str
     ) -> None:
         """A login page of some middle box is no list of objects."""
         proxy.plan(answer("200 OK", b"<html>please log in</html>", content_type="text/html"))
-        with pytest.raises(errors.ConnectionLost, match="no list"):
+        with pytest.raises(errors.Unreadable, match="no list"):
             await through.list_all(ConfigMap, namespace)
 
 

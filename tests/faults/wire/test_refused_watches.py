@@ -6,7 +6,7 @@ import json
 import pytest
 import structlog
 
-from app.api.errors import NotFound
+from app.api.errors import NotServed
 from app.kube import answers
 from app.kube.transport import Transport
 from tests.faults.proxy import Proxy, answer, stream
@@ -32,7 +32,7 @@ class TestRefusals:
         store, reflector = mirror(through, namespace, optional=True)
         store.observe(answers.decoder(ConfigMap)(json.dumps(config("held", version="1")).encode()))
         proxy.plan(answer("404 Not Found", named("NotFound: 404: no such kind")), applies=starts)
-        with pytest.raises(NotFound, match="no such kind"):
+        with pytest.raises(NotServed, match="no such kind"):
             await asyncio.wait_for(reflector.run(), 5)
         assert len(store) == 1
         assert not store.complete

@@ -15,7 +15,11 @@ from app.api.meta import Kind, Object
 from app.api.workload import Workload
 from app.kube import answers
 
-STATUS = b'{"kind":"Status","status":"Failure","message":"jobs \\"a\\" not found","reason":"NotFound","code":404}'
+STATUS = (
+    b'{"kind":"Status","status":"Failure","message":"jobs \\"a\\" not found","reason":"NotFound","code":404,'
+    b'"details":{"name":"a","group":"batch","kind":"jobs"}}'
+)
+JOB = "/apis/batch/v1/namespaces/team/jobs/a"
 
 
 class TestErrors:
@@ -23,7 +27,7 @@ class TestErrors:
 
     def test_a_status_gives_reason_message_and_details(self) -> None:
         """As the server words them."""
-        error = answers.error(404, STATUS)
+        error = answers.error(404, STATUS, path=JOB)
         assert isinstance(error, errors.NotFound)
         assert error.reason == "NotFound"
         assert str(error) == '404 NotFound: jobs "a" not found'
@@ -71,6 +75,106 @@ class TestErrors:
         """In seconds, as a date, or inside the Status."""
         now = datetime.datetime(2026, 11, 21, 12, 0, 0, tzinfo=datetime.UTC)
         assert answers.retry_after(headers, answers.parse_status(body), now) == seconds
+
+
+def refusal(code: int, path: str, reason: str, **details: str) -> errors.ApiError:
+    """The error of a Status with these details."""
+    status = {"kind": "Status", "code": code, "reason": reason, "message": "no", "details": details}
+    return answers.error(code, msgspec.json.encode(status), path=path)
+
+
+class TestWhatNamesTheObject:
+    """A 404 or 409 is about an object only if its Status names an object of the path."""
+
+    @pytest.mark.parametrize(
+        ("path", "details"),
+        [
+            (JOB, {"kind": "jobs", "name": "a"}),
+            (JOB, {"kind": "namespaces", "name": "team"}),
+            (f"{JOB}/status", {"kind": "jobs", "name": "a"}),
+            (f"{JOB}/scale", {"kind": "jobs/scale", "name": "a"}),
+            ("/api/v1/namespaces/team", {"kind": "namespaces", "name": "team"}),
+            (JOB.rpartition("/")[0], {"kind": "namespaces", "name": "team"}),
+        ],
+    )
+    def test_names_it(self, path: str, details: dict[str, str]) -> None:
+        """The object, with or without a subresource, or the namespace that it would be in."""
+        assert isinstance(refusal(404, path, "NotFound", **details), errors.NotFound)
+
+    @pytest.mark.parametrize(
+        "details",
+        [
+            {},
+            {"kind": "jobs"},
+            {"name": "a"},
+            {"kind": "jobs", "name": "b"},
+            {"kind": "pods", "name": "a"},
+            {"kind": "namespaces", "name": "tea"},
+        ],
+    )
+    def test_names_another_or_none(self, details: dict[str, str]) -> None:
+        """A version that is not served, or an answer to another question."""
+        assert type(refusal(404, JOB, "NotFound", **details)) is errors.NotServed
+        assert type(refusal(409, JOB, "Conflict", **details)) is errors.Unproven
+
+    def test_a_conflict_may_have_the_name_of_the_kind(self) -> None:
+        """That of a deletion with another uid does."""
+        assert type(refusal(409, JOB, "Conflict", kind="Job", name="a")) is errors.Conflict
+        assert type(refusal(409, JOB, "Conflict", kind="Pod", name="a")) is errors.Unproven
+
+    def test_a_creation_conflicts_with_an_object_of_its_collection(self) -> None:
+        """Its path has no name."""
+        made = refusal(409, JOB.rpartition("/")[0], "AlreadyExists", kind="jobs", name="a")
+        assert isinstance(made, errors.AlreadyExists)
+
+    @pytest.mark.parametrize("code", [302, 400, 403, 404, 405, 408, 409, 410, 413, 422])
+    def test_a_page_proves_nothing(self, code: int) -> None:
+        """Only a Status is the API server's word."""
+        assert isinstance(answers.error(code, b"<html>no</html>", path=JOB), errors.Unproven)
+
+    @pytest.mark.parametrize(("code", "kind"), [(401, errors.Unauthorized), (429, errors.TooManyRequests)])
+    def test_a_page_that_turns_everybody_away_is_understood(self, code: int, kind: type[errors.ApiError]) -> None:
+        """Nothing was done, whoever says so."""
+        assert type(answers.error(code, b"no", path=JOB)) is kind
+
+
+class TestWhatIsTheObject:
+    """An answer of success is the object that was asked for, or in doubt."""
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"{}",
+            b"[]",
+            b"null",
+            b"<html></html>",
+            b'{"metadata":{"name":"b"}}',
+            b'{"metadata":{"name":"a"}',
+            b'{"metadata":{"name":"\xff"}}',
+            b'{"metadata":{"name":"a"},"spec":5}',
+            b'{"metadata":{"name":"a"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        ],
+    )
+    def test_anything_else_is_unreadable(self, body: bytes) -> None:
+        """Cut, of wrong types, of another object, of none."""
+        with pytest.raises(errors.Unreadable):
+            answers.read_object(answers.decoder(Job), body, "Job a", name="a")
+
+    def test_a_deletion_is_told_by_a_status_or_by_the_object(self) -> None:
+        """Pods that take their time come back as objects."""
+        answers.read_deletion(b'{"kind":"Status","status":"Success"}', "a")
+        answers.read_deletion(b'{"metadata":{"name":"a"}}', "a")
+        with pytest.raises(errors.Unreadable):
+            answers.read_deletion(b"<html>deleted</html>", "a")
+
+    @pytest.mark.parametrize("body", [b"{}", b"<html></html>", b'{"kind":"APIGroupList","groups":5}', b"\xff"])
+    def test_a_document_of_discovery_says_what_it_is(self, body: bytes) -> None:
+        """Else any JSON would prove that a kind is absent."""
+        with pytest.raises(errors.Unreadable):
+            answers.read_groups(body)
+        with pytest.raises(errors.Unreadable):
+            answers.read_resources(body)
 
 
 class Inner(Object):

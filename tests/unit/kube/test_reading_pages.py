@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from app.api.errors import ConnectionLost, Expired, NotFound, TooManyRequests
+from app.api.errors import ConnectionLost, Expired, NotServed, TooManyRequests
 from app.kube.pages import Pages, Query
 
 pytestmark = pytest.mark.asyncio
@@ -90,6 +90,6 @@ async def test_a_list_that_expired_without_a_token_is_read_in_one_piece() -> Non
 async def test_a_kind_that_is_gone_ends_the_read() -> None:
     """What follows is for the caller to decide."""
     server = Server(*"abcd")
-    server.troubles.extend([None, NotFound(404, "NotFound", "no such kind")])
-    with pytest.raises(NotFound):
+    server.troubles.extend([None, NotServed(404, "NotFound", "no such kind")])
+    with pytest.raises(NotServed):
         await read(server)
