@@ -41,7 +41,7 @@ from app.jobs import workload as build
 from app.jobs.bases import pods
 from app.jobs.bases.roles import Shape, shape_of
 from app.jobs.bases.serving import Component, Gangs, ServingSet
-from app.jobs.integration import NOT_ADMITTED
+from app.jobs.integration import NOT_ADMITTED, Removal
 from app.jobs.labels import identifier, queue_name
 from app.jobs.naming import group_in, job_key, split_job_key
 from app.jobs.registry import Registry
@@ -63,6 +63,7 @@ Steps = Generator[None, None, ReconcileResult]
 _NOT_HELD: Final = "it was created without a scheduling gate, and runs without quota"
 _CHANGED: Final = "Its pods ask for more than was admitted with Workload"
 _CHANGED_CURE: Final = "what is not charged for stays gated until it is scaled to zero and back"
+_OUTDATED: Final = "it is of an old revision, and asks for more than its set does now"
 _FAILED_TO_START: Final = "FailedToStart"
 
 
@@ -412,15 +413,28 @@ class _Set(Childhood, Matching):
         return True
 
     def _take_in(self, pod: Pod) -> None:
-        """Let a gated pod join its group. A pod that was never gated, although the set names a queue, is deleted."""
+        """Let a gated pod join its group. Delete a pod that was never gated, although the set names a queue, and a
+        gated pod of an old revision that the Workload does not charge for: it would wait for ever, and a StatefulSet
+        creates no other pod until it is ready."""
         meta = pod.metadata
         if meta.deletion_timestamp or pods.is_over(pod):
             return
-        if (change := self._integration.membership(self.job, pod)) is not None:
+        if pods.is_gated(pod) and self._integration.outdated(self.job, pod) and self._uncharged(pod):
+            self._add([Removal(target=pod, event=("Stopped", f"Not admitted: {_OUTDATED}"))])
+        elif (change := self._integration.membership(self.job, pod)) is not None:
             self.actions.append(self._patch(change))
         elif self._integration.slipped_in(self.job, pod) and queue_name(self.job):
             self._add(pods.stopped(pod, reason=NOT_ADMITTED, message=_NOT_HELD, now=self.cluster.now))
             self._emit("Stopped", f"Not admitted: {_NOT_HELD}", about=[pod])
+
+    def _uncharged(self, pod: Pod) -> bool:
+        """Whether a Workload of the pod's gang exists, and charges less for a pod than this one requests."""
+        name = self._integration.component_of(self.job, pod)
+        workload = next((each for each in self.workloads if each.metadata.name == name), None)
+        if workload is None or workload.finished or workload.metadata.deletion_timestamp:
+            return False
+        charge = Charge(allowed_by(workload), workload.metadata.namespace, self.cluster)
+        return not any(charge.covers(each.name, pod) for each in workload.spec.pod_sets)
 
 
 def _shape(spec: PodSpec) -> Shape:

@@ -3,9 +3,9 @@
 import pytest
 
 from testbed import ControlPlane
-from testbed.client import condition, wait_until
+from testbed.client import Json, condition, wait_until
 from testbed.errors import ApiError
-from tests.cluster.scenario import QUEUE, Scenario
+from tests.cluster.scenario import QUEUE, Scenario, resource_groups
 from tests.cluster.serving import (
     PRIORITY,
     TIMEOUT,
@@ -104,6 +104,42 @@ def test_what_it_was_admitted_for_does_not_change(scenario: Scenario) -> None:
         lambda: not before & {pod["metadata"]["uid"] for pod in pods(scenario, "db")},
         timeout=TIMEOUT,
         describe=lambda: "pods of the old revision are left",
+    )
+    wait_phases(scenario, "db", running=2, held=0)
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+@pytest.mark.parametrize("limit", ["1", "3", "image"])
+def test_one_that_waits_may_change_its_template(scenario: Scenario, policy: str, limit: str) -> None:
+    """A set that is too large for its quota is made smaller by its limits, which no request repeats: its gated pods of
+    the old revision, which the Workload does not charge for any more, give way to pods of the new one. Pods that the
+    Workload charges for, and larger limits, change nothing of that."""
+
+    def limited(cpu: str, image: str = "registry.example/web:1") -> Json:
+        found = template("db")
+        found["spec"]["containers"][0] |= {"image": image, "resources": {"limits": {"cpu": cpu}}}
+        return found
+
+    cluster_queue = scenario.queue("team", {scenario.flavor("plain"): {"cpu": 3}})
+    made = {"template": limited("2"), "podManagementPolicy": policy}
+    stateful_set(scenario, "db", replicas=2, **made)
+    held = 1 if policy == "OrderedReady" else 2
+    wait_phases(scenario, "db", running=0, held=held)
+    changed = limited("2", "registry.example/web:2") if limit == "image" else limited(limit)
+    scenario.api.patch(path(scenario, "db"), {"spec": {"template": changed}})
+    if limit != "1":
+        quota = resource_groups({scenario.named("plain"): {"cpu": 6}})
+        scenario.patch_queue(cluster_queue, {"resourceGroups": quota})
+    wait_phases(scenario, "db", running=2, held=0)
+    wanted = changed["spec"]["containers"][0]
+    wait_until(
+        lambda: all(
+            pod["spec"]["containers"][0]["image"] == wanted["image"]
+            and pod["spec"]["containers"][0]["resources"]["limits"] == wanted["resources"]["limits"]
+            for pod in pods(scenario, "db")
+        ),
+        timeout=TIMEOUT,
+        describe=lambda: f"{[pod['spec']['containers'] for pod in pods(scenario, 'db')]}",
     )
     wait_phases(scenario, "db", running=2, held=0)
 

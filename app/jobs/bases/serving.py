@@ -105,6 +105,10 @@ class ServingSet(PodParent[J]):
         """Whether a pod of the set is neither gated nor a member of a group: no webhook has seen it."""
         return bool(self.component_of(job, pod)) and not pods.is_gated(pod) and not _is_member(pod)
 
+    def outdated(self, job: J, pod: Pod) -> bool:
+        """Whether the controller of the set would create the pod anew from another template, were it not there."""
+        return False
+
     def membership(self, job: J, pod: Pod) -> Change | None:
         """The patch that makes a gated pod a member of its gang's group, or brings its queue in line with the set.
 

@@ -25,6 +25,7 @@ from app.jobs.naming import group_of, workload_name
 from app.jobs.podsets import JobPodSet
 
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+REVISION: Final = "controller-revision-hash"
 REPLICAS: Final = "spec.replicas"
 TEMPLATE_SPEC: Final = "spec.template.spec"
 
@@ -37,14 +38,24 @@ class _Template(Object):
 _decode: Final[Callable[[msgspec.Raw], _Template]] = msgspec.json.Decoder(_Template).decode
 
 
+class _RollingUpdate(Object):
+    partition: int | None = None
+
+
+class _UpdateStrategy(Object):
+    rolling_update: _RollingUpdate | None = None
+
+
 class _Spec(Object):
     replicas: int | None = None
     template: msgspec.Raw = msgspec.Raw(b"{}")
+    update_strategy: _UpdateStrategy | None = None
 
 
 class _Status(Object):
     replicas: int = 0
     ready_replicas: int = 0
+    update_revision: str = ""
 
 
 class StatefulSet(Kind):
@@ -132,6 +143,15 @@ class StatefulSets(ServingSet[StatefulSet]):
         owner = pod.metadata.controller
         return self._workload(job) if owner is not None and owner.uid == job.metadata.uid else ""
 
+    def outdated(self, job: StatefulSet, pod: Pod) -> bool:
+        """Whether the pod is of an old revision, and not one of the first pods that `partition` keeps there."""
+        strategy = job.spec.update_strategy
+        update = strategy.rolling_update if strategy is not None else None
+        kept = (update.partition or 0) if update is not None else 0
+        ordinal = pod.metadata.name.rpartition("-")[2]
+        revision, newest = pod.metadata.labels.get(REVISION, ""), job.status.update_revision
+        return bool(newest) and revision != newest and ordinal.isdecimal() and int(ordinal[:10]) >= kept
+
     def marks_of(self, job: StatefulSet, pod: Pod) -> Mapping[str, str]:
         """The group is admitted before all its pods exist, and never finishes."""
         return {
@@ -143,8 +163,8 @@ class StatefulSets(ServingSet[StatefulSet]):
         }
 
     def significant(self, job: StatefulSet) -> tuple[object, ...]:
-        """The spec, and the number of pods."""
-        return job.spec, job.status.replicas, self.runs(job)
+        """The spec, the number of pods, and the revision of new ones."""
+        return job.spec, job.status.replicas, self.runs(job), job.status.update_revision
 
     def _workload(self, job: StatefulSet) -> str:
         return workload_name(self.kind, job.metadata.name, job.metadata.uid)

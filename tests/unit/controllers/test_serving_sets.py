@@ -141,6 +141,23 @@ class TestAdmission:
         settle(cluster)
         assert [gated(cluster, f"db-{number}") for number in range(4)].count(True) == 2
 
+    @pytest.mark.parametrize(
+        ("revision", "cpu", "partition", "stays"),
+        [("old", "2", 0, False), ("old", "1", 0, True), ("new", "2", 0, True), ("old", "2", 1, True)],
+        ids=["not charged for", "charged for", "the newest", "kept by the partition"],
+    )
+    def test_a_gated_pod_of_an_old_revision_gives_way(
+        self, revision: str, cpu: str, partition: int, *, stays: bool
+    ) -> None:
+        """If no Workload charges for it, it would wait for ever, and all pods behind it."""
+        cluster = Cluster()
+        put_set(cluster, status={"updateRevision": "new"})
+        strategy = {"rollingUpdate": {"partition": partition}}
+        cluster.patch(StatefulSet, "team/db", {"spec": {"updateStrategy": strategy}})
+        put_pod(cluster, "db-0", cpu=cpu, labels={"controller-revision-hash": revision})
+        settle(cluster)
+        assert (gated(cluster, "db-0") is not None) == stays
+
     def test_a_limit_range_counts(self) -> None:
         """The pods request what it adds to their template."""
         cluster = Cluster()
