@@ -11,7 +11,7 @@ from app.controllers import charges
 from app.controllers.actions import Action, RequeueAfter
 from app.controllers.children import outlived, unheard
 from app.controllers.clusterview import ClusterView
-from app.controllers.reconcile import ended, released
+from app.controllers.reconcile import end_eviction, ended, released
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at a Workload while a watch fails."""
@@ -22,7 +22,8 @@ def ownerless(
 ) -> tuple[list[Action], str]:
     """Finish the Workloads of a deleted job, once none of their pods may run, which frees their quota; then remove
     their finalizer so that the garbage collector can delete them. `orphans`: the children are not deleted with the job,
-    so they are not waited for, but suspended when the Workload is finished."""
+    so they are not waited for, but suspended when the Workload is finished. An eviction that is under way ends first,
+    in the same write: the deletion of a plain Pod is its stop."""
     actions: list[Action] = []
     for workload in workloads:
         meta = workload.metadata
@@ -42,6 +43,8 @@ def ownerless(
             actions.extend(released(workload))
         elif made_for_job(workload):
             draft = cluster.draft(workload)
+            if workload.evicted and workload.quota_reserved:
+                end_eviction(draft, requeues=False)
             draft.finish("OwnerNotFound", "The workload's owner no longer exists")
             actions.append(draft.patch())
         else:

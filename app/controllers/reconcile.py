@@ -19,6 +19,7 @@ from app.api.workload import PodSet, Workload
 from app.controllers import charges
 from app.controllers.actions import Action, Delete, Emit, Patch, ReconcileResult
 from app.controllers.clusterview import ClusterView
+from app.controllers.status import StatusDraft
 from app.controllers.writes import fresh, fresh_operations, fresh_patch
 from app.jobs import workload as build
 from app.jobs.integration import Change, GroupIntegration, Integration, Removal, Step
@@ -61,13 +62,18 @@ def ended(workload: Workload, cluster: ClusterView) -> list[Action]:
 
 def taken_back(workload: Workload, cluster: ClusterView, *, requeues: bool) -> Patch:
     """Release the quota of an evicted Workload whose pods are gone, and set Requeued."""
-    condition = find_condition(workload.status.conditions, wl.EVICTED)
+    draft = cluster.draft(workload)
+    end_eviction(draft, requeues=requeues)
+    return draft.patch()
+
+
+def end_eviction(draft: StatusDraft, *, requeues: bool) -> None:
+    """Write the end of an eviction: the quota is released, and Requeued says whether the Workload is queued again."""
+    condition = find_condition(draft.workload.status.conditions, wl.EVICTED)
     assert condition is not None
     again = condition.reason in _AGAIN_IN_QUEUE and requeues
-    draft = cluster.draft(workload)
     draft.set(wl.REQUEUED, "True" if again else "False", reason=condition.reason, message=condition.message)
     draft.unreserve(reason="PendingEvaluation", message=condition.message)
-    return draft.patch()
 
 
 def put_on_hold(workload: Workload, cluster: ClusterView, message: str) -> list[Action]:

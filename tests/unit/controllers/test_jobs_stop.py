@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.api.core import Job
+from app.api.core import Job, Pod
 from app.api.workload import Workload
-from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
+from tests.unit.controllers.job_cluster import POD, TEMPLATE, Body, Cluster
 
 
 @pytest.fixture
@@ -150,6 +150,32 @@ class TestEviction:
         running.settle()
         assert running.writes == ["patch Job status", "patch Job", "patch Workload status"]
         assert running.events == []
+
+
+class TestAnEvictedPod:
+    """A plain Pod is stopped by its deletion, which is the end of its Workload too."""
+
+    @pytest.mark.parametrize("phase", ["Failed", "Succeeded", ""])
+    def test_gives_its_quota_back_before_its_workload_is_finished(self, phase: str) -> None:
+        """Requeued is written, as Kueue does, and nothing is reserved any more: however the Pod ends."""
+        cluster = Cluster()
+        cluster.flavor()
+        cluster.pod()
+        cluster.settle(POD)
+        cluster.admit()
+        cluster.settle(POD)
+        cluster.patch(Pod, "team/train", {"spec": {"nodeName": "node"}, "status": {"phase": "Running"}})
+        cluster.evict()
+        cluster.settle(POD)
+        assert cluster.condition("Finished") is None
+        assert (cluster.condition("QuotaReserved") or ())[0] == "True"
+        ended = {"status": {"phase": phase}} if phase else {"metadata": {"finalizers": []}}
+        cluster.patch(Pod, "team/train", ended)
+        cluster.settle(POD)
+        assert cluster.condition("Requeued") == ("False", "Preempted", "Preempted to make room")
+        assert (cluster.condition("QuotaReserved") or ())[:2] == ("False", "PendingEvaluation")
+        assert "admission" not in cluster.workload["status"]
+        assert (cluster.condition("Finished") or ())[:2] == ("True", "OwnerNotFound")
 
 
 class TestAJobThatRunsUnadmitted:
