@@ -331,13 +331,15 @@ class _Job(Childhood, Matching, Sharing):
             if finished is not None and finished.reason == _FAILED_TO_START and self._can_start(workload):
                 self._discard(workload)
                 return "repaired: a new Workload is made"
+        before = len(self.actions)
         self._finalize()
+        ended = len(self.actions) > before
         deferrable = workload.metadata.deletion_timestamp is None
         release = released(workload, deferrable=deferrable)
         self.actions.extend(release)
         finished = find_condition(workload.status.conditions, wl.FINISHED)
-        # The end of the job itself had its event when Finished was written.
-        if release and finished is not None and finished.reason not in _OWN_END:
+        # The end of the job itself had its event when Finished was written, unless another program wrote that.
+        if ended or (release and finished is not None and finished.reason not in _OWN_END):
             self._emit("FinishedWorkload", f"Workload '{workload.metadata.key}' is declared finished")
         return "the Workload is finished"
 

@@ -143,7 +143,7 @@ class Matching(Grouping):
         gates = options.gates_of(self.job.metadata)
         if gates != options.gates_of(meta):
             body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates or None}}
-            self._emit("UpdatedWorkload", f"Updated AdmissionGatedBy annotation: {meta.key}")
+            self._emit("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{gates}"')
         # A set changes its Workload itself; its pods may carry an older label.
         priority = None if build.of_a_set(workload) else self._class_priority(workload)
         if priority is not None:

@@ -272,6 +272,11 @@ class Integration(ABC, Generic[J]):
         """
         return brought(self.create_errors(new), lambda: self.create_errors(old))
 
+    def charged_errors(self, old: J, new: J) -> list[FieldError]:
+        """Further errors of a changed job that a Workload of its own charges for: what that was admitted for may not
+        change. A job that was made by a queued job has none."""
+        return []
+
     def warnings(self, job: J, *, owned: bool) -> tuple[str, ...]:
         """Admission warnings. `owned`: the job's controller owner is of an enabled or external kind."""
         return ()

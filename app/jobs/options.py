@@ -91,6 +91,8 @@ class JobOptions:
     submission: SubmissionOptions = SubmissionOptions()
     label_keys_to_copy: tuple[str, ...] = ()
     provisioning_cleanup: bool = True
+    elastic_jobs: bool = True
+    """Gate ElasticJobsViaWorkloadSlices: the annotation that asks for an elastic job is validated."""
     admission_gates: bool = True
     """Gate AdmissionGatedBy."""
     default_priority_class: bool = True

@@ -159,5 +159,5 @@ def _layers(annotations: Mapping[str, str], path: str, count: int | None) -> lis
             detail = f"must evenly divide the parent layer size {layers[index - 1].size}"
             errors.append(invalid(f"{field}[{index}].size", layer.size, detail))
     if count is not None and layers[0].size > count:
-        errors.append(invalid(f"{field}[0].size", layers[0].size, f"must not be greater than pod set count {count}"))
+        errors.append(invalid(field, layers[0].size, f"must not be greater than pod set count {count}"))
     return errors

@@ -31,7 +31,7 @@ def create_errors(
         *_queue_name(meta),
         *_prebuilt(meta, kind, integration),
         *_max_exec_time(meta),
-        *_elastic(meta, kind, integration),
+        *(_elastic(meta, kind, integration) if options.elastic_jobs else ()),
         *admission_gated_by_errors(options.gates_of(meta)),
     ]
 
@@ -69,7 +69,7 @@ def update_errors(
             errors.append(invalid(MAX_EXEC_TIME_PATH, limit, IMMUTABLE))
 
     errors += _priority_class_change(old, new, suspended=suspended)
-    if integration.takes_slices and is_elastic(new) != is_elastic(old):
+    if options.elastic_jobs and integration.takes_slices and is_elastic(new) != is_elastic(old):
         errors.append(invalid(ELASTIC_PATH, is_elastic(new), IMMUTABLE))
     return errors + admission_gated_by_update_errors(options.gates_of(new), options.gates_of(old))
 

@@ -152,6 +152,12 @@ def _is_counted(job: Kind, lookups: Lookups) -> bool:
     return False
 
 
+def _is_made(job: Kind, lookups: Lookups) -> bool:
+    """Whether a queued job that makes such jobs made this one."""
+    ancestor = managed_owner(job, lookups)
+    return ancestor is not None and not ancestor.fault
+
+
 def _claims(job: Kind, integration: Integration[Any]) -> bool:
     """Whether the pods name a pod set of the ancestor's Workload, which its start adds to pod templates. The reconciler
     finds out whether that Workload charges for them."""
@@ -196,6 +202,9 @@ def validating(integration: Integration[Any], lookups: Lookups) -> Handler:
                 lambda: create_errors(old.metadata, request.kind, integration, lookups.options),
             )
             errors += integration.update_errors(old, new)
+            fixed = integration.charged_errors(old, new)
+            if fixed and not _is_made(new, lookups):
+                errors += fixed
         warnings = integration.warnings(new, owned=lookups.registry.manages(new.metadata.controller))
         if errors:
             return denied(format_errors(errors), warnings=warnings)

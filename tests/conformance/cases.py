@@ -41,10 +41,10 @@ class NotRead(Exception):
 
 
 def directories() -> list[Path]:
-    """Where the cases are: the directory `CASES_DIR`, or those that are kept beside the project."""
+    """Where the cases are: the directory `CASES_DIR`, or all those that are kept beside the project."""
     chosen = os.environ.get("CASES_DIR")
     shared = ROOT.parent / "shared"
-    found = [Path(chosen)] if chosen else [shared / "cases", shared / "cases-2"]
+    found = [Path(chosen)] if chosen else sorted(shared.glob("cases*"))
     return [path.resolve() for path in found]
 
 
@@ -59,7 +59,7 @@ def suites(patterns: tuple[str, ...] = ("*",)) -> list[Path]:
 
 def absent() -> str:
     """What to tell when there are no cases."""
-    places = " or ".join(map(str, directories()))
+    places = ", ".join(map(str, directories())) or f"{ROOT.parent / 'shared'}/cases*"
     return f"no recorded cases in {places}: set CASES_DIR to their directory"
 
 

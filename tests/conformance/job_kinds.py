@@ -11,14 +11,11 @@ import msgspec
 
 from app.api.core import Job, Pod
 from app.api.errors import PermanentError
-from app.api.pods import PodTemplate
-from app.api.workload import PodSet
 from app.jobs.bases.roles import role_hash
 from app.jobs.kinds.batch_job import BatchJob
 from app.jobs.kinds.jobset import JobSet, JobSets
 from app.jobs.kinds.pod import PlainPod
-from app.jobs.podsets import PodSetInfo
-from tests.conformance import world
+from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.workload_calls import bare, merged
@@ -86,24 +83,9 @@ def _restored(args: Json) -> bool:
     """Whether a stop changes the templates of a JobSet that runs."""
     recorded = args["$recv"]
     running = _jobset({**recorded, "spec": {**recorded["spec"], "suspend": False}})
-    pod_sets = [
-        PodSet(
-            name=str(index),
-            template=world.load(
-                PodTemplate,
-                {
-                    "metadata": {"labels": info.get("Labels") or {}, "annotations": info.get("Annotations") or {}},
-                    "spec": {
-                        "nodeSelector": info.get("NodeSelector") or {},
-                        "tolerations": info.get("Tolerations") or [],
-                        "schedulingGates": info.get("SchedulingGates") or [],
-                    },
-                },
-            ),
-        )
-        for index, info in enumerate(args["podSetsInfo"] or ())
-    ]
-    stop = JobSets().stop(running, pod_sets, reason="", message="", now=datetime.fromisoformat(world.NOW))
+    stop = JobSets().stop(
+        running, given.pod_sets(args["podSetsInfo"]), reason="", message="", now=datetime.fromisoformat(world.NOW)
+    )
     patch = json.loads(stop.steps[0].body.encode())  # type: ignore[union-attr]
     return any(each["path"] != "/spec/suspend" for each in patch)
 
@@ -111,18 +93,8 @@ def _restored(args: Json) -> bool:
 def _run_refused(table: Json) -> bool:
     """Whether the pod cannot start with what it is given."""
     (pod,) = table["pods"]
-    infos = [
-        PodSetInfo(
-            info.get("Name", ""),
-            info.get("Count", 0),
-            labels=info.get("Labels") or {},
-            annotations=info.get("Annotations") or {},
-            node_selector=info.get("NodeSelector") or {},
-        )
-        for info in table["runInfo"]
-    ]
     try:
-        PlainPod().start(_pod(pod), infos)
+        PlainPod().start(_pod(pod), given.infos(table["runInfo"]))
     except PermanentError:
         return True
     return False
@@ -150,21 +122,17 @@ def _through(args: Json) -> int:
 
 
 def _started(args: Json) -> Json:
-    """The spec after a start, or the text of the error."""
+    """The spec after a start, or that it is refused."""
     recorded = args["$recv"]
-    infos = [
-        PodSetInfo("main", info.get("Count", 0), node_selector=info.get("NodeSelector") or {})
-        for info in args["podSetsInfo"]
-    ]
     try:
-        change = BatchJob().start(_job(recorded), infos)
-    except PermanentError as error:
-        return str(error)
+        change = BatchJob().start(_job(recorded), given.infos(args["podSetsInfo"], name="main"))
+    except PermanentError:
+        return "refused"
     assert change is not None
     return bare(merged(recorded["spec"], change.body["spec"]))
 
 
 def _want_started(run: Json, results: Json) -> Json:
     if results[0]:
-        return results[0]["message"]
+        return "refused"
     return bare(next(each["got"] for each in run["checks"] if each["of"] == "tc.wantUnsuspended.Spec"))

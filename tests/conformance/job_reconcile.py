@@ -7,7 +7,6 @@ all events that were told on the way. The world has the rules of the API server 
 """
 
 import copy
-import dataclasses
 from typing import Any
 
 from app.api.core import Job, Namespace, PriorityClass
@@ -22,7 +21,8 @@ from app.jobs.registry import ALL
 from tests.conformance import kind_trainjob, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
-from tests.conformance.workload_calls import bare, gates_of
+from tests.conformance.job_webhooks import gated
+from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
 Json = Any
@@ -57,8 +57,7 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     after = left_by_kueue(before, run)
     framework, kind = _FRAMEWORKS.get(case.suite.split(".")[-2], ("batch/job", "Job"))
     name = _reconciled(case, run)
-    gated = gates_of(case, run).get("AdmissionGatedBy", True)
-    options = dataclasses.replace(options_of(case), admission_gates=gated)
+    options = gated(options_of(case, run), case, run)
     named = bool(before.get((kind, name), {}).get("metadata", {}).get("uid"))
     ours, theirs = (_cluster(each, options, named=named) for each in (before, after))
     for each in (ours, theirs):
@@ -92,8 +91,7 @@ def check_mocked(case: Case, run: dict[str, Json]) -> list[str] | None:
 
 def _check_conditions(case: Case, run: dict[str, Json], built: list[Json]) -> list[str]:
     """Go's stand-in for the API server does not remove the admission from a status; the conditions are right there."""
-    granular = (run.get("gates") or {}).get("UnadmittedWorkloadsObservability", True)
-    options = dataclasses.replace(options_of(case), granular_reasons=granular)
+    options = gated(options_of(case, run), case, run)
     cluster = _cluster({(each["kind"], world.key_of(each)): each for each in built}, options, named=True)
     _settle(cluster, f"batch/job:{_reconciled(case, run)}")
     want, have = (_told(each["status"]) for each in (run["finalObjects"][0], cluster.workload))
@@ -142,10 +140,14 @@ def _reconciled(case: Case, run: dict[str, Json]) -> str:
     return world.key_of(objects[0]) if objects else ""
 
 
-def options_of(case: Case) -> JobOptions:
-    """The options of the reconciler in a case."""
+def options_of(case: Case, run: dict[str, Json]) -> JobOptions:
+    """The options of the reconciler in a run: those of the table, and those that the test itself made."""
     chosen: dict[str, Json] = {}
-    for option in (case.body.get("case") or {}).get("reconcilerOptions") or ():
+    given = list((case.body.get("case") or {}).get("reconcilerOptions") or ())
+    for step in run.get("trace") or ():
+        if step["op"].startswith("controller/jobframework.With"):
+            given += step.get("results") or ()
+    for option in given:
         chosen |= option.get("sets") or {}
     lowered = {name[0].lower() + name[1:]: value for name, value in chosen.items()}
     selector = lowered.get("managedJobsNamespaceSelector")

@@ -20,7 +20,7 @@ from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_framework import decoded, stand_ins
-from tests.conformance.job_webhooks import Cluster, faults_of, options_of, request_of, texts_of
+from tests.conformance.job_webhooks import Cluster, faults_of, gated, options_of, request_of, texts_of
 from tests.conformance.workload_calls import bare
 
 Json = Any
@@ -90,7 +90,9 @@ def check_rules(case: Case, run: dict[str, Json]) -> list[str] | None:
                     OwnerReference(api_version=f"{kind.group}/{kind.version}", kind=kind.kind, name="", uid="")
                 )
                 assert integration is not None
-                have = create_errors(decoded(BatchJob(), table["job"]).metadata, kind, integration, JobOptions())
+                have = create_errors(
+                    decoded(BatchJob(), table["job"]).metadata, kind, integration, gated(JobOptions(), case, run)
+                )
             case "ValidateJobOnUpdate":
                 old, new = (decoded(BatchJob(), table[name]) for name in ("oldJob", "newJob"))
                 have = update_errors(
@@ -137,7 +139,7 @@ def _error(recorded: Json) -> FieldError:
 
 def _cluster(case: Case, run: dict[str, Json]) -> Cluster:
     """What a trace and a fixture put into the API and into the queues."""
-    cluster = Cluster(options_of(case.body["case"]), Registry(["batch/job"]))
+    cluster = Cluster(gated(options_of(case.body["case"]), case, run), Registry(["batch/job"]))
     for step in run.get("trace") or ():
         args = step.get("args") or {}
         match step["op"]:

@@ -10,12 +10,9 @@ from typing import Any
 
 from app.api.errors import PermanentError
 from app.api.meta import Kind, without_nulls
-from app.api.pods import PodTemplate, Toleration
-from app.api.workload import PodSet
 from app.jobs.integration import Change, Integration
-from app.jobs.podsets import PodSetInfo
 from app.jobs.registry import ALL
-from tests.conformance import world
+from tests.conformance import given, world
 from tests.conformance.cases import Case, NotRead
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_webhooks import faults_of
@@ -37,6 +34,9 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             return differs("pod sets", bare(want), _pod_sets(integration, job))
         case "TestPriorityClass":
             return differs("class", table["wantPriorityClassName"], integration.priority_class_name(job) or "")
+        case "TestRestorePodSetsInfo":
+            args = {"$recv": table["job"], "podSetsInfo": table["podSetsInfo"]}
+            return differs("changed", table["wantChanged"], _restored(integration, args))
         case "TestValidate":
             want = sorted(faults_of(_recorded(run, "tc.wantValidationErrs") or ()))
             return differs("faults", want, sorted(map(str, integration.create_errors(job))))
@@ -99,32 +99,17 @@ def _restored(integration: Integration[Any], args: Json) -> bool:
     """Whether a stop of the running job changes its templates."""
     recorded = without_nulls(args["$recv"])
     running = {**recorded, "spec": {**recorded["spec"], "runPolicy": {"suspend": False}}}
-    pod_sets = [
-        PodSet(
-            name=str(index),
-            template=world.load(PodTemplate, {"spec": {"nodeSelector": info.get("NodeSelector") or {}}}),
-        )
-        for index, info in enumerate(args["podSetsInfo"] or ())
-    ]
     now = datetime.fromisoformat(world.NOW)
-    stop = integration.stop(_job(integration, running), pod_sets, reason="", message="", now=now)
-    return any("/mpiReplicaSpecs/" in each["path"] for each in json.loads(stop.steps[0].body.encode()))  # type: ignore[union-attr]
+    stop = integration.stop(
+        _job(integration, running), given.pod_sets(args["podSetsInfo"]), reason="", message="", now=now
+    )
+    return any("ReplicaSpecs/" in each["path"] for each in json.loads(stop.steps[0].body.encode()))  # type: ignore[union-attr]
 
 
 def _started(integration: Integration[Any], job: Kind, infos: Json) -> Json:
     """Replica types whose template gets a node selector; whether the start is refused."""
-    given = [
-        PodSetInfo(
-            info.get("Name", ""),
-            info.get("Count", 0),
-            labels=info.get("Labels") or {},
-            node_selector=info.get("NodeSelector") or {},
-            tolerations=tuple(world.load(Toleration, each) for each in info.get("Tolerations") or ()),
-        )
-        for info in infos or ()
-    ]
     try:
-        change = integration.start(job, given)
+        change = integration.start(job, given.infos(infos))
     except PermanentError:
         return "refused"
     assert isinstance(change, Change)

@@ -1,21 +1,20 @@
 """Recorded calls to the Ray kinds: their pod sets, what a start and a stop change, and what their status says."""
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import jsonpatch
 
+from app.api.errors import PermanentError
 from app.api.meta import without_nulls
-from app.api.pods import PodTemplate
-from app.api.workload import PodSet
 from app.jobs.bases.ray import RayKind
 from app.jobs.integration import Change
 from app.jobs.kinds.raycluster import RayClusters
 from app.jobs.kinds.rayjob import RayJobs
 from app.jobs.kinds.rayservice import RayServices
-from app.jobs.podsets import PodSetInfo
-from tests.conformance import world
+from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_framework import decoded
@@ -51,7 +50,12 @@ def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json]) 
     body = without_nulls(args.get("$recv") or _raycluster(args.get("rayClusterSpec"), args.get("annotations")))
     kind = _KINDS[body["kind"]]
     job = decoded(kind, body)
+    failed = next((True for each in results if isinstance(each, dict) and "$error" in each), False)
     match call:
+        case "PodSets" | "BuildPodSets" if failed:
+            return True, _refused(lambda: kind.pod_sets(job))
+        case "RunWithPodSetsInfo" | "UpdateRayClusterSpecToRunWithPodSetsInfo" if failed:
+            return True, _refused(lambda: _started(kind, body, args))
         case "PodSets" | "BuildPodSets":
             return bare(results[0]), bare([_without_wait(each.body()) for each in kind.pod_sets(job)])
         case "UpdateRayClusterSpecToRunWithPodSetsInfo":
@@ -79,6 +83,15 @@ def _compared(call: str, args: Json, results: list[Json], run: dict[str, Json]) 
             return results[0], ask.get(call, kind.pods_ready)(job)
 
 
+def _refused(do: Callable[[], object]) -> bool:
+    """Whether a job that is not right is refused."""
+    try:
+        do()
+    except PermanentError:
+        return True
+    return False
+
+
 def _raycluster(spec: Json, annotations: Json) -> Json:
     return {"kind": "RayCluster", "metadata": {"name": "ray", "annotations": annotations or {}}, "spec": spec}
 
@@ -99,38 +112,21 @@ def _without_suspend(spec: Json) -> Json:
 
 def _started(kind: RayKind[Any], body: Json, args: Json) -> Json:
     """The object after a start; pods of an earlier run are gone."""
-    infos = [
-        PodSetInfo(
-            info.get("Name", ""),
-            info.get("Count", 0),
-            labels=info.get("Labels") or {},
-            annotations=info.get("Annotations") or {},
-            node_selector=info.get("NodeSelector") or {},
-        )
-        for info in args["podSetsInfo"]
-    ]
     body = {**body, "status": {"state": "suspended"}}
-    change = kind.start(decoded(kind, body), infos)
+    change = kind.start(decoded(kind, body), given.infos(args["podSetsInfo"]))
     assert isinstance(change, Change)
     return _applied(body, change)
 
 
 def _stopped(kind: RayKind[Any], body: Json, args: Json) -> Json:
     """The object after a stop."""
-    pod_sets = [
-        PodSet(
-            name=str(index),
-            template=world.load(
-                PodTemplate,
-                {
-                    "metadata": {"labels": info.get("Labels") or {}, "annotations": info.get("Annotations") or {}},
-                    "spec": {"nodeSelector": info.get("NodeSelector") or {}},
-                },
-            ),
-        )
-        for index, info in enumerate(args["podSetsInfo"] or ())
-    ]
-    stop = kind.stop(decoded(kind, body), pod_sets, reason="", message="", now=datetime.fromisoformat(world.NOW))
+    stop = kind.stop(
+        decoded(kind, body),
+        given.pod_sets(args["podSetsInfo"]),
+        reason="",
+        message="",
+        now=datetime.fromisoformat(world.NOW),
+    )
     for step in stop.steps:
         assert isinstance(step, Change)
         body = _applied(body, step)

@@ -23,6 +23,7 @@ from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_reconcile import left_by_kueue, without_topology
+from tests.conformance.job_webhooks import gated
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -51,7 +52,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
     key = f"{framework}:{names[0]}" if names else job_key(framework, "ns", "sts")
     # The recorded reconciler of LeaderWorkerSets is asked about sets without a queue as if all jobs were managed.
     every = bool(case.body["case"].get("manageJobsWithoutQueueName")) or framework != "statefulset"
-    ours, theirs = (_cluster(each, kind, JobOptions(manage_jobs_without_queue_name=every)) for each in (before, after))
+    options = gated(JobOptions(manage_jobs_without_queue_name=every), case, run)
+    ours, theirs = (_cluster(each, kind, options) for each in (before, after))
     for each in (ours, theirs):
         each.settle(key)
     told = {(event["reason"], event["message"]) for event in run.get("recordedEvents") or ()}

@@ -11,14 +11,12 @@ from typing import Any
 
 import jsonpatch
 
-from app.api.pods import PodTemplate, Toleration
-from app.api.workload import PodSet
+from app.api.errors import PermanentError
 from app.jobs.integration import Integration
 from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.sparkapplication import ROLES, SparkApplication, SparkApplications
-from app.jobs.podsets import PodSetInfo
 from app.jobs.registry import ALL
-from tests.conformance import world
+from tests.conformance import given, world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_reconcile import without_topology
@@ -46,7 +44,8 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "sparkapplication.addVolumes":
                 want, have = _mounted(table), _volumes(args)
             case "sparkapplication.SparkApplication.RunWithPodSetsInfo":
-                want, have = _assigned(table["wantSparkApp"]), _started(table)
+                want = _assigned(table["wantSparkApp"]) if table["wantSparkApp"] else "refused"
+                have = _started(table)
             case "sparkapplication.SparkApplication.RestorePodSetsInfo":
                 want, have = _assigned(table["wantSparkApp"]), _stopped(table)
                 found += differs("changed", table["wantChanged"], have != _assigned(table["sparkApp"]))
@@ -90,45 +89,18 @@ def _volumes(args: Json) -> Json:
 
 
 def _started(table: Json) -> Json:
-    infos = [
-        PodSetInfo(
-            info["Name"],
-            info.get("Count", 0),
-            labels=info.get("Labels") or {},
-            annotations=info.get("Annotations") or {},
-            node_selector=info.get("NodeSelector") or {},
-            tolerations=tuple(world.load(Toleration, each) for each in info.get("Tolerations") or ()),
-            scheduling_gates=tuple(each["name"] for each in info.get("SchedulingGates") or ()),
-        )
-        for info in table["podsetsInfo"]
-    ]
-    change = _SPARK.start(_spark(table["sparkApp"]), infos)
+    try:
+        change = _SPARK.start(_spark(table["sparkApp"]), given.infos(table["podsetsInfo"]))
+    except PermanentError:
+        return "refused"
     assert change is not None
     return _assigned(jsonpatch.apply_patch(copy.deepcopy(table["sparkApp"]), json.loads(change.body.encode())))  # type: ignore[union-attr]
 
 
 def _stopped(table: Json) -> Json:
     """The application after a stop with the directives of these pod sets, as if it ran until now."""
-    pod_sets = [
-        PodSet(
-            name=info["Name"],
-            count=info.get("Count", 1),
-            template=world.load(
-                PodTemplate,
-                {
-                    "metadata": {"labels": info.get("Labels") or {}, "annotations": info.get("Annotations") or {}},
-                    "spec": {
-                        "nodeSelector": info.get("NodeSelector") or {},
-                        "tolerations": info.get("Tolerations") or [],
-                        "schedulingGates": info.get("SchedulingGates") or [],
-                    },
-                },
-            ),
-        )
-        for info in table["podsetsInfo"] or ()
-    ]
     now = datetime.fromisoformat(world.NOW)
-    stop = _SPARK.stop(_spark(table["sparkApp"]), pod_sets, reason="", message="", now=now)
+    stop = _SPARK.stop(_spark(table["sparkApp"]), given.pod_sets(table["podsetsInfo"]), reason="", message="", now=now)
     app = copy.deepcopy(table["sparkApp"])
     for step in stop.steps:
         app = jsonpatch.apply_patch(app, json.loads(step.body.encode()))  # type: ignore[union-attr]

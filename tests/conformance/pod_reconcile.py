@@ -28,6 +28,7 @@ from tests.conformance import world
 from tests.conformance.cases import Case
 from tests.conformance.engine_tables import differs
 from tests.conformance.job_reconcile import left_by_kueue, options_of, without_topology
+from tests.conformance.job_webhooks import gated
 from tests.conformance.workload_calls import bare
 from tests.unit.controllers.job_cluster import Cluster
 
@@ -53,13 +54,17 @@ def check(case: Case, run: dict[str, Json]) -> list[str] | None:
             case "client.create" | "client.update" | "client.status.update":
                 made = [args["object"]]
             case "client.delete":
-                before.pop((args["object"].get("kind", ""), world.key_of(args["object"])), None)
-                continue
+                at = (args["object"].get("kind", ""), world.key_of(args["object"]))
+                gone = before.pop(at, None) or args["object"]
+                if not gone["metadata"].get("finalizers"):
+                    continue
+                deleted = {"deletionTimestamp": world.NOW}
+                made = [{**gone, "metadata": {**gone["metadata"], **deleted}}]
             case _:
                 continue
         before |= {(item.get("kind", ""), world.key_of(item)): item for item in made}
     after = left_by_kueue(before, run)
-    key, options = _key(case.body["case"]), options_of(case)
+    key, options = _key(case.body["case"]), gated(options_of(case, run), case, run)
     ours, theirs = (_cluster(each, options, grouped="/group/" in key) for each in (before, after))
     for each in (ours, theirs):
         each.settle(key)
@@ -105,11 +110,17 @@ def check_calls(case: Case, run: dict[str, Json]) -> list[str] | None:
         results = step.get("results") or [None]
         match step["op"]:
             case "controller/jobs/pod.Pod.IsActive":
-                have: Json = PodGroups().active(_composed(case.body["case"]["fields"]["list"]["items"]))
+                fields = case.body["case"]["fields"]
+                alone = fields.get("pod") or {"metadata": {}, "spec": {}}
+                have: Json = (
+                    PodGroups().active(_composed(fields["list"]["items"]))
+                    if "list" in fields
+                    else PlainPod().active(_pod(alone))
+                )
             case "controller/jobs/pod.Pod.PodsReady":
                 asked = case.body["case"]["pod"]
                 if asked.get("isGroup"):
-                    announced = asked["pod"]["metadata"]["annotations"]  # the list leaves it out
+                    announced = asked["pod"]["metadata"].get("annotations") or {}  # the list leaves it out
                     items = copy.deepcopy((asked.get("list") or {}).get("items") or [])
                     for each in items:
                         each["metadata"]["annotations"] = announced

@@ -193,8 +193,14 @@ class PodGroups(GroupIntegration[PodGroup]):
         return steps
 
     def dissolve(self, job: PodGroup) -> Sequence[Step]:
-        """Remove the finalizer from deleted pods: a group without a Workload expects no replacements."""
-        gone = [each.pod for each in job.members if each.pod.metadata.deletion_timestamp and each.stage not in MAY_RUN]
+        """Remove the finalizer from deleted pods, and from failed ones: a group without a Workload expects no
+        replacements, and composes one without them."""
+        gone = [
+            each.pod
+            for each in job.members
+            if each.stage not in MAY_RUN
+            and (each.pod.metadata.deletion_timestamp or (each.stage is Stage.LOST and job.workload is None))
+        ]
         return [step for pod in gone for step in pods.released(pod)]
 
     def tidy(self, job: PodGroup) -> Sequence[Step]:

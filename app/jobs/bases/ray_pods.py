@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.errors import InvalidValue
+from app.api.errors import InvalidValue, PermanentError
 from app.api.pods import Container, PodTemplate
 from app.api.quantity import from_int, to_int
 
@@ -50,13 +50,16 @@ def submitter_template(head: bytes | msgspec.Raw) -> bytes:
 
 
 def head_template(template: bytes, added: Sequence[dict[str, Any]], *, fault_tolerant: bool) -> bytes:
-    """A head's template with the containers `added`; with fault tolerance, it requests no less than its cleanup."""
+    """A head's template with the containers `added`; with fault tolerance, it requests no less than its cleanup. Raises
+    PermanentError if it has no container for the head: the cleanup is made of that, and could not be charged."""
     if not added and not fault_tolerant:
         return template
     plain = _plain(template)
     spec = plain["spec"]
     containers = spec["containers"] = list(spec.get("containers") or [])
-    if fault_tolerant and containers:
+    if fault_tolerant and not containers:
+        raise PermanentError("the head's template has no container, so that the Redis cleanup has none: give it one")
+    if fault_tolerant:
         containers[0] = _at_least(containers[0])
     containers.extend(added)
     return msgspec.json.encode(plain)

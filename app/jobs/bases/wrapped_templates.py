@@ -27,8 +27,8 @@ _POD_DEFAULTS: Final = {
     "restartPolicy": "Always",
     "schedulerName": "default-scheduler",
     "securityContext": {},
-    "terminationGracePeriodSeconds": 30,
 }
+_GRACE_PERIOD: Final = "terminationGracePeriodSeconds"
 _CONTAINER: Final = ("args", "command", "image", "name", "restartPolicy", "securityContext")
 _CONTAINER_DEFAULTS: Final = {
     "terminationMessagePath": "/dev/termination-log",
@@ -43,6 +43,8 @@ def shaped(template: dict[str, Json]) -> dict[str, Json]:
     metadata, spec = template.get("metadata") or {}, template["spec"]
     kept = {name: spec[name] for name in _POD if spec.get(name)}
     kept |= {name: default if spec.get(name) is None else spec[name] for name, default in _POD_DEFAULTS.items()}
+    if spec.get(_GRACE_PERIOD) is None:
+        kept[_GRACE_PERIOD] = 30  # the default; the library does not copy one that is given
     for name in ("initContainers", "containers"):
         if containers := spec.get(name):
             kept[name] = [_container(each) for each in containers]

@@ -131,8 +131,9 @@ class LeaderWorkerSets(ServingSet[LeaderWorkerSet]):
     def create_errors(self, job: LeaderWorkerSet) -> list[FieldError]:
         """Errors of the number of groups, and of the topology requests of a group's pods."""
         errors: list[FieldError] = []
-        if (replicas := job.spec.replicas) > MOST_GROUPS:
-            detail = f"invalid LeaderWorkerSet replicas: must be <= {MOST_GROUPS}, got {replicas}"
+        if not 0 <= (replicas := job.spec.replicas) <= MOST_GROUPS:
+            bound = f"<= {MOST_GROUPS}" if replicas > 0 else ">= 0"
+            detail = f"invalid LeaderWorkerSet replicas: must be {bound}, got {replicas}"
             errors.append(invalid("spec.replicas", replicas, detail))
         size, leader = job.spec.leader_worker_template.size, _leader(job)
         placed = [

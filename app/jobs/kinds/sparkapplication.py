@@ -176,7 +176,7 @@ class SparkApplications(TemplatedJob[SparkApplication]):
                 continue
             errors += reserved_label_errors(job, [template])
             annotations = annotations_of(template.raw)
-            errors += topology_errors(annotations, f"{template.field}.metadata.annotations", count=template.count)
+            errors += topology_errors(annotations, f"{template.field}.annotations", count=template.count)
         return errors
 
     # --- answers for the reconciler

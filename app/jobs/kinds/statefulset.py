@@ -113,14 +113,21 @@ class StatefulSets(ServingSet[StatefulSet]):
         self.annotate(self.template_metadata(job), patch, *self.metadata_path)
 
     def update_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """Those of every set, and whoever owns it those of a set whose pods are held for its own Workload."""
+        return super().update_errors(old, new) + (self._fixed(old, new) if self._holds_pods(new) else [])
+
+    def charged_errors(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
+        """Those of a queued set whose pods are not held yet."""
+        return self._fixed(old, new) if queue_name(new) and not self._holds_pods(new) else []
+
+    def _holds_pods(self, job: StatefulSet) -> bool:
+        metadata = self.template_metadata(job)
+        return metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
+
+    def _fixed(self, old: StatefulSet, new: StatefulSet) -> list[FieldError]:
         """What a pod requests may not change, and the number of pods only from and to zero: one Workload charges for
         all of them, and it was admitted for this number."""
-        errors = super().update_errors(old, new)
-        metadata = self.template_metadata(new)
-        held = metadata is not None and metadata.annotations.get(names.POD_SUSPENDING_PARENT) == self.framework
-        if not (held or queue_name(new)):
-            return errors
-        errors += immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
+        errors = immutable_errors(_decode(new.spec.template).spec, _decode(old.spec.template).spec, TEMPLATE_SPEC)
         if new.wanted and old.wanted and new.wanted != old.wanted:
             errors.append(invalid(REPLICAS, new.wanted, IMMUTABLE))
         if new.wanted and not old.wanted and old.status.replicas:

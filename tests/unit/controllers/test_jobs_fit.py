@@ -70,13 +70,14 @@ class TestAnEditWhileWaiting:
         assert waiting.writes == ["patch Workload"]
 
     def test_of_admission_gates_is_taken_over(self, waiting: Cluster) -> None:
-        """The annotation comes and goes."""
+        """The annotation comes and goes, with Kueue's event."""
         for value in ("example.com/gate", None):
             patch = {"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": value}}}
             waiting.patch(Job, "team/train", patch)
             waiting.settle()
             annotations = waiting.workload["metadata"].get("annotations", {})
             assert annotations.get("kueue.x-k8s.io/admission-gated-by") == value
+            assert waiting.events[-1] == ("UpdatedWorkload", f'Updated workload AdmissionGatedBy to "{value or ""}"')
 
     @pytest.mark.parametrize(
         "change",

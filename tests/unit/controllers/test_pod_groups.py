@@ -63,6 +63,18 @@ class TestComposition:
         ]
         assert counts(cluster.workload) == [("1", 2), ("2", 1)]
 
+    def test_a_failed_member_is_kept_for_no_workload(self) -> None:
+        """A member that failed before its group was composed is released: there is nothing that it could be replaced
+        in. One that succeeded counts as a member, and is kept."""
+        cluster = GroupCluster(total=3)
+        for name in ("a", "b", "c"):
+            cluster.member(name, held=name == "a")
+        cluster.patch(Pod, "team/b", {"status": {"phase": "Failed"}})
+        cluster.patch(Pod, "team/c", {"status": {"phase": "Succeeded"}})
+        cluster.settle(GROUP)
+        assert finalized(cluster) == ["a", "c"]
+        assert cluster.workloads == []
+
     @pytest.mark.parametrize(
         ("labels", "count", "told"),
         [

@@ -123,6 +123,13 @@ def test_the_template_is_what_the_library_of_appwrapper_computes() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] == 30
 
 
+def test_a_grace_period_that_is_given_is_not_copied() -> None:
+    """Only the default is written down: the library of AppWrapper leaves out one that the template has."""
+    pod = {**POD, "spec": {**POD["spec"], "terminationGracePeriodSeconds": 1}}
+    (pod_set,) = INTEGRATION.pod_sets(wrapper(wrapped("batch/v1", "Job", {"template": pod})))
+    assert "terminationGracePeriodSeconds" not in json.loads(pod_set.template)["spec"]
+
+
 @pytest.mark.parametrize(
     ("image", "policy"),
     [

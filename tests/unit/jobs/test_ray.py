@@ -7,6 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from app.api.errors import PermanentError
 from app.api.patch import JsonPatch
 from app.api.pods import PodTemplate
 from app.api.workload import PodSet
@@ -106,6 +107,15 @@ def test_a_head_with_its_state_in_redis_is_charged_for_its_cleanup(requests: Jso
     assert containers(RayClusters(), spec, **annotated) == {"ray": charged}
     spec["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
     assert containers(RayClusters(), spec) == {"ray": charged}
+
+
+def test_a_head_without_a_container_cannot_be_charged_for_its_cleanup() -> None:
+    """The cleanup is made of the head's container: without it the cluster has no pod sets, as in Kueue."""
+    spec = cluster()
+    spec["headGroupSpec"]["template"] = {"spec": {"containers": []}}
+    spec["gcsFaultToleranceOptions"] = {"redisAddress": "redis:6379"}
+    with pytest.raises(PermanentError, match="the head's template has no container"):
+        RayClusters().pod_sets(decoded(RayClusters(), spec))
 
 
 @pytest.mark.parametrize(

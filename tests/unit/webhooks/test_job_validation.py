@@ -1,14 +1,21 @@
 """A Job that breaks a rule is refused with all its errors at once, in Kueue's words."""
 
+import json
 from typing import Any
 
 import pytest
 
 from app.api import names
+from app.jobs.kinds.appwrapper import AppWrapper
 from app.jobs.kinds.batch_job import BatchJob
+from app.jobs.kinds.jobset import JobSets
+from app.jobs.kinds.leaderworkerset import LeaderWorkerSet, LeaderWorkerSets
+from app.jobs.kinds.statefulset import StatefulSets
+from app.jobs.options import JobOptions
+from app.webhooks.job_rules import create_errors
 from app.webhooks.jobreview import validating
-from app.webhooks.review import ALLOWED
-from tests.unit.webhooks.reviews import Cluster, Json, job, refusal, request
+from app.webhooks.review import ALLOWED, GroupVersionKind
+from tests.unit.webhooks.reviews import Cluster, Json, job, meta, owned_by, refusal, request
 
 QUEUE = f"metadata.labels[{names.QUEUE_LABEL}]"
 PRIORITY = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
@@ -244,3 +251,48 @@ def test_a_topology_request_that_makes_sense_is_allowed() -> None:
         podset_required_topology="cloud/block", podset_slice_required_topology="cloud/rack", podset_slice_size="2"
     )
     assert check(fine) == ""
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_elastic_job_is_refused_only_with_the_gate(on: bool) -> None:
+    """Without ElasticJobsViaWorkloadSlices the annotation says nothing, as in Kueue."""
+    kind = GroupVersionKind(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet")
+    errors = create_errors(meta(annotations=labelled(elastic_job="true")), kind, JobSets(), JobOptions(elastic_jobs=on))
+    assert bool(errors) is on
+
+
+def stateful_set(replicas: int, *, held: bool = False) -> Json:
+    """A queued StatefulSet that an AppWrapper made."""
+    owner = owned_by("AppWrapper", "wrapper", uid="uid-wrapper", api_version="workload.codeflare.dev/v1beta2")
+    template: Json = {"metadata": {}, "spec": {"containers": []}}
+    if held:
+        template["metadata"]["annotations"] = {names.POD_SUSPENDING_PARENT: "statefulset"}
+    body = job(labels=labelled(queue_name="main"), owner=owner)
+    return {
+        **body,
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "spec": {"replicas": replicas, "template": template},
+    }
+
+
+@pytest.mark.parametrize(
+    ("queued", "held", "refused"),
+    [(True, False, False), (False, False, True), (True, True, True)],
+    ids=["made by a queued job", "made by a job without a queue", "held for its own Workload"],
+)
+def test_a_set_of_a_queued_job_may_be_scaled(queued: bool, held: bool, refused: bool) -> None:
+    """The number of pods is fixed where a Workload of the set's own charges for them, not where its owner's does."""
+    labels = labelled(queue_name="main") if queued else {}
+    made = {"name": "wrapper", "namespace": "team-a", "uid": "uid-wrapper", "labels": labels}
+    cluster = Cluster(jobs=(AppWrapper.decoder()(json.dumps({"metadata": made}).encode()),))
+    why = refusal(validating(StatefulSets(), cluster), stateful_set(3, held=held), old=stateful_set(2, held=held))
+    assert ("spec.replicas" in why) is refused
+
+
+@pytest.mark.parametrize(("replicas", "refused"), [(-1, True), (0, False)])
+def test_a_negative_number_of_groups_is_refused(replicas: int, refused: bool) -> None:
+    """A LeaderWorkerSet, before its own webhook is asked."""
+    spec = {"replicas": replicas, "leaderWorkerTemplate": {"size": 1, "workerTemplate": {"spec": {"containers": []}}}}
+    errors = LeaderWorkerSets().create_errors(LeaderWorkerSet.decoder()(json.dumps({"spec": spec}).encode()))
+    assert ["must be >= 0, got -1" in str(each) for each in errors] == [True] * refused
