@@ -439,7 +439,14 @@ class Info:
         if self._bounded is False and not limits:
             return None
         pods = self.effective
-        if limits:  # first: what is above a max is also above the default limit, which is the max if nothing else is
+        found = [
+            violation
+            for index, pod in enumerate(pods)
+            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
+        ]
+        if found:
+            return f"resources validation failed: {requests.aggregate(found)}"
+        if limits:
             found = [
                 violation
                 for index, pod in enumerate(pods)
@@ -447,12 +454,7 @@ class Info:
             ]
             if found:
                 return f"resources didn't satisfy LimitRange constraints: {requests.aggregate(found)}"
-        found = [
-            violation
-            for index, pod in enumerate(pods)
-            for violation in requests.limit_violations(pod, f"spec.podSets[{index}].template.spec")
-        ]
-        return f"resources validation failed: {requests.aggregate(found)}" if found else None
+        return None
 
 
 def same_requests(left: Sequence[PodSetTotals], right: Sequence[PodSetTotals]) -> bool:

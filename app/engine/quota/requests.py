@@ -68,8 +68,7 @@ class LimitSummary:
         largest, smallest, default = exact(item.max), exact(item.min), exact(item.default)
         requests = exact(item.default_request)
         if item.type == "Container":  # as the API server stores it: SetDefaults_LimitRangeItem
-            default = {**largest, **default}
-            requests = {**smallest, **default, **requests}
+            requests = {**smallest, **largest, **default, **requests}
         self.default = {**default, **self.default}
         _raise(self.default_request, requests)
         _raise(self.min, smallest)
