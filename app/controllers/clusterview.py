@@ -12,6 +12,7 @@ from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, Pod, PriorityClass, RuntimeClass
+from app.api.deviceclass import DeviceClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.pods import PodSpec
@@ -22,6 +23,7 @@ from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers.ends import Ends
 from app.controllers.provisioning.view import Provisioning
 from app.controllers.status import StatusDraft
+from app.engine.queue import devices
 from app.engine.quota.requests import EffectivePod, Exact, effective_pod, pod_requests, summarize
 from app.jobs import podsets
 from app.jobs.options import JobOptions
@@ -83,6 +85,7 @@ class ClusterView:
     jobs: Mapping[type[Kind], Store[Kind]]
     pods: Store[Pod]
     """Pods that may be charged to a Workload, of any job kind."""
+    device_classes: Store[DeviceClass] = field(default_factory=Store)
     provisioning: Provisioning = field(default_factory=Provisioning)
     ends: Ends = field(default_factory=Ends)
     """Noted by `charges.follow_ends`."""
@@ -125,6 +128,13 @@ class ClusterView:
             if each.overhead is not None
         }
         return lambda template: effective_pod(template, overheads=overheads, limits=limits)
+
+    def asks_for_devices(self, workload: Workload) -> bool:
+        """Whether a Workload is held because it asks for devices."""
+        if not self.options.hold_devices:
+            return False
+        backed = {each.spec.extended_resource_name or "" for each in self.device_classes.values()}
+        return devices.asks_for_devices(workload, backed)
 
     def local_queue_of(self, workload: Workload) -> LocalQueue | None:
         """The LocalQueue that a Workload names, if it exists."""

@@ -9,9 +9,11 @@ from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, RuntimeClass
+from app.api.deviceclass import DeviceClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.controllers.clusterview import ClusterView
 from app.controllers.queues import Activity, Amount, Consumption, Figures
@@ -38,6 +40,8 @@ def follow(
     stores: dict[type[Kind], Store[Any]] = {
         Namespace: cluster.namespaces,
         ResourceFlavor: cluster.flavors,
+        DeviceClass: cluster.device_classes,
+        Topology: cluster.topologies,
         AdmissionCheck: cluster.admission_checks,
         LimitRange: cluster.limit_ranges,
         RuntimeClass: cluster.runtime_classes,

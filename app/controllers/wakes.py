@@ -12,6 +12,7 @@ from app.api import names
 from app.api import workload as wl
 from app.api.clusterqueue import ClusterQueue
 from app.api.core import Namespace
+from app.api.deviceclass import DeviceClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind, ObjectMeta, find_condition
 from app.api.workload import Workload
@@ -143,8 +144,22 @@ def of_workloads(cluster: ClusterView) -> list[Watch[Any, str]]:
             yield None
         yield from (yield from ordered(found))
 
+    def device_class_changed(key: str, old: DeviceClass | None, new: DeviceClass | None) -> Keys | None:
+        names = [each.spec.extended_resource_name or "" if each is not None else "" for each in (old, new)]
+        return waiting() if names[0] != names[1] else None
+
+    def waiting() -> Keys:
+        keys, found = workloads.keys(), []
+        for key in keys:
+            workload = workloads.get(key)
+            if workload is not None and not workload.quota_reserved and not workload.finished:
+                found.append(key)
+            yield None
+        yield from (yield from ordered(found))
+
     return [
         Watch(workloads, changed),
+        Watch(cluster.device_classes, many=device_class_changed),
         Watch(cluster.cluster_queues, many=cluster_queue_changed),
         Watch(cluster.local_queues, many=local_queue_changed),
         Watch(cluster.namespaces, many=namespace_changed),

@@ -25,6 +25,7 @@ from app.controllers.orphans import ownerless
 from app.controllers.reconcile import RETRY_SECONDS, released
 from app.controllers.status import MAXIMUM_EXECUTION_TIME, StatusDraft
 from app.controllers.writes import fresh_patch
+from app.engine.queue.devices import NOT_COUNTED
 from app.insight.stops import stop_of
 
 DEACTIVATED = "Deactivated"
@@ -402,6 +403,11 @@ def _unreserved(workload: Workload, cluster: ClusterView) -> ReconcileResult | N
         reason, message = "PendingEvaluation", "Workload is pending evaluation in the scheduling queue"
     draft = cluster.draft(workload)
     told = ("False", draft.reason(reason), message)
+    requeued = find_condition(workload.status.conditions, wl.REQUEUED)
+    if message == NOT_COUNTED:
+        draft.set(wl.REQUEUED, "False", reason="Inadmissible", message=message)
+    elif requeued is not None and requeued.message == NOT_COUNTED:
+        draft.remove(wl.REQUEUED)
     if current is not None and (current.status, current.reason, current.message) == told:
         return _synced(workload, cluster) or ReconcileResult(why=message)
     draft.unreserve(reason=reason, message=message)
@@ -436,6 +442,8 @@ def why_not_tried(workload: Workload, cluster: ClusterView) -> tuple[str, str]:
     gates = cluster.options.gates_of(workload.metadata)
     if gates:
         return "AdmissionGated", _GATED_BY + gates
+    if cluster.asks_for_devices(workload):
+        return "Misconfigured", NOT_COUNTED
     name = workload.spec.queue_name or ""
     queue = cluster.local_queue_of(workload)
     if queue is None:

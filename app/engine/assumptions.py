@@ -26,7 +26,7 @@ class Assumptions(Questions):
         self.release(key)
         self.drop_penalty(assumed.waiting)
         latest = self.workloads.get(key)
-        if latest is None or not is_admissible(latest.workload, self.options):
+        if latest is None or not is_admissible(latest.workload, self.options, self.backed):
             return
         latest.last_assignment = None  # the flavor was right: look at all of them again
         self.wait(latest, now, after="FailedAfterNomination")

@@ -32,6 +32,7 @@ class Gates:
     topology_aware_scheduling: bool = True
     priority_boost: bool = False
     prioritize_preemptor_workloads: bool = False
+    kueue_dra_reject_workloads_when_dra_disabled: bool = True
     concurrent_admission: bool = False
     multi_kueue_orchestrated_preemption: bool = False
     elastic_jobs_via_workload_slices: bool = True

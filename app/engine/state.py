@@ -100,8 +100,8 @@ class State(Assumptions):
                 self.mark_retry(queue.name)
 
     @_event
-    def put_topology(self, name: str, levels: tuple[str, ...] = ()) -> None:
-        """A Topology exists; the node labels of its levels, the widest first."""
+    def put_topology(self, name: str, levels: tuple[str, ...] | None = ()) -> None:
+        """A Topology exists; the node labels of its levels, the widest first. None if no pod is placed by it."""
         self.topologies[name] = levels
         self.find_all_problems()
 
@@ -130,6 +130,35 @@ class State(Assumptions):
             self.find_problems(queue)
             if queue.problems != before and not queue.problems:
                 self.mark_retry(queue.name)
+
+    @_event
+    def put_device_class(self, name: str, resource: str, now: Instant) -> bool | None:
+        """A DeviceClass exists or changed, and backs an extended resource; empty if it names none."""
+        if self.device_classes.get(name, "") == resource:
+            return False
+        self.device_classes[name] = resource
+        self._line_up_again(now)
+        return None
+
+    @_event
+    def drop_device_class(self, name: str, now: Instant) -> bool | None:
+        """A DeviceClass is gone."""
+        if not self.device_classes.pop(name, ""):
+            return False
+        self._line_up_again(now)
+        return None
+
+    def _line_up_again(self, now: Instant) -> None:
+        """Let the Workloads wait that may, and no others, once other extended resources are backed."""
+        self.backed = frozenset(self.device_classes.values()) - {""}
+        for key, info in list(self.workloads.items()):
+            if info.finished or info.reserved or key in self.assumed:
+                continue
+            if is_admissible(info.workload, self.options, self.backed):
+                if key not in self.waiting:
+                    self.wait(info, now)
+            elif key in self.waiting:
+                self.leave(key)
 
     @_event
     def put_cluster_queue(self, api: ApiClusterQueue, now: Instant) -> bool | None:
@@ -343,7 +372,7 @@ class State(Assumptions):
         else:
             if self.ledger.holder(key) is not None:
                 self.release(key)
-            if is_admissible(workload, self.options):
+            if is_admissible(workload, self.options, self.backed):
                 waiting = self.waiting.get(key)
                 if before is not None:
                     self._carry_progress(before, info)

@@ -61,9 +61,11 @@ class Lines:
 
     __slots__ = (
         "assumed",
+        "backed",
         "checks",
         "cycling",
         "deferred",
+        "device_classes",
         "epoch",
         "evicting",
         "flavors",
@@ -96,7 +98,11 @@ class Lines:
         self.surroundings = Surroundings(self.options)
         self.ledger = Ledger(self.surroundings.catalog, ClusterQueue)
         self.flavors: dict[str, ResourceFlavor] = {}
-        self.topologies: dict[str, tuple[str, ...]] = {}
+        self.topologies: dict[str, tuple[str, ...] | None] = {}
+        self.device_classes: dict[str, str] = {}
+        """The extended resource that each DeviceClass backs; empty if it names none."""
+        self.backed: frozenset[str] = frozenset()
+        """Extended resources that DeviceClasses name."""
         self.checks: dict[str, Check] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}

@@ -10,9 +10,11 @@ from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, RuntimeClass
+from app.api.deviceclass import DeviceClass
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
 from app.api.resourceflavor import ResourceFlavor
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.engine import State
 from app.engine.instants import Instant
@@ -33,6 +35,15 @@ def _put_check(state: State, check: AdmissionCheck, _: Instant) -> None:
     state.put_admission_check(check.metadata.name, active=check.active, controller=controller)
 
 
+def _put_device_class(state: State, given: DeviceClass, now: Instant) -> None:
+    state.put_device_class(given.metadata.name, given.spec.extended_resource_name or "", now)
+
+
+def _put_topology(state: State, topology: Topology, _: Instant) -> None:
+    """Topology-aware scheduling is not built: the Topology exists, and no pod is placed by its levels."""
+    state.put_topology(topology.metadata.name, None)
+
+
 FEEDING: Final[dict[type[Kind], Feed]] = {
     Namespace: Feed(
         lambda state, given, now: state.put_namespace(given.metadata.name, given.metadata.labels),
@@ -41,6 +52,8 @@ FEEDING: Final[dict[type[Kind], Feed]] = {
     ResourceFlavor: Feed(
         lambda state, given, now: state.put_flavor(given), lambda state, key, now: state.drop_flavor(key)
     ),
+    DeviceClass: Feed(_put_device_class, State.drop_device_class),
+    Topology: Feed(_put_topology, lambda state, key, now: state.drop_topology(key)),
     AdmissionCheck: Feed(_put_check, lambda state, key, now: state.drop_admission_check(key)),
     LimitRange: Feed(State.put_limit_range, State.drop_limit_range),
     RuntimeClass: Feed(State.put_runtime_class, State.drop_runtime_class),

@@ -13,14 +13,13 @@ import msgspec
 
 from app.api.errors import InvalidValue
 from app.api.meta import Kind
-from app.api.topology import Topology
 from app.api.workload import DigestedTemplate, Workload
 from app.engine import Decision, Options, State, cycle
 from app.insight.feeding import FEEDING
 
 Line = dict[str, Any]
 
-_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in FEEDING} | {Topology.KIND: Topology}
+_KINDS: Final[dict[str, type[Kind]]] = {kind.KIND: kind for kind in FEEDING}
 _CURE: Final = "replay a log that was written with --decision-log-objects"
 
 

@@ -19,6 +19,9 @@ from app.kube.transport import Transport
 
 RIGHT: Final = "list and watch customresourcedefinitions in apiextensions.k8s.io"
 
+_BUILT_IN: Final = frozenset(("resource.k8s.io",))
+"""Groups of kinds that an API server has or has not by its own version."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -27,8 +30,9 @@ class DefinitionGone(NotServed):
 
 
 def may_be_defined(kind: type[Kind]) -> bool:
-    """Whether a CustomResourceDefinition can define the kind: its group has a dot, unlike `batch` or `apps`."""
-    return "." in kind.GROUP
+    """Whether a CustomResourceDefinition can define the kind: its group has a dot, unlike `batch` or `apps`, and the
+    API server does not serve it itself."""
+    return "." in kind.GROUP and kind.GROUP not in _BUILT_IN
 
 
 def name_of(kind: type[Kind]) -> str:

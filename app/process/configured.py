@@ -81,6 +81,7 @@ def job_options(loaded: Loaded) -> JobOptions:
         admission_gates="AdmissionGatedBy" in loaded.gates,
         default_priority_class="WorkloadPriorityClassDefaulting" in loaded.gates,
         reclaimable_pods="ReclaimablePods" in loaded.gates,
+        hold_devices="KueueDRARejectWorkloadsWhenDRADisabled" in loaded.gates,
         queue_labels_on_pods="AssignQueueLabelsForPods" in loaded.gates,
     )
 
@@ -152,9 +153,8 @@ def engine_options(loaded: Loaded) -> EngineOptions:
 
 def _gates(on: frozenset[str]) -> Gates:
     """The feature gates of the engine, whose fields are in snake case."""
-    return Gates(
-        **{field.name: "".join(word.capitalize() for word in field.name.split("_")) in on for field in fields(Gates)}
-    )
+    letters = {each.lower() for each in on}  # some words of their names are in capitals
+    return Gates(**{field.name: field.name.replace("_", "") in letters for field in fields(Gates)})
 
 
 def _fair_sharing(config: Configuration) -> FairSharing | None:

@@ -8,6 +8,7 @@ from app.api.errors import ApiError, Forbidden, NotServed, WireError
 from app.api.meta import Kind
 from app.insight.feeding import FEEDING
 from app.insight.snapshot import Snapshot
+from app.kube.crds import may_be_defined
 from app.kube.transport import Transport
 
 
@@ -34,7 +35,8 @@ async def read(transport: Transport, namespace: str = "", *, also: Iterable[type
         except NotServed as error:
             if kind is ClusterQueue:
                 raise
-            snapshot.unread[kind] = str(error)
+            if may_be_defined(kind):
+                snapshot.unread[kind] = str(error)
             return
         for obj in objects:
             snapshot.put(obj)

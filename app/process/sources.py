@@ -10,6 +10,7 @@ from app.insight.feeding import FEEDING
 from app.insight.snapshot import Snapshot
 from app.kube.cache import State
 from app.kube.caches import Caches
+from app.kube.crds import may_be_defined
 from app.kube.lease import Lease
 from app.kube.store import Store
 from app.kube.transport import Transport
@@ -59,7 +60,7 @@ class Followed:
                 found[kind] = "you may not list and watch them"
             elif cache.standing.state is State.FAILING:
                 found[kind] = cache.standing.reason
-            elif cache.standing.state is State.DORMANT:
+            elif cache.standing.state is State.DORMANT and may_be_defined(kind):
                 found[kind] = "this cluster has no such kind: install the CRDs of Turnstile"
             elif cache.scope.namespace:
                 found[kind] = f"you may list them in namespace {cache.scope.namespace} only"

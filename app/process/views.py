@@ -13,6 +13,7 @@ from app.api.admissioncheck import AdmissionCheck
 from app.api.clusterqueue import ClusterQueue
 from app.api.cohort import Cohort
 from app.api.core import LimitRange, Namespace, Pod, PodTemplate, PriorityClass, RuntimeClass
+from app.api.deviceclass import DeviceClass
 from app.api.errors import InvalidValue
 from app.api.localqueue import LocalQueue
 from app.api.meta import Kind
@@ -68,6 +69,7 @@ def cluster_view(
             for each in registry.followed
         },
         pods=pods,
+        device_classes=caches.of(DeviceClass, optional=True),
         provisioning=provisioning(caches),
     )
     index_provisioning(cluster.provisioning.requests, cluster.admission_checks, cluster.workloads)

@@ -173,6 +173,7 @@ def _options(case: Case, run: dict[str, Json]) -> JobOptions:
         granular_reasons=gates.get("UnadmittedWorkloadsObservability", True),
         explicit_status=gates.get("UnadmittedWorkloadsExplicitStatus", False),
         keep_finished=world.seconds(kept) if kept is not None else None,
+        hold_devices=gates.get("KueueDRARejectWorkloadsWhenDRADisabled", True),
     )
 
 

@@ -16,8 +16,6 @@ LONGEST_NAME: Final = 300
 EXCEPTIONS: Final = {
     "wait_closed": "called by uvicorn",
     "shut_down": "ends the workers of a queue in tests; a term of leadership cancels them",
-    "put_topology": "a recorded decision log may have the event",
-    "drop_topology": "a recorded decision log may have the event",
 }
 
 

@@ -19,6 +19,7 @@ HEEDED: Final = frozenset((
     "AdmissionFairSharing", "AdmissionGatedBy", "AssignQueueLabelsForPods", "CleanupProvisioningRequestsOnEviction",
     "CustomMetricLabels", "DisableWaitForPodsReady", "FairSharingPreemptWithinNominal",
     "FairSharingPrioritizeNonBorrowing", "FlavorFungibility", "FlavorFungibilityPreserveScanProgress",
+    "KueueDRARejectWorkloadsWhenDRADisabled",
     "LocalQueueMetrics", "MetricForWorkloadCreationLatency", "MetricsForCohorts",
     "PartialAdmission", "PrioritizePreemptorWorkloads", "PriorityBoost", "PrioritySortingWithinCohort",
     "QuotaCheckStrategy", "ReclaimablePods", "RecomputeAssignmentUponPreemptionTargetsOverlap",

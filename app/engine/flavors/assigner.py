@@ -89,7 +89,7 @@ class Assigner:
         fungible: bool = True,
         fair_sharing: bool = False,
         ignore_undeclared: bool = False,
-        topologies: Mapping[str, tuple[str, ...]] | None = None,
+        topologies: Mapping[str, tuple[str, ...] | None] | None = None,
     ) -> None:
         self.flavors = flavors
         self.topologies = topologies or {}

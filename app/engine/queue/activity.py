@@ -23,10 +23,11 @@ def problems(
     *,
     flavors: Mapping[str, ResourceFlavor],
     checks: Mapping[str, Check],
-    topologies: Mapping[str, tuple[str, ...]] | None,
+    topologies: Mapping[str, tuple[str, ...] | None] | None,
 ) -> Iterator[tuple[str, str]]:
     """Reasons why it admits nothing, in the order they are reported, with their words. `flavors`, `checks` and
-    `topologies` are those that exist; topologies are not looked for if they are None."""
+    `topologies` are those that exist; topologies are not looked for if they are None. One without levels exists, and no
+    pod can be placed by it."""
     if queue.api.spec.stop_policy != "None":
         yield "Stopped", "is stopped"
     missing = [flavor for flavor in queue.flavors() if flavor not in flavors]
@@ -66,3 +67,8 @@ def problems(
         topology = flavor.spec.topology_name if flavor is not None else None
         if topology and topology not in topologies:
             yield "TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{name}"'
+        elif topology and topologies[topology] is None:
+            yield (
+                "NotSupportedWithTopologyAwareScheduling",
+                f'topology-aware scheduling is not built yet, and ResourceFlavor "{name}" names Topology "{topology}"',
+            )

@@ -3,6 +3,7 @@
 Read from the API object alone. Must never look at queues or quota.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from app.api import names
@@ -10,14 +11,16 @@ from app.api.meta import find_condition
 from app.api.workload import PODS_READY, REQUEUED, Workload
 from app.engine.instants import Instant, instant
 from app.engine.options import Options
+from app.engine.queue.devices import asks_for_devices
 
 VARIANT_PARENT_LABEL: Final = "kueue.x-k8s.io/concurrent-admission-parent"
 
 
-def is_admissible(workload: Workload, options: Options) -> bool:
+def is_admissible(workload: Workload, options: Options, backed: Collection[str] = ()) -> bool:
     """Whether a workload may stand in a queue at all (Kueue: IsAdmissible). Under concurrent admission its variants
     stand there in its place. One that is being deleted is not let in any more, however long its finalizers take: quota
-    would be kept for it, and others evicted."""
+    would be kept for it, and others evicted. One that asks for devices, claims or extended resources that are `backed`
+    by a DeviceClass, is not let in, as no quota counts them."""
     if workload.metadata.deletion_timestamp:
         return False
     if options.gates.concurrent_admission and workload.metadata.labels.get(VARIANT_PARENT_LABEL) == "true":
@@ -25,6 +28,8 @@ def is_admissible(workload: Workload, options: Options) -> bool:
     if options.gates.admission_gated_by and workload.metadata.annotations.get(names.ADMISSION_GATED_BY):
         return False
     if not workload.spec.active:
+        return False
+    if options.gates.kueue_dra_reject_workloads_when_dra_disabled and asks_for_devices(workload, backed):
         return False
     for condition in workload.status.conditions:
         match condition.type, condition.status:

@@ -22,8 +22,9 @@ def test_every_gate_has_one_answer() -> None:
 
 def test_defaults_agree_with_the_engine_and_the_rules() -> None:
     """The table, the engine's own defaults and those of the webhooks' rules are the same."""
+    names = {gate.name.lower(): gate.name for gate in features.GATES}
     for field in fields(Gates):
-        name = "".join(word.capitalize() for word in field.name.split("_"))
+        name = names[field.name.replace("_", "")]
         assert (name in features.DEFAULTS) == field.default, name
     known = {value for name, value in vars(rules).items() if name.isupper() and isinstance(value, str)}
     assert known & features.DEFAULTS == rules.ON_BY_DEFAULT

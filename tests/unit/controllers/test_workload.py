@@ -1,7 +1,7 @@
 """What is decided about one Workload, apart from its job and its quota."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -416,3 +416,35 @@ class TestOrphan:
         marks = {"kueue.x-k8s.io/is-group-workload": "true"}
         made_first = workload(ownerReferences=[], finalizers=[], annotations=marks)
         assert decide("ns/wl", world(made_first, local_queue(), cluster_queue())).actions == []
+
+
+class TestDevices:
+    SPEC: ClassVar = {
+        "podSets": [{"name": "main", "count": 1, "template": {"spec": {"resourceClaims": [{"name": "gpu"}]}}}]
+    }
+    HELD: ClassVar = "Workload uses DRA resources but the KueueDRAIntegration feature gate is not enabled"
+
+    def test_a_workload_that_asks_for_devices_is_held_with_kueues_conditions(self) -> None:
+        """No quota counts devices: the Workload says so, and is not written again."""
+        decision = decide("ns/wl", world(workload(spec=self.SPEC), local_queue(), cluster_queue()))
+        held = conditions(decision)
+        assert held["QuotaReserved"] == ("False", "Misconfigured", self.HELD)
+        assert held["Requeued"] == ("False", "Inadmissible", self.HELD)
+        again = [condition(kind, *values) for kind, values in held.items()]
+        assert patches(decide("ns/wl", world(workload(*again, spec=self.SPEC), local_queue(), cluster_queue()))) == []
+
+    def test_one_that_no_device_class_concerns_any_more_waits_again(self) -> None:
+        """The reason and Requeued go."""
+        held = (
+            condition("QuotaReserved", "False", "Misconfigured", self.HELD),
+            condition("Requeued", "False", "Inadmissible", self.HELD),
+            NOT_ADMITTED,
+        )
+        told = conditions(decide("ns/wl", world(workload(*held), local_queue(), cluster_queue())))
+        assert told["QuotaReserved"][1] == "PendingEvaluation"
+        assert "Requeued" not in told
+
+    def test_one_that_holds_quota_keeps_it(self) -> None:
+        """Such as a Workload that Kueue has admitted, and charged for its devices."""
+        admitted = workload(RESERVED, ADMITTED, admission=True, spec=self.SPEC)
+        assert patches(decide("ns/wl", world(admitted, local_queue(), cluster_queue()))) == []

@@ -6,11 +6,13 @@ import msgspec
 import pytest
 
 from app.api.core import LimitRange
+from app.api.topology import Topology
 from app.api.workload import Workload
 from app.engine import Decision, Options, State, cycle, cycle_steps
 from app.engine.cycle.entries import outdated
 from app.engine.options import FairSharing, Gates
 from app.engine.quota.progress import LastAssignment
+from app.insight.feeding import FEEDING
 from tests.unit.engine import builders as b
 
 PENDING = "Pending"
@@ -450,6 +452,19 @@ class TestInactiveQueues:
         said = 'Can\'t admit new workloads: there is no Topology "t" for TAS flavor "one".'
         ready = (True, "Ready", "Can admit new workloads")
         assert state.active_reason("a") == ((False, "TopologyNotFound", said) if on else ready)
+
+    def test_a_topology_that_exists_is_never_called_missing(self) -> None:
+        """A field that decides nothing must not mislead: pods are not placed by the levels of a Topology, so a
+        ClusterQueue that needs that says so, whether the Topology or the ClusterQueue came first."""
+        state = b.world(b.queue("a", {"one": {"cpu": 1}}), flavors=())
+        state.put_flavor(b.flavor("one", topologyName="t"))
+        levels = {"metadata": {"name": "t"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
+        FEEDING[Topology].put(state, msgspec.convert(levels, Topology), b.NOW)
+        said = 'topology-aware scheduling is not built yet, and ResourceFlavor "one" names Topology "t"'
+        unsupported = "NotSupportedWithTopologyAwareScheduling"
+        assert state.active_reason("a") == (False, unsupported, f"Can't admit new workloads: {said}.")
+        FEEDING[Topology].drop(state, "t", b.NOW)
+        assert state.active_reason("a")[1] == "TopologyNotFound"
 
 
 class TestFairSharing:
