@@ -71,7 +71,7 @@ def held(workload: Workload, cluster: ClusterView, *, deleting: bool = False) ->
         return True
     return any(cluster.pods.any_by_index(PODS_BY_CHARGE, each) for each in _charges_of(workload)) or any(
         may_run(pod) and (pods.is_bound(pod) or not (deleting or pods.is_gated(pod)))
-        for pod in _own_pods(workload, cluster)
+        for pod in own_pods(workload, cluster)
     )
 
 
@@ -225,7 +225,7 @@ def _owners_of(workload: Workload) -> list[str]:
     ]
 
 
-def _own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
+def own_pods(workload: Workload, cluster: ClusterView) -> Iterator[Pod]:
     """The pods that own the Workload: they were queued by themselves."""
     for owner in workload.metadata.owner_references:
         if (owner.kind, owner.api_version) == ("Pod", "v1"):

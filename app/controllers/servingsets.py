@@ -22,7 +22,7 @@ from app.api import names, rollout
 from app.api import workload as wl
 from app.api.core import Pod
 from app.api.errors import PermanentError
-from app.api.meta import find_condition, to_plain
+from app.api.meta import OwnerReference, find_condition, to_plain
 from app.api.pods import Container, PodSpec
 from app.api.workload import Workload
 from app.controllers import charges
@@ -151,8 +151,30 @@ def _decide(key: str, integration: ServingSet[Any], name: str, cluster: ClusterV
         yield
     if job is None or gone:
         return ReconcileResult(actions, why="the set is gone")
+    if (named := _named(integration, job, cluster)) is not None:
+        job = integration.named(job, named.metadata.name)
+        own += [] if any(each is named for each in own) else [named]
     decision = yield from _Set(integration, job, own, cluster, actions).decide()
     return decision
+
+
+def _named(integration: ServingSet[Any], job: Any, cluster: ClusterView) -> Workload | None:
+    """The Workload that has one of the names of a set's only Workload, if all its owners are the set and the set's
+    pods: Turnstile made it, or an older version of Kueue."""
+    meta = job.metadata
+    for name in integration.names_of(job):
+        workload = cluster.workloads.get(f"{meta.namespace}/{name}")
+        others = [each for each in workload.metadata.owner_references if each.uid != meta.uid] if workload else []
+        if workload is None or (others and not _are_pods_of(meta.uid, workload, others, cluster)):
+            continue
+        return workload
+    return None
+
+
+def _are_pods_of(uid: str, workload: Workload, owners: Sequence[OwnerReference], cluster: ClusterView) -> bool:
+    pods_ = (each.metadata for each in charges.own_pods(workload, cluster))
+    known = {each.uid for each in pods_ if each.controller is not None and each.controller.uid == uid}
+    return all(each.uid in known for each in owners)
 
 
 def _full(actions: Sequence[Action]) -> bool:
@@ -207,6 +229,8 @@ class _Set(Childhood, Matching):
             component = self._gangs.of(workload.metadata.name, workload.metadata.annotations)
             if component is None:
                 self._surplus(workload)
+            elif all(owner.uid != self.job.metadata.uid for owner in workload.metadata.owner_references):
+                self._adopt(workload)
             else:
                 self._follow(workload, component)
             self._end_if_full()
@@ -295,6 +319,15 @@ class _Set(Childhood, Matching):
             self.actions.append(taken_off_hold(workload, self.cluster))
         else:
             self._bring_up_to_date(workload, component)
+
+    def _adopt(self, workload: Workload) -> None:
+        """Become an owner of a Workload, which charges for the set's pods from then on."""
+        meta, own = workload.metadata, build.owner_reference(self.integration, self.job)
+        metadata = {
+            "ownerReferences": [*(to_plain(each) for each in meta.owner_references), own],
+            "annotations": build.owner_marks(self._integration, self.job),
+        }
+        self.actions.append(fresh_patch(workload, {"metadata": metadata}))
 
     def _surplus(self, workload: Workload) -> None:
         """Delete the Workload of a gang that the set does not ask for any more, once its pods are gone."""

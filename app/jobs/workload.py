@@ -156,12 +156,7 @@ def component_body(
     integration: ServingSet[Any], job: Kind, component: Component, priority: Priority, options: JobOptions
 ) -> dict[str, Any]:
     """The Workload to create for a gang of a serving set: a pod group's, which the set owns."""
-    kind = integration.kind
-    annotations = {
-        names.IS_GROUP_WORKLOAD: "true",
-        names.JOB_OWNER_GVK: f"{kind.GROUP}/{kind.VERSION}, Kind={kind.KIND}",
-        names.JOB_OWNER_NAME: job.metadata.name,
-    }
+    annotations = {names.IS_GROUP_WORKLOAD: "true", **owner_marks(integration, job)}
     if component.index is not None:
         annotations[names.COMPONENT_WORKLOAD_INDEX] = str(component.index)
     if component.rollout:
@@ -175,6 +170,15 @@ def component_body(
         labels=_copied_labels([job], options.label_keys_to_copy) | job_uid_label(job),
         options=options,
     )
+
+
+def owner_marks(integration: ServingSet[Any], job: Kind) -> dict[str, str]:
+    """The annotations of a Workload that was made for a set (`of_a_set`), which name the set."""
+    kind = integration.kind
+    return {
+        names.JOB_OWNER_GVK: f"{kind.GROUP}/{kind.VERSION}, Kind={kind.KIND}",
+        names.JOB_OWNER_NAME: job.metadata.name,
+    }
 
 
 def _body(

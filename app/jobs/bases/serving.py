@@ -96,6 +96,14 @@ class ServingSet(PodParent[J]):
     def marks_of(self, job: J, pod: Pod) -> Mapping[str, str]:
         """Annotations of a member of a pod group: the number of pods, the role, and how the group is admitted."""
 
+    def names_of(self, job: J) -> tuple[str, ...]:
+        """Names that the Workload of a set with a single gang may have, that of a new one first."""
+        return ()
+
+    def named(self, job: J, workload: str) -> J:
+        """The set, whose Workload has that one of `names_of`."""
+        return job
+
     def pod_sets(self, job: J) -> list[JobPodSet]:
         """The pod sets of a gang, each with the pods that it has in all gangs."""
         gangs = self.components(job)

@@ -69,6 +69,8 @@ class StatefulSet(Kind):
 
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
+    workload: str = ""
+    """Name of its Workload, if that is not the name of a new one. No StatefulSet of the API has this field."""
 
     @property
     def wanted(self) -> int:
@@ -173,5 +175,13 @@ class StatefulSets(ServingSet[StatefulSet]):
         """The spec, the number of pods, and the revision of new ones."""
         return job.spec, job.status.replicas, self.runs(job), job.status.update_revision
 
+    def names_of(self, job: StatefulSet) -> tuple[str, ...]:
+        """That of a new Workload, and the name that older versions of Kueue made without the uid of the set."""
+        return tuple(workload_name(self.kind, job.metadata.name, uid) for uid in (job.metadata.uid, ""))
+
+    def named(self, job: StatefulSet, workload: str) -> StatefulSet:
+        """The set with that name for its Workload."""
+        return msgspec.structs.replace(job, workload=workload)
+
     def _workload(self, job: StatefulSet) -> str:
-        return workload_name(self.kind, job.metadata.name, job.metadata.uid)
+        return job.workload or self.names_of(job)[0]

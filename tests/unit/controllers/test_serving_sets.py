@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.core import LimitRange, Pod
+from app.api.workload import Workload
 from app.api.workloadpriorityclass import WorkloadPriorityClass
 from app.controllers import servingsets
 from app.controllers.actions import Create, Emit, RequeueAfter
@@ -21,6 +22,7 @@ from tests.unit.controllers.job_cluster import TEMPLATE, Body, Cluster
 SET = "statefulset:team/db"
 LWS = "leaderworkerset.x-k8s.io/leaderworkerset:team/model"
 NAME = workload_name(StatefulSet, "db", "uid-db")
+OLDER = workload_name(StatefulSet, "db", "")
 GROUP = f"pod:team/group/{NAME}"
 GATE = "kueue.x-k8s.io/admission"
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
@@ -59,6 +61,19 @@ def put_pod(cluster: Cluster, name: str, *, cpu: str = "1", gated: bool = True, 
     }
     spec = {**template(cpu)["spec"], "schedulingGates": [{"name": GATE}] if gated else []}
     cluster.put(Pod, {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+
+def older(cluster: Cluster, owner: tuple[str, str] | None, *, uid: str = "") -> Body:
+    """The Workload of the StatefulSet as a version of Kueue made it that left the uid out of its name."""
+    pod_set = {"name": "main", "count": 2, "template": {"spec": template()["spec"]}}
+    meta: Body = {"name": OLDER, "namespace": "team", "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+    if owner is not None:
+        version = "v1" if owner[0] == "Pod" else "apps/v1"
+        named = {"apiVersion": version, "kind": owner[0], "name": owner[1], "uid": uid or f"uid-{owner[1]}"}
+        meta["ownerReferences"] = [named]
+    body: Body = {"metadata": meta, "spec": {"queueName": "main", "podSets": [pod_set]}}
+    cluster.put(Workload, body)
+    return body
 
 
 def settle(cluster: Cluster) -> None:
@@ -140,6 +155,29 @@ class TestAdmission:
             put_pod(cluster, f"db-{number}")
         settle(cluster)
         assert [gated(cluster, f"db-{number}") for number in range(4)].count(True) == 2
+
+    @pytest.mark.parametrize("owners", ["none", "its pods", "itself"])
+    def test_a_workload_of_the_older_name_is_taken_over(self, owners: str) -> None:
+        """Versions of Kueue before the uid was part of the name made it: a second one would be charged for the same
+        pods. It keeps its quota, and new pods join it."""
+        cluster = Cluster()
+        put_set(cluster)
+        put_pod(cluster, "db-0")
+        body = older(cluster, {"none": None, "its pods": ("Pod", "db-0"), "itself": ("StatefulSet", "db")}[owners])
+        settle(cluster)
+        assert cluster.workload["metadata"]["name"] == OLDER
+        assert {"name": "db", "uid": "uid-db"}.items() <= cluster.workload["metadata"]["ownerReferences"][-1].items()
+        assert cluster.workload["spec"]["podSets"] == body["spec"]["podSets"]
+        marks = cluster.get(Pod, "team/db-0")["metadata"]["annotations"]  # type: ignore[index]
+        assert marks["kueue.x-k8s.io/pod-group-name"] == OLDER
+
+    def test_a_workload_of_the_older_name_that_others_own_is_left_alone(self) -> None:
+        """An earlier set of that name, say, which is being collected."""
+        cluster = Cluster()
+        put_set(cluster)
+        older(cluster, ("StatefulSet", "db"), uid="another")
+        cluster.settle(SET)
+        assert NAME in [each["metadata"]["name"] for each in cluster.workloads]
 
     @pytest.mark.parametrize(
         ("revision", "cpu", "partition", "stays"),
