@@ -29,8 +29,6 @@ from app.api.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
-    Forbidden,
-    Invalid,
     NotFound,
     NotLeading,
     ServerError,
@@ -43,6 +41,7 @@ from app.api.errors import (
 )
 from app.api.meta import Kind
 from app.controllers.actions import Create, Delete, Emit, Patch, PatchType, ReconcileResult, RequeueAfter
+from app.controllers.deferred import Deferred, Entry, Target
 from app.kube.backoff import Backoff
 from app.kube.fence import Fence
 from app.kube.gate import Gate, Rank
@@ -54,9 +53,6 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Kind)
 EventType = Literal["Normal", "Warning"]
-Target = tuple[type[Kind], str]
-"""Kind and `namespace/name` of the object to write."""
-
 HOUSEKEEPING_LIMIT: Final = 10_000
 """Maximum number of deferred patches; any further patch waits for its turn with its worker."""
 REFUSED_SECONDS: Final = 1.0
@@ -64,6 +60,9 @@ REFUSED_SECONDS: Final = 1.0
 REFUSALS_REMEMBERED: Final = 1_000
 """Maximum number of objects whose refused version is remembered; forgetting an entry costs one futile write."""
 ATTEMPTS: Final = 5
+"""Attempts of a write that conflicts."""
+REFUSED: Final = Backoff(first=1.0, limit=60.0)
+"""Back-off of one object's write that the API server refuses again and again."""
 RETRY: Final = Backoff(first=0.05, limit=2.0)
 """Pauses between attempts to learn the outcome of a write."""
 IN_DOUBT: Final = (WireError, ServerError, TooManyRequests, Conflict, Unproven)
@@ -96,10 +95,9 @@ class Stats:
     """The last of them."""
 
 
-@dataclass(slots=True)
-class _Deferred:
-    patch: Patch
-    attempts: int = 0
+def is_refusal(error: Exception) -> bool:
+    """Whether the API server has refused a write because of what it says: it will refuse the same write again."""
+    return isinstance(error, ApiError) and not isinstance(error, (*IN_DOUBT, NotFound, Unauthorized))
 
 
 class _Locked:
@@ -147,8 +145,7 @@ class Executor:
         self._fence = fence
         self._locks: dict[Target, tuple[asyncio.Lock, int]] = {}
         self._refused: dict[Target, str] = {}
-        self._deferred: dict[Target, _Deferred] = {}
-        self._housekeeping = asyncio.Event()
+        self._deferred = Deferred()
         self._open = asyncio.Event()
         self._open.set()
         self._sent = 0
@@ -189,13 +186,14 @@ class Executor:
                             self.emit(action)
                     case RequeueAfter():
                         queue.add_after(key, action.seconds)
-        except (Invalid, Forbidden) as error:
-            await self._report_refusal(decision, action, error)
-            error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
-            raise
         except NotFound:
             # The object is gone; the watch reports the deletion too, and the next decision starts from that.
             log.debug("write.gone", kind=kind.KIND, key=key)
+        except ApiError as error:
+            if is_refusal(error):
+                await self._report_refusal(decision, action, error)
+                error.retry_after = max(error.retry_after or 0.0, REFUSED_SECONDS)
+            raise
 
     async def update(self, kind: type[T], key: str, patch: Callable[[T], Patch | None], *, rank: Rank) -> T:
         """Write the patch that `patch` returns for the current object, again after each conflict; None: nothing.
@@ -264,23 +262,22 @@ class Executor:
     async def run(self) -> None:
         """Write deferred patches, one at a time, until cancelled or the Lease is lost (NotLeading)."""
         while True:
-            await self._housekeeping.wait()
+            await self._deferred.some()
             async with self.gate.turn(Rank.STATUS):
-                target, entry = next(iter(self._deferred.items()), (None, None))
-                if target is None or entry is None:
-                    self._housekeeping.clear()
-                    continue
-                await self._write_deferred(target, entry)
+                if (due := self._deferred.next()) is not None:
+                    await self._write_deferred(*due)
 
-    async def _write_deferred(self, target: Target, entry: _Deferred) -> None:
+    async def _write_deferred(self, target: Target, entry: Entry) -> None:
         try:
             async with _Locked(self._locks, target):
                 if self._deferred.get(target) is entry and not self._is_stale(entry.patch):
                     await self._send_patch(entry.patch)
-        except (WireError, ApiError) as error:
+        except NotLeading:
+            raise
+        except Exception as error:  # one object whose patch fails must not end the writes of all others
             self._put_off(target, entry, error)
         else:
-            self._drop(target, entry)  # also a stale one: the newer object has been decided about
+            self._deferred.drop(target, entry)  # also a stale one: the newer object has been decided about
 
     async def drain(self, *, at_most: float) -> None:
         """Start no more writes, and return once every write in flight has its answer, or after `at_most` seconds.
@@ -308,7 +305,7 @@ class Executor:
             if seen.metadata.resource_version != refused:
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was read")
         async with self._writing(target, rank):
-            self._deferred.pop(target, None)
+            self._deferred.drop(target)
             if self._is_stale(action):
                 raise Conflict(409, "Conflict", f"{target[0].KIND} {target[1]} has changed since it was decided about")
             try:
@@ -472,26 +469,17 @@ class Executor:
         if waiting is None and len(self._deferred) >= HOUSEKEEPING_LIMIT:
             await self._patched(action, Rank.STATUS)
             return True
-        self._deferred[target] = _Deferred(action)
-        self._housekeeping.set()
+        self._deferred.put(target, action)
         self.stats.deferred += 1
         return True
 
-    def _put_off(self, target: Target, entry: _Deferred, error: Exception) -> None:
-        """Retry after the other deferred patches, up to ATTEMPTS times; drop the patch on NotFound or Conflict."""
+    def _put_off(self, target: Target, entry: Entry, error: Exception) -> None:
+        """Retry after a back-off; drop the patch on NotFound or Conflict, after which the object is decided about."""
         self.report(target[0], target[1], error)
-        entry.attempts += 1
-        again = not isinstance(error, NotFound | Conflict) and entry.attempts < ATTEMPTS
-        current = self._drop(target, entry)
-        if again and current:
-            self._deferred[target] = entry
-
-    def _drop(self, target: Target, entry: _Deferred) -> bool:
-        """Remove an entry and return True, unless a newer entry has replaced it."""
-        if self._deferred.get(target) is not entry:
-            return False
-        del self._deferred[target]
-        return True
+        if isinstance(error, NotFound | Conflict):
+            self._deferred.drop(target, entry)
+        else:
+            self._deferred.put_off(target, entry, RETRY if isinstance(error, OUTAGE) else REFUSED)
 
 
 def _target(action: Create | Patch | Delete) -> Target:

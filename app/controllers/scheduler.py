@@ -19,7 +19,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -29,17 +29,15 @@ from app.api import workload as wl
 from app.api.errors import (
     NotFound,
     NotLeading,
-    TurnstileError,
 )
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
-from app.controllers.executor import IN_DOUBT, RETRY, Executor
+from app.controllers.executor import IN_DOUBT, REFUSED, RETRY, Executor
 from app.controllers.ledgerfeed import Change
 from app.controllers.waitreasons import WaitReasons, is_pending
 from app.controllers.workloadtimes import queued_since
 from app.engine import Cycle, Decision, State, Victim, cycle_steps
-from app.kube.backoff import Backoff
 from app.kube.gate import Rank
 from app.kube.slices import Slice
 
@@ -47,8 +45,6 @@ log = structlog.get_logger(__name__)
 
 AT_ONCE = 32
 """Maximum number of ledger changes applied in watch callbacks between two runs of `_catch_up`; the rest is queued."""
-REFUSED = Backoff(first=1.0, limit=60.0)
-"""Back-off of a Workload whose admission the API server refuses repeatedly."""
 CYCLES_PER_ANSWER = 2.0
 """Maximum number of cycles, unless they are short, in the time that the API server takes for what was decided."""
 SHARE = 8.0
@@ -59,6 +55,8 @@ OVERDUE_SECONDS = 1.0
 """Seconds between two looks for victims that hold quota for too long after their eviction."""
 QUOTA_STILL_HELD = "QuotaStillHeld"
 """Reason of the event about such a victim; Kueue has no event with this reason."""
+FAILED_PREEMPTION = "FailedPreemption"
+"""Reason of the event of a preemptor whose victim's eviction the API server refuses; Kueue has no event with it."""
 
 
 def seconds_apart(*, writes: float, cycle: float) -> float:
@@ -215,11 +213,13 @@ class Scheduler:
         for key, error in result.faults:
             self.executor.report(Workload, key, error)
         self._cycle_seconds = time.perf_counter() - began
-        self.decided(result.decisions, self._cycle_seconds)
+        with self._reported("all"):
+            self.decided(result.decisions, self._cycle_seconds)
         for decision in result:
             if turn.over:
                 await turn.rest()
-            self.tried(decision)
+            with self._reported(decision.key):
+                self.tried(decision)
             if decision.outcome == "admit":
                 self.reasons.drop(decision.key)
                 writes.create_task(self._guarded(decision.key, self._admit(decision)), name=f"admit {decision.key}")
@@ -239,14 +239,20 @@ class Scheduler:
             if turn.over:
                 await turn.rest()
 
-    async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
-        """Run one write; an error is reported and leaves the ledger's assumption until the Workload changes."""
+    @contextmanager
+    def _reported(self, key: str) -> Iterator[None]:
+        """Report an error about one Workload, so that what was decided about the others is written all the same."""
         try:
-            await write
+            yield
         except NotLeading:
             raise
         except Exception as error:
             self.executor.report(Workload, key, error)
+
+    async def _guarded(self, key: str, write: Coroutine[Any, Any, None]) -> None:
+        """Run one write, whose outcome `_settle` finds out; an error after that is reported."""
+        with self._reported(key):
+            await write
 
     # --- admissions -----------------------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class Scheduler:
         self.admissions += 1
         self._tell_admission(decision, after)
 
-    async def _not_admitted(self, decision: Decision, after: Workload | None, refused: TurnstileError | None) -> None:
+    async def _not_admitted(self, decision: Decision, after: Workload | None, refused: Exception | None) -> None:
         """Return a Workload to its queue. After a refusal by the API server the Workload backs off first."""
         key = decision.key
         assumed = self.state.assumed.get(key)
@@ -303,9 +309,10 @@ class Scheduler:
 
     async def _settle(
         self, key: str, patch: Callable[[Workload], Patch | None], rank: Rank
-    ) -> tuple[Workload | None, TurnstileError | None]:
+    ) -> tuple[Workload | None, Exception | None]:
         """Write until the outcome is known. Returns the Workload as the API server has it (None if it is gone), and the
-        server's refusal if that is why nothing was written.
+        server's refusal if that is why nothing was written. An error of Turnstile itself ends like a refusal: the
+        Workload is read, and shows whether anything was written.
 
         A write without an answer may still arrive after any later read of the object. So the write is repeated with the
         same precondition instead: the API server refuses one of the two, which reveals the outcome. While the repeated
@@ -319,7 +326,7 @@ class Scheduler:
                 return None, None
             except NotLeading:
                 raise
-            except TurnstileError as error:
+            except Exception as error:
                 self.executor.report(Workload, key, error)
                 refused = error
             if not isinstance(refused, IN_DOUBT):
@@ -327,7 +334,9 @@ class Scheduler:
                     return await self.executor.refresh(Workload, key), refused
                 except NotFound:
                     return None, None
-                except TurnstileError as error:
+                except NotLeading:
+                    raise
+                except Exception as error:
                     self.executor.report(Workload, key, error)
             await asyncio.sleep(RETRY.delay(attempt, random.random))
             attempt += 1
@@ -351,7 +360,7 @@ class Scheduler:
             draft.set(wl.PREEMPTED, "True", reason=victim.reason, message=victim.message)
             return draft.patch()
 
-        after = await self._evicted(victim, patch)
+        after = await self._evicted(victim, decision, patch)
         if after is None:
             return
         self.preemptions += 1
@@ -374,7 +383,8 @@ class Scheduler:
             await asyncio.sleep(OVERDUE_SECONDS)
             due, now = self.state.next_overdue(), self.cluster.now.timestamp()
             if due is not None and due <= now:
-                self.take(partial(self._give_up, now))
+                with self._reported("overdue"):
+                    self.take(partial(self._give_up, now))
 
     def _give_up(self, now: float) -> None:
         before = set(self.state.overdue)
@@ -395,15 +405,28 @@ class Scheduler:
             draft.evict(victim.reason, victim.message)
             return draft.patch()
 
-        after = await self._evicted(victim, patch)
+        after = await self._evicted(victim, decision, patch)
         if after is not None:
             self.executor.emit(Emit(after, "Normal", f"EvictedDueTo{victim.reason}", victim.message))
 
-    async def _evicted(self, victim: Victim, patch: Callable[[Workload], Patch | None]) -> Workload | None:
-        """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again."""
-        after, _ = await self._settle(victim.key, patch, Rank.STOP)
-        if after is not None and not after.evicted:
-            self.state.forget_eviction(victim.key)
-            self.wake()
-            return None
-        return after
+    async def _evicted(
+        self, victim: Victim, decision: Decision, patch: Callable[[Workload], Patch | None]
+    ) -> Workload | None:
+        """Write an eviction. Returns the evicted Workload, or None if it was not evicted and may be chosen again: at
+        once if it was no longer needed, after a back-off if the API server refused."""
+        after, refused = await self._settle(victim.key, patch, Rank.STOP)
+        if after is None or after.evicted:
+            self._refusals.pop(victim.key, None)
+            return after
+        if refused is None:
+            self._refusals.pop(victim.key, None)
+        else:
+            times = self._refusals[victim.key] = self._refusals.get(victim.key, 0) + 1
+            self.executor.emit(Emit(after, "Warning", "FailedUpdate", f"Cannot be evicted: {refused}"))
+            # The refusal names the victim, which the owner of the preemptor may not be allowed to see.
+            note = f"Cannot preempt in ClusterQueue {victim.cluster_queue}: the API server refuses an eviction"
+            self.executor.emit(Emit(decision.workload, "Warning", FAILED_PREEMPTION, note))
+            await asyncio.sleep(REFUSED.delay(times - 1, random.random))
+        self.state.forget_eviction(victim.key)
+        self.wake()
+        return None

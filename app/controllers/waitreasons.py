@@ -15,7 +15,7 @@ from app.api.meta import find_condition
 from app.api.workload import Workload
 from app.controllers.actions import Emit, Patch
 from app.controllers.clusterview import ClusterView
-from app.controllers.executor import IN_DOUBT, RETRY, Executor
+from app.controllers.executor import IN_DOUBT, REFUSED, RETRY, Executor
 from app.engine import Decision, State
 from app.engine.questions import BYPASSED
 from app.kube.gate import Rank
@@ -35,6 +35,8 @@ class WaitReasons:
         self._cluster = cluster
         self._executor = executor
         self._waiting: dict[str, Decision] = {}
+        self._held_back: dict[str, Decision | None] = {}
+        self._refusals: dict[str, int] = {}
         self._decided = asyncio.Event()
         self._after_cycle = asyncio.Event()
 
@@ -44,12 +46,32 @@ class WaitReasons:
 
     def put(self, decision: Decision) -> None:
         """Have the reason of a decision written, in the place of an older one."""
-        self._waiting[decision.key] = decision
-        self._decided.set()
+        if decision.key in self._held_back:
+            self._held_back[decision.key] = decision
+        else:
+            self._waiting[decision.key] = decision
+            self._decided.set()
 
     def drop(self, key: str) -> None:
         """A Workload is admitted: its reason is not written any more."""
         self._waiting.pop(key, None)
+        if key in self._held_back:
+            self._held_back[key] = None
+
+    def _hold_back(self, key: str, decision: Decision | None) -> None:
+        """Write no reason of a Workload for a while, because the API server has refused one; then the newest."""
+        self._held_back[key] = self._waiting.pop(key, None) or decision
+        times = self._refusals[key] = self._refusals.get(key, 0) + 1
+        asyncio.get_running_loop().call_later(REFUSED.delay(times - 1, random.random), self._release, key)
+
+    def _release(self, key: str) -> None:
+        decision = self._held_back.pop(key, None)
+        if decision is not None:
+            self.put(decision)
+        elif key not in self._state.waiting:
+            self._refusals.pop(key, None)
+        else:
+            self._after_cycle.set()
 
     def cycles_ended(self) -> None:
         """No Workload is left to decide about: those that no cycle has nominated may need a reason."""
@@ -67,6 +89,7 @@ class WaitReasons:
                 try:
                     await self._write_reason(key)
                     failures = 0
+                    self._refusals.pop(key, None)
                 except NotLeading:
                     raise
                 except IN_DOUBT as error:
@@ -78,8 +101,8 @@ class WaitReasons:
                 except NotFound:
                     self._waiting.pop(key, None)  # the Workload was deleted
                 except Exception as error:
-                    self._waiting.pop(key, None)
                     self._executor.report(Workload, key, error)
+                    self._hold_back(key, decision)
 
     async def _write_reason(self, key: str) -> None:
         said = False
@@ -129,9 +152,11 @@ class WaitReasons:
                 if turn.over:
                     await turn.rest()
                 info = state.waiting.get(key)
-                if info is None or _has_reason(info.workload) or state.waits(key) is None:
-                    continue
                 try:
+                    if info is None or key in self._held_back:
+                        continue
+                    if _has_reason(info.workload) or state.waits(key) is None:
+                        continue
                     await self._write_bypassed(key, looked_at.get((info.cluster_queue, info.hash)))
                     turn.begin()
                 except NotLeading:
@@ -142,6 +167,8 @@ class WaitReasons:
                     self._executor.report(Workload, key, error)
                     if isinstance(error, IN_DOUBT):
                         self._after_cycle.set()
+                    else:
+                        self._hold_back(key, None)
 
     async def _write_bypassed(self, key: str, equal: Decision | None) -> None:
         bypassed = False

@@ -10,6 +10,7 @@ import functools
 import http
 import itertools
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -21,10 +22,15 @@ from app.kube import raws
 
 T = TypeVar("T", bound=Kind)
 N = TypeVar("N", bound="Kind | Header")
+W = TypeVar("W", bound=Object)
 D = TypeVar("D", bound="_Groups | _Resources")
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl stores a copy of the whole object. Turnstile never reads it, so it is dropped."""
+DEPTH: Final = 11_000
+"""Maximum depth of JSON that is read; the API server takes objects that are nested 10,000 deep."""
+LONGEST_WAIT: Final = 60.0
+"""Maximum seconds that are waited because an answer asks for it."""
 MESSAGE_LIMIT = 500
 """Maximum characters that an error quotes from a body that is not a Status."""
 
@@ -118,9 +124,27 @@ class _Resources(Object):
     resources: list[_Resource] = msgspec.field(default_factory=list)
 
 
-decode_page = msgspec.json.Decoder(Page).decode
-decode_header = msgspec.json.Decoder(Header).decode
-decode_event = msgspec.json.Decoder(Event).decode
+def _deep(decode: Callable[[bytes | msgspec.Raw], W]) -> Callable[[bytes | msgspec.Raw], W]:
+    """As `decode`, also for JSON that is nested more deeply than Python's recursion limit, as a tenant's object may
+    be."""
+
+    def decoded(body: bytes | msgspec.Raw) -> W:
+        try:
+            return decode(body)
+        except RecursionError:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(limit + DEPTH)
+            try:
+                return decode(body)
+            finally:
+                sys.setrecursionlimit(limit)
+
+    return decoded
+
+
+decode_page = _deep(msgspec.json.Decoder(Page).decode)
+decode_header = _deep(msgspec.json.Decoder(Header).decode)
+decode_event = _deep(msgspec.json.Decoder(Event).decode)
 _decode_metadata = msgspec.json.Decoder(_Metadata).decode
 _decode_groups = msgspec.json.Decoder(_Groups).decode
 _decode_resources = msgspec.json.Decoder(_Resources).decode
@@ -131,7 +155,7 @@ def parse_status(body: bytes) -> Status | None:
     """The Status in a body, or None if the body is anything else."""
     try:
         status = _decode_status(body)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return status if status.kind == "Status" else None
 
@@ -139,19 +163,21 @@ def parse_status(body: bytes) -> Status | None:
 def retry_after(
     headers: Mapping[str, str], status: Status | None, now: datetime.datetime | None = None
 ) -> float | None:
-    """Seconds the server asked to wait: the Retry-After header (seconds or a date), else `retryAfterSeconds`."""
+    """Seconds the server asked to wait: the Retry-After header (seconds or a date), else `retryAfterSeconds`. At most
+    `LONGEST_WAIT`: whoever answers may have the time wrong, and what waits may be the end of a job."""
     value = headers.get("Retry-After", "").strip()
     if value.isascii() and value.isdigit():
-        return float(value[:9])
+        return min(float(value[:9]), LONGEST_WAIT)
     if value:
         try:
             when = email.utils.parsedate_to_datetime(value)
         except ValueError:
             when = None
         if when is not None and when.tzinfo is not None:
-            return max(0.0, (when - (now or datetime.datetime.now(datetime.UTC))).total_seconds())
+            left = (when - (now or datetime.datetime.now(datetime.UTC))).total_seconds()
+            return min(max(0.0, left), LONGEST_WAIT)
     seconds = (status.details or {}).get("retryAfterSeconds") if status else None
-    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else None
+    return float(min(seconds, LONGEST_WAIT)) if isinstance(seconds, int | float) and seconds > 0 else None
 
 
 def error(code: int, body: bytes, headers: Mapping[str, str] | None = None, *, path: str = "") -> errors.ApiError:

@@ -68,7 +68,7 @@ class Decoding(Generic[T]):
         """Decode an object; one that cannot be decoded is reported, and has no value."""
         try:
             value, held = self._decode(body)
-        except (msgspec.DecodeError, ValueError, TypeError, KeyError) as error:
+        except (msgspec.DecodeError, ValueError, TypeError, KeyError, RecursionError) as error:
             header = answers.decode_header(body)
             self._report(header.key, error)
             return Read(header.key, header.metadata.resource_version, None, held=True)

@@ -69,7 +69,7 @@ class Intake(Generic[T]):
         for body in page.items or ():
             try:
                 self.take_initial(initial, body)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise ConnectionLost(f"{bytes(body)[:200]!r} is no object: {error}") from error
             yield
 

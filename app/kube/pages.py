@@ -68,12 +68,13 @@ class Pages:
             try:
                 body = await self._fetch(self._query)
                 page = answers.decode_page(body)
+                last = answers.decode_header(page.items[-1]).key if page.items else self._last
             except Expired as error:
                 if "continue" not in self._query:
                     raise
                 self._lost(error)
                 continue
-            except (msgspec.DecodeError, ValueError) as error:
+            except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 raise Unreadable(f"the answer is no list: {error}") from error
             if page.items is None and not page.metadata.resource_version:
                 raise Unreadable("the answer is no list: it has neither items nor a resourceVersion")
@@ -81,6 +82,7 @@ class Pages:
             if first:
                 self.version = page.metadata.resource_version
             self.read += 1
+            self._last = last
             self._turn(page, len(body))
             return first, page
         return None
@@ -98,8 +100,6 @@ class Pages:
     def _turn(self, page: answers.Page, size: int) -> None:
         """Prepare the request for the page after this one."""
         items = page.items or ()
-        if items:
-            self._last = answers.decode_header(items[-1]).key
         if page.metadata.continue_ and not (self._until and self._last >= self._until):
             self._query["continue"] = page.metadata.continue_
         elif self._gap:

@@ -220,7 +220,7 @@ class Reflector(Generic[T]):
                 if in_vain >= FAILURES_BEFORE_RELIST:
                     self._version, in_vain = "", 0
                 if error.retry_after is not None:
-                    await asyncio.sleep(min(error.retry_after, 60.0))
+                    await asyncio.sleep(error.retry_after)
             if loop.time() - started >= self._healthy_after or self.pages > pages:
                 attempt = 0
             patient = self._optional and isinstance(self.error, Forbidden)
@@ -464,7 +464,7 @@ class Reflector(Generic[T]):
                     raise _error_event(event.object)
                 case other:
                     raise ConnectionLost(f"WATCH {self._path}: unknown event type {other!r}")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             # Not an event: something other than the API server answers. Skipping the line might skip a change.
             raise ConnectionLost(f"WATCH {self._path}: {line[:200]!r} is no event: {error}") from error
         self.events += 1

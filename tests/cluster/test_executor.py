@@ -279,6 +279,21 @@ class TestHousekeeping:
             await _until(lambda: at.executor.waiting == 0)
         assert (await at.see(Job, "train")).metadata.labels["l"] == "newer"
 
+    async def test_that_is_refused_is_sent_again_later(self, at: Desk) -> None:
+        """After a back-off of its own: others are written meanwhile, and a newer patch takes its place at once."""
+        refused = Patch(Job, at.namespace, "train", b'{"spec":{"completionMode":"Indexed"}}', deferrable=True)
+        await at.create(Job, job("other"))
+        async with _housekeeping(at):
+            await at.carry_out(refused)
+            await at.carry_out(label(at, "other", name="other", deferrable=True))
+            await _until(lambda: seen(at, "other").metadata.labels.get("l") == "other")
+            assert sent(at, "422") == 1
+            assert at.executor.waiting == 1
+            await _until(lambda: sent(at, "422") == 2)
+            await at.carry_out(label(at, "newer", deferrable=True))
+            await _until(lambda: at.executor.waiting == 0)
+        assert seen(at).metadata.labels["l"] == "newer"
+
     async def test_ends_with_the_lease(self, at: Desk) -> None:
         """A lost leader tidies nothing up."""
         await at.carry_out(label(at, "late", deferrable=True))

@@ -39,6 +39,7 @@ class Desk:
         self.direct = direct
         self.namespace = namespace
         self.notes = Notes()
+        self.scheduler: Scheduler
 
     async def create(self, kind: type[Kind], name: str, spec: dict[str, Any]) -> None:
         """Somebody makes an object; cluster-scoped ones get the namespace as their name."""
@@ -129,7 +130,7 @@ async def racing(control_plane: ControlPlane) -> AsyncIterator[Desk]:
     ):
         made = Desk(proxy, direct, namespace)
         await made.quota(3)
-        async with _scheduling(through, direct, made.notes):
+        async with _scheduling(through, direct, made.notes) as made.scheduler:
             yield made
         # Nothing else deletes the objects of a namespace here: the schedulers of later tests would see them too.
         await direct.request("DELETE", Workload.collection_path(namespace))
@@ -139,7 +140,7 @@ async def racing(control_plane: ControlPlane) -> AsyncIterator[Desk]:
 
 
 @asynccontextmanager
-async def _scheduling(through: Transport, direct: Transport, notes: Notes) -> AsyncIterator[None]:
+async def _scheduling(through: Transport, direct: Transport, notes: Notes) -> AsyncIterator[Scheduler]:
     """Watches go straight to the server, writes through the proxy."""
     stores: dict[type[Kind], Store[Any]] = {kind: Store() for kind in KINDS}
     world = _world(stores)
@@ -156,7 +157,7 @@ async def _scheduling(through: Transport, direct: Transport, notes: Notes) -> As
     undo = follow(state, world, take=scheduler.take)
     running = asyncio.create_task(scheduler.run())
     try:
-        yield
+        yield scheduler
         assert not running.done(), running.exception()
     finally:
         for unsubscribe in undo:

@@ -8,6 +8,9 @@ import pytest_asyncio
 
 from app.api.meta import to_plain
 from app.api.workload import Workload
+from app.controllers.clusterview import ClusterView
+from app.controllers.status import StatusDraft
+from app.engine import Decision
 from testbed import ControlPlane
 from tests.faults.proxy import Fault, answer, drop, held, lose_answer, passed
 from tests.faults.racing import Desk, cpus, pod_sets, racing
@@ -185,6 +188,59 @@ class TestARefusal:
         await at.eventually("refused", lambda w: w.quota_reserved)
 
 
+class TestARefusedEviction:
+    """The server does not take an eviction, and says so."""
+
+    async def test_is_not_asked_for_again_at_once_and_is_told(self, at: Desk) -> None:
+        """A refused write of any kind is made again after a back-off, and the owners of both Workloads read why their
+        job stays as it is; the preemptor's event does not name the victim."""
+        await at.workload("first", pods=3)
+        await at.eventually("first", lambda w: w.quota_reserved)
+        forbidden = answer("403 Forbidden", b'{"kind":"Status","code":403,"reason":"Forbidden","message":"policy"}')
+        at.proxy.plan(forbidden, times=1000, applies=at.patches("first"))
+        sent = at.sent("first")
+        await at.workload("urgent", pods=3, priority=10)
+        async with asyncio.timeout(10):
+            while len([each for each in at.notes.told if "refuses" in each[1] or "policy" in each[1]]) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert at.sent("first") - sent <= 3
+        told = dict(at.notes.told)
+        assert told["FailedUpdate"] == "Cannot be evicted: 403 Forbidden: policy"
+        expected = f"Cannot preempt in ClusterQueue {at.namespace}: the API server refuses an eviction"
+        assert told["FailedPreemption"] == expected
+        at.proxy.clear()
+        await at.eventually("first", lambda w: w.evicted)
+
+
+class TestAFault:
+    """An error of Turnstile itself about one Workload."""
+
+    async def test_keeps_no_other_decision_from_being_written(self, at: Desk) -> None:
+        """What was assumed in the ledger is written, whatever fails beside it; else its quota is held for the term."""
+
+        def broken(decision: Decision) -> None:
+            raise RuntimeError(decision.key)
+
+        at.scheduler.tried = broken
+        at.scheduler.decided = lambda decisions, seconds: broken(decisions[0])
+        await at.workload("first")
+        await at.eventually("first", lambda w: w.quota_reserved)
+
+    async def test_in_a_write_holds_no_quota(self, at: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It ends where a refusal ends: the Workload stands back, and others get the quota."""
+        draft = ClusterView.draft
+
+        def failing(self: ClusterView, workload: Workload) -> StatusDraft:
+            if workload.metadata.name == "broken":
+                raise RuntimeError("no draft")
+            return draft(self, workload)
+
+        monkeypatch.setattr(ClusterView, "draft", failing)
+        await at.workload("broken", pods=3)
+        await at.workload("next", pods=3)
+        await at.eventually("next", lambda w: w.quota_reserved)
+
+
 class TestAReasonForWaiting:
     """It is told late rather than never."""
 
@@ -193,6 +249,20 @@ class TestAReasonForWaiting:
         trouble = answer("500 Internal Server Error", b"etcdserver: no leader")
         at.proxy.plan(trouble, times=8, applies=at.patches("waits"))
         await at.workload("waits", pods=5)
+        await at.eventually("waits", lambda w: bool(w.status.conditions))
+
+    async def test_that_the_server_refuses_is_written_after_a_back_off(self, at: Desk) -> None:
+        """However often cycles decide about the Workload meanwhile; then the newest reason is written."""
+        forbidden = answer("403 Forbidden", b'{"kind":"Status","code":403,"reason":"Forbidden","message":"policy"}')
+        at.proxy.plan(forbidden, times=1000, applies=at.patches("waits"))
+        await at.workload("waits", pods=9)
+        await at.asked("waits")
+        for cpu in range(4, 8):
+            await at.edit_quota(cpu)
+            await at.workload(f"fits-{cpu}")
+            await at.eventually(f"fits-{cpu}", lambda w: w.quota_reserved)
+        assert at.sent("waits") <= 3
+        at.proxy.clear()
         await at.eventually("waits", lambda w: bool(w.status.conditions))
 
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from app.api.meta import Kind, Object
-from app.kube.reflector import Reflector
+from app.kube.reflector import INITIAL_EVENTS_END, Reflector
 from app.kube.store import Store
 from app.kube.transport import Transport
-from tests.faults.proxy import Proxy, answer, held
-from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, resumes, running, until
+from tests.faults.proxy import Proxy, answer, held, hushed
+from tests.faults.wire.world import GONE, QUICK, ConfigMap, config, event, mirror, resumes, running, starts, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio]
 
@@ -63,6 +63,25 @@ class TestUndecodable:
             await until(lambda: bad in store and turns not in store)
             assert reflector.bad == {}
             assert reflector.undecodable == 2
+
+    async def test_an_object_as_deep_as_the_server_takes_ends_nothing(
+        self, proxy: Proxy, through: Transport, namespace: str
+    ) -> None:
+        """A tenant's JSON may be nested 10,000 deep, in an event as in a list: it is reported and skipped."""
+        deep = b'{"a":' * 9_000 + b"1" + b"}" * 9_000
+        header = b'"metadata":{"name":"deep","namespace":"%s","resourceVersion":"%d"}'
+        body = b'{"kind":"ConfigMap",' + header % (namespace.encode(), 10**9) + b',"binaryData":' + deep + b"}"
+        end = event("BOOKMARK", 10**9, **{INITIAL_EVENTS_END: "true"})
+        proxy.plan(hushed(b'{"type":"ADDED","object":' + body + b"}\n", end), applies=starts)
+        _store, reflector = mirror(through, namespace)
+        async with running(reflector):
+            await until(lambda: f"{namespace}/deep" in reflector.bad)
+        proxy.clear()
+        proxy.plan(answer("200 OK", b'{"metadata":{"resourceVersion":"5"},"items":[' + body + b"]}"))
+        _store, reflector = mirror(through, namespace, streaming_list=False)
+        async with running(reflector):
+            await until(reflector.synced.is_set)
+            assert f"{namespace}/deep" in reflector.bad
 
     async def test_a_new_start_does_not_take_it_for_deleted(
         self, proxy: Proxy, through: Transport, direct: Transport, namespace: str

@@ -65,6 +65,10 @@ class TestErrors:
             ({"Retry-After": "Sat, 21 Nov 2026 12:00:30 GMT"}, b"", 30.0),
             ({"Retry-After": "Sat, 21 Nov 2026 11:00:00 GMT"}, b"", 0.0),
             ({"Retry-After": "soon"}, b"", None),
+            ({"Retry-After": "86400"}, b"", 60.0),
+            ({"Retry-After": "9" * 5000}, b"", 60.0),
+            ({"Retry-After": "Sat, 21 Nov 2043 12:00:30 GMT"}, b"", 60.0),
+            ({}, b'{"kind":"Status","details":{"retryAfterSeconds":1e300}}', 60.0),
             ({}, b'{"kind":"Status","details":{"retryAfterSeconds":3}}', 3.0),
             ({}, b"", None),
         ],
@@ -72,7 +76,7 @@ class TestErrors:
     def test_the_time_to_come_back_is_understood(
         self, headers: dict[str, str], body: bytes, seconds: float | None
     ) -> None:
-        """In seconds, as a date, or inside the Status."""
+        """In seconds, as a date, or inside the Status; a minute at most, whatever the number."""
         now = datetime.datetime(2026, 11, 21, 12, 0, 0, tzinfo=datetime.UTC)
         assert answers.retry_after(headers, answers.parse_status(body), now) == seconds
 
